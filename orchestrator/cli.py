@@ -1,0 +1,196 @@
+"""The command line, ``h2h``. Exit codes: 0 done, 1 the run failed, 2 the input is wrong, 130 interrupted."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from trainables.errors import InputError
+from trainables.storage import Location
+
+if TYPE_CHECKING:
+    from orchestrator.results import Results
+    from orchestrator.study import Study
+
+EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED = 1, 2, 130
+
+_STUDY_HELP = "a study file, a shipped study's name (h2h list), or a study's folder"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    command: Callable[[argparse.Namespace], int] = options.command
+    try:
+        return command(options)
+    except InputError as error:
+        print(f"h2h: {error}", file=sys.stderr)
+        return EXIT_INPUT
+    except KeyboardInterrupt:
+        print("h2h: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="h2h", description="Which language-model pretraining objective wins on your budget?"
+    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    def add(name: str, command: Callable[[argparse.Namespace], int], summary: str, target: str = "") -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=summary, description=summary)
+        sub.set_defaults(command=command)
+        if target:
+            sub.add_argument("study", metavar="STUDY", help=target)
+        return sub
+
+    plan = add("plan", _plan, "show what a study will train and spend, without running it", _STUDY_HELP)
+    run = add("run", _run, "run a study: prepare, search, confirm, compare", _STUDY_HELP)
+    resume = add("resume", _resume, "go on with a study that was stopped or cut off", _STUDY_HELP)
+    watch = add("watch", _watch, "show a running or finished study from another process", _STUDY_HELP)
+    compare = add("compare", _compare, "print a study's comparison and verdict so far", _STUDY_HELP)
+    submit = add("submit", _submit, "run a study as a job on a Ray cluster", _STUDY_HELP)
+    add("list", _list, "list shipped studies, shapes, objectives, search spaces and yardsticks")
+
+    for sub in (plan, run, resume, watch, compare, submit):
+        sub.add_argument(
+            "--set", dest="overrides", metavar="KEY=VALUE", action="append", default=[],
+            help="override a key of the study, as confirm.seeds=6; the value is YAML; may be repeated",
+        )
+    for sub in (run, resume):
+        sub.add_argument("--address", help="a Ray cluster's address (default: RAY_ADDRESS, else this machine)")
+        sub.add_argument("--plain", action="store_true", help="plain lines instead of the live dashboard")
+    submit.add_argument("--address", required=True, help="the job server, as http://127.0.0.1:8265")
+    submit.add_argument("--no-wait", action="store_true", help="return once the job is submitted")
+    submit.add_argument("--working-dir", type=Path, help="folder to send along (default: the study file alone)")
+    submit.add_argument("--runtime-env", default="", help="Ray runtime environment: YAML text or a YAML file")
+    return parser
+
+
+def _study(options: argparse.Namespace) -> Study:
+    """The study that the command names: a folder of one, or a file or name to make one of."""
+    from orchestrator.study import STUDY_FILE, Study
+
+    remote = "://" in options.study
+    if remote or (Path(options.study) / STUDY_FILE).is_file():
+        if options.overrides:
+            raise InputError(
+                "a frozen study cannot be overridden",
+                where="--set",
+                why=f"{options.study} holds a study that has begun",
+                remedy="run the study file with the override and another name: --set name=ANOTHER",
+            )
+        return Study.open(options.study)
+    return Study(options.study, options.overrides)
+
+
+def _folder(options: argparse.Namespace) -> Location:
+    return _study(options).folder
+
+
+def _run(options: argparse.Namespace) -> int:
+    return _train(options, lambda study: study.run(options.address))
+
+
+def _resume(options: argparse.Namespace) -> int:
+    from orchestrator.study import Study
+
+    return _train(options, lambda study: Study.open(study.folder).resume(options.address))
+
+
+def _train(options: argparse.Namespace, work: Callable[[Study], Results]) -> int:
+    from orchestrator.dashboard import follow, print_results
+    from orchestrator.study import Interrupted, StudyFailed
+
+    study = _study(options)
+    console = Console(force_terminal=False if options.plain else None)
+    finished, began = threading.Event(), time.time()
+    dashboard = threading.Thread(
+        target=follow, args=(study.folder, console, finished.is_set), kwargs={"since": began}, daemon=True
+    )
+    dashboard.start()
+
+    def close_dashboard() -> None:
+        finished.set()
+        dashboard.join()
+
+    try:
+        results = work(study)
+    except Interrupted:
+        close_dashboard()
+        console.print(f"\nInterrupted; everything is saved. Go on with:  h2h resume {study.folder}", soft_wrap=True)
+        return EXIT_INTERRUPTED
+    except StudyFailed as error:
+        close_dashboard()
+        print(f"h2h: the study failed: {error}", file=sys.stderr)
+        return EXIT_FAILED
+    finally:
+        close_dashboard()
+    print_results(results.history, study.folder, console)
+    return 0
+
+
+def _watch(options: argparse.Namespace) -> int:
+    from orchestrator.dashboard import follow
+
+    folder = _folder(options)
+    _require_ledger(folder)
+    follow(folder, Console())
+    return 0
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from orchestrator.dashboard import print_results
+    from orchestrator.results import Results
+
+    folder = _folder(options)
+    print_results(Results(folder).history, folder, Console())
+    return 0
+
+
+def _require_ledger(folder: Location) -> None:
+    from orchestrator.results import Results
+
+    Results(folder)
+
+
+def _submit(options: argparse.Namespace) -> int:
+    from orchestrator.jobs import read_runtime_env, submit
+
+    study = _study(options)
+    submission = submit(
+        options.study,
+        address=options.address,
+        overrides=options.overrides,
+        working_dir=options.working_dir,
+        runtime_env=read_runtime_env(options.runtime_env) if options.runtime_env else None,
+        wait=not options.no_wait,
+    )
+    if options.no_wait:
+        print(f"submitted {submission.submission_id}; watch it with:  h2h watch {study.folder}")
+        return 0
+    if submission.exit_code == 0:
+        _require_ledger(study.folder)
+        return _compare(argparse.Namespace(study=str(study.folder), overrides=[]))
+    return submission.exit_code
+
+
+def _plan(options: argparse.Namespace) -> int:
+    from orchestrator.plan import plan_table
+
+    Console().print(plan_table(_study(options).spec))
+    return 0
+
+
+def _list(options: argparse.Namespace) -> int:
+    from orchestrator.plan import listing
+
+    Console().print(listing(), soft_wrap=True, highlight=False)
+    return 0

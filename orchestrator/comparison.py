@@ -1,0 +1,344 @@
+"""The comparison: what the confirm phase says about every two arms, by rules fixed beforehand.
+
+A yardstick is compared at the end of the confirm runs, whose budgets are equal, seed by seed; a greater value
+is better. Arms are compared only where their task is the same: recovering a masked token, which sees both
+sides of it, and predicting the next one are different tasks, and no yardstick means the same in both.
+
+Where the confirm phase ran several configurations of an arm, the arm's value at a seed is that of *one* of
+them: the one with the most completed seeds and, among those, the best mean of the primary yardstick.
+
+The verdict on a pair of arms is that of the first rule to apply:
+
+1. ``undecided`` while a planned seed is yet to end, or with fewer than two complete pairs. To look early, and
+   to stop when the numbers please, would find winners where there are none.
+2. ``equivalent`` where two one-sided t-tests at 5% find the difference within the margin: a difference too
+   small to matter is no win, however sure it is.
+3. The *name of the arm* with the greater mean, where the permutation p-value of the primary yardstick,
+   adjusted by Holm's method over all pairs of arms, is at most 5%.
+4. ``undecided``, with the number of further seeds it would take.
+
+A seed at which either arm's run failed or diverged is no pair: it is missing, and listed.
+
+:func:`compare` returns JSON values (None where something is not there yet)::
+
+    unit, amount            the binding budget of a trial
+    primary, margin, alpha  the yardstick that decides, the margin of equivalence, the level of the tests
+    arms: ARM:              objective, task, headless,
+                            configuration (the chosen one of confirm; before, the best of search),
+                            counts: {search, confirm}: {planned, running, completed, pruned, diverged, failed}
+                            (a search plans a budget, not a number: there ``planned`` is what has begun),
+                            yardsticks: NAME: {n, mean, deviation, languages: {LANGUAGE: mean}} of confirm,
+                            spent: {search, confirm}: {UNIT: total}
+    pairs: [                one for every two arms of one task, a headless arm first:
+        a, b, task, verdict, more_seeds (beyond the n so far; None: no practical number),
+        pending (planned seeds yet to end), missing: [{seed, arm, outcome, reason}],
+        yardsticks: NAME:   {role (primary, exploratory), n, mean_a, mean_b, difference (a - b),
+                             interval (95% bootstrap), p,
+                             p_adjusted (over all pairs; the exploratory ones among themselves)},
+        matched: UNIT:      {spent, n, mean_a, mean_b, difference, interval, annealed}]
+    not_compared: [[a, b]]  the pairs of different tasks
+
+``matched`` compares the primary yardstick at the greatest spending that all paired runs have reached, in each
+unit, interpolated along each run's evaluations. Unless ``annealed``, the point lies in the middle of some
+run's learning-rate schedule, and is an indication, not evidence: it carries no p-value and no verdict.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from orchestrator import formatting
+from orchestrator.history import History, TrialHistory
+from orchestrator.ledger import Record
+from orchestrator.statistics import (
+    ALPHA,
+    bootstrap_interval,
+    equivalence_interval,
+    holm,
+    permutation_p,
+    seeds_needed,
+)
+
+MATCHED_UNITS = ("tokens", "flops", "device_seconds")
+OUTCOMES = ("completed", "pruned", "diverged", "failed")
+ANNEALED_SHARE = 0.99
+"""A point counts as the end of a run from this share of the run's spending on."""
+
+Runs = dict[int, TrialHistory]
+"""The confirm runs of one arm's chosen configuration, by seed."""
+
+
+def compare(history: History) -> dict[str, Any]:
+    """Compare the arms on what the ledger holds so far; see the module for rules and schema."""
+    study = history.study
+    if study is None:
+        return {"arms": {}, "pairs": [], "not_compared": []}
+    primary, others = study["yardsticks"]["primary"], study["yardsticks"]["others"]
+    runs = {arm: chosen_runs(history, arm) for arm in study["arms"]}
+    # sorted() is stable: headless arms come first, and otherwise the study's own order holds.
+    arms = sorted(study["arms"], key=lambda arm: not study["arms"][arm]["headless"])
+    task = {arm: study["arms"][arm]["task"] for arm in arms}
+    same_task = [(a, b) for a, b in combinations(arms, 2) if task[a] == task[b]]
+    pairs = [
+        {
+            "a": a,
+            "b": b,
+            "task": task[a],
+            "missing": _missing(runs[a], primary) + _missing(runs[b], primary),
+            "yardsticks": {
+                name: {"role": "primary" if name == primary else "exploratory"}
+                | _compare_values(_values(runs[a], name), _values(runs[b], name))
+                for name in [primary, *others]
+            },
+            "matched": {unit: _compare_at_equal(runs[a], runs[b], unit, primary) for unit in MATCHED_UNITS},
+        }
+        for a, b in same_task
+    ]
+    for role in ("primary", "exploratory"):
+        _adjust([row for pair in pairs for row in pair["yardsticks"].values() if row["role"] == role])
+    for pair in pairs:
+        differences = _differences(_values(runs[pair["a"]], primary), _values(runs[pair["b"]], primary))
+        ended = len(differences) + len({gap["seed"] for gap in pair["missing"]})
+        pair["pending"] = max(0, study["seeds"] - ended)
+        pair["verdict"] = _verdict(pair, differences, primary, study["margin"])
+        undecided = pair["verdict"] == "undecided"
+        pair["more_seeds"] = seeds_needed(differences, study["margin"], len(pairs)) if undecided else 0
+    return {
+        "unit": study["budget"]["unit"],
+        "amount": study["budget"]["amount"],
+        "primary": primary,
+        "margin": study["margin"],
+        "alpha": ALPHA,
+        "arms": {arm: _describe_arm(history, study, arm, runs[arm]) for arm in arms},
+        "pairs": pairs,
+        "not_compared": [[a, b] for a, b in combinations(arms, 2) if task[a] != task[b]],
+    }
+
+
+def chosen_runs(history: History, arm: str) -> Runs:
+    """The confirm runs that stand for an arm, by seed: those of its best configuration (see the module)."""
+    assert history.study is not None
+    primary = history.study["yardsticks"]["primary"]
+    by_configuration: dict[str, Runs] = defaultdict(dict)
+    for trial in history.trials_of("confirm", arm):
+        by_configuration[json.dumps(trial.configuration, sort_keys=True)][trial.seed] = trial
+
+    def rank(runs: Runs) -> tuple[int, float]:
+        values = list(_values(runs, primary).values())
+        return len(values), float(np.mean(values)) if values else 0.0
+
+    return max(by_configuration.values(), key=rank, default={})
+
+
+def best_of_search(history: History, arm: str) -> TrialHistory | None:
+    """The search trial with the best score among those that ran to the end of their budget; None before."""
+    assert history.study is not None
+    primary = history.study["yardsticks"]["primary"]
+    finished = [
+        (score, trial)
+        for trial in history.trials_of("search", arm)
+        if trial.outcome == "completed" and (score := trial.score(primary)) is not None
+    ]
+    return max(finished, key=lambda entry: entry[0], default=(None, None))[1]
+
+
+def _values(runs: Runs, yardstick: str) -> dict[int, float]:
+    """By seed, the yardstick at the end of the runs that completed."""
+    return {
+        seed: score
+        for seed, run in runs.items()
+        if run.outcome == "completed" and (score := run.score(yardstick)) is not None
+    }
+
+
+def _differences(a: dict[int, float], b: dict[int, float]) -> tuple[float, ...]:
+    return tuple(a[seed] - b[seed] for seed in sorted(a.keys() & b.keys()))
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    values = list(values)
+    return float(np.mean(values)) if values else None
+
+
+def _compare_values(a: dict[int, float], b: dict[int, float]) -> dict[str, Any]:
+    differences, seeds = _differences(a, b), a.keys() & b.keys()
+    interval = bootstrap_interval(differences)
+    return {
+        "n": len(differences),
+        "mean_a": _mean(a[seed] for seed in seeds),
+        "mean_b": _mean(b[seed] for seed in seeds),
+        "difference": _mean(differences),
+        "interval": list(interval) if interval else None,
+        "p": permutation_p(differences),
+    }
+
+
+def _missing(runs: Runs, primary: str) -> list[dict[str, Any]]:
+    """The runs that ended without a value."""
+    values = _values(runs, primary)
+    return [
+        {"seed": seed, "arm": run.arm, "outcome": run.outcome, "reason": run.reason}
+        for seed, run in sorted(runs.items())
+        if run.outcome is not None and seed not in values
+    ]
+
+
+def _adjust(rows: list[dict[str, Any]]) -> None:
+    """Add ``p_adjusted``. A pair without a p-value yet keeps its place in the family, as the weakest."""
+    adjusted = holm([1.0 if row["p"] is None else row["p"] for row in rows])
+    for row, p in zip(rows, adjusted, strict=True):
+        row["p_adjusted"] = None if row["p"] is None else p
+
+
+def _verdict(pair: dict[str, Any], differences: tuple[float, ...], primary: str, margin: float) -> str:
+    bounds = equivalence_interval(differences)
+    if pair["pending"] or bounds is None:
+        return "undecided"
+    if -margin <= bounds[0] and bounds[1] <= margin:
+        return "equivalent"
+    if pair["yardsticks"][primary]["p_adjusted"] <= ALPHA:
+        return str(pair["a"] if pair["yardsticks"][primary]["difference"] > 0 else pair["b"])
+    return "undecided"
+
+
+def _compare_at_equal(runs_a: Runs, runs_b: Runs, unit: str, primary: str) -> dict[str, Any]:
+    """The primary yardstick at the greatest spending that all paired runs have reached."""
+    completed = _paired(runs_a, runs_b, ("completed",), primary)
+    paired = completed or _paired(runs_a, runs_b, ("completed", None), primary)
+    curves = {
+        (run.arm, seed): np.array(
+            [
+                (measure["spent"][unit], measure["yardsticks"][primary]["overall"])
+                for measure in run.evaluations
+                if primary in measure["yardsticks"]
+            ]
+        )
+        for seed, both in paired.items()
+        for run in both
+    }
+    reached = min((curve[-1, 0] for curve in curves.values()), default=0.0)
+    # There is no point to show before the first pair, nor where a run was first evaluated only beyond it.
+    if not curves or any(reached < curve[0, 0] for curve in curves.values()):
+        nothing = dict.fromkeys(("spent", "mean_a", "mean_b", "difference", "interval"))
+        return nothing | {"n": 0, "annealed": False}
+    at = {key: float(np.interp(reached, curve[:, 0], curve[:, 1])) for key, curve in curves.items()}
+    values_a, values_b = (
+        {seed: at[run.arm, seed] for seed, run in runs.items() if (run.arm, seed) in at}
+        for runs in (runs_a, runs_b)
+    )
+    row = _compare_values(values_a, values_b)
+    del row["p"]
+    ends = all(reached >= ANNEALED_SHARE * curve[-1, 0] for curve in curves.values())
+    return {"spent": reached, **row, "annealed": bool(completed) and bool(ends)}
+
+
+def _paired(
+    runs_a: Runs, runs_b: Runs, outcomes: tuple[str | None, ...], primary: str
+) -> dict[int, tuple[TrialHistory, TrialHistory]]:
+    """The seeds at which both arms' runs have one of the outcomes and were evaluated."""
+    both = {seed: (runs_a[seed], runs_b[seed]) for seed in sorted(runs_a.keys() & runs_b.keys())}
+    return {
+        seed: pair
+        for seed, pair in both.items()
+        if all(run.outcome in outcomes and run.score(primary) is not None for run in pair)
+    }
+
+
+def _describe_arm(history: History, study: Record, arm: str, runs: Runs) -> dict[str, Any]:
+    best = next(iter(runs.values()), None) or best_of_search(history, arm)
+    names = [study["yardsticks"]["primary"], *study["yardsticks"]["others"]]
+    return {
+        **{key: study["arms"][arm][key] for key in ("objective", "task", "headless")},
+        "configuration": best.configuration if best else None,
+        "counts": {phase: _count(history, study, phase, arm) for phase in ("search", "confirm")},
+        "yardsticks": {name: _describe_yardstick(runs, name) for name in names},
+        "spent": {phase: _total_spent(history, phase, arm) for phase in ("search", "confirm")},
+    }
+
+
+def _count(history: History, study: Record, phase: str, arm: str) -> dict[str, int]:
+    trials = history.trials_of(phase, arm)
+    outcomes = [trial.outcome for trial in trials]
+    configurations = {json.dumps(trial.configuration, sort_keys=True) for trial in trials}
+    planned = study["seeds"] * max(1, len(configurations)) if phase == "confirm" else len(trials)
+    counts = {outcome: outcomes.count(outcome) for outcome in OUTCOMES}
+    return {"planned": planned, "running": outcomes.count(None), **counts}
+
+
+def _describe_yardstick(runs: Runs, yardstick: str) -> dict[str, Any]:
+    values = _values(runs, yardstick)
+    by_language: dict[str, list[float]] = defaultdict(list)
+    for seed in values:
+        last = next(m for m in reversed(runs[seed].measures) if yardstick in m["yardsticks"])
+        for language, value in last["yardsticks"][yardstick]["languages"].items():
+            by_language[language].append(value)
+    scores = list(values.values())
+    return {
+        "n": len(scores),
+        "mean": _mean(scores),
+        "deviation": float(np.std(scores, ddof=1)) if len(scores) > 1 else None,
+        "languages": {language: float(np.mean(found)) for language, found in sorted(by_language.items())},
+    }
+
+
+def _total_spent(history: History, phase: str, arm: str) -> dict[str, float]:
+    units = {unit for trial in history.trials_of(phase, arm) for unit in trial.spent}
+    return {unit: history.spent(phase, arm, unit) for unit in sorted(units)}
+
+
+def verdict_in_words(comparison: dict[str, Any]) -> str:
+    """One paragraph a pair: who is ahead, on what, at which budget, by how much, and how sure that is."""
+    paragraphs = [_pair_in_words(comparison, pair) for pair in comparison["pairs"]]
+    paragraphs += [
+        f"{a} and {b} are not compared: their tasks differ "
+        f"({comparison['arms'][a]['task']}, {comparison['arms'][b]['task']})."
+        for a, b in comparison["not_compared"]
+    ]
+    return "\n\n".join(paragraphs) or "There is nothing to compare."
+
+
+def _pair_in_words(comparison: dict[str, Any], pair: dict[str, Any]) -> str:
+    a, b, row = pair["a"], pair["b"], pair["yardsticks"][comparison["primary"]]
+    winner = pair["verdict"]
+    if winner == b:  # the winner is told first, so the signs turn
+        a, b = b, a
+        row = row | {"mean_a": row["mean_b"], "mean_b": row["mean_a"], "difference": -row["difference"]}
+        row["interval"] = [-row["interval"][1], -row["interval"][0]]
+    amount = formatting.quantity(comparison["amount"], comparison["unit"])
+    device = " of device time" if comparison["unit"] == "device_seconds" else ""
+    where = f"on {comparison['primary']} at {amount}{device} a trial"
+    opening = {
+        a: f"{a} is ahead of {b} {where}",
+        "equivalent": f"{a} and {b} are equivalent {where}, within ±{comparison['margin']:g}",
+        "undecided": f"{a} against {b} {where} is undecided",
+    }[winner]
+    return " ".join([_evidence_in_words(opening, row, len(comparison["pairs"])), *_caveats(pair, row)])
+
+
+def _evidence_in_words(opening: str, row: dict[str, Any], num_pairs: int) -> str:
+    if row["n"] == 0:
+        return f"{opening}: no pair of runs is complete yet."
+    family = f" (adjusted for {num_pairs} pairs of arms)" if num_pairs > 1 else ""
+    return (
+        f"{opening}: {formatting.score(row['mean_a'])} against {formatting.score(row['mean_b'])}, "
+        f"difference {formatting.difference(row['difference'], row['interval'])}, "
+        f"n = {formatting.plural(row['n'], 'seed')}, p = {formatting.p_value(row['p_adjusted'])}{family}."
+    )
+
+
+def _caveats(pair: dict[str, Any], row: dict[str, Any]) -> Iterable[str]:
+    for gap in pair["missing"]:
+        reason = f" ({gap['reason']})" if gap["reason"] else ""
+        yield f"Seed {gap['seed']} is missing: {gap['arm']} {gap['outcome']}{reason}."
+    if pair["pending"]:
+        yield f"{formatting.plural(pair['pending'], 'planned seed')} yet to end."
+    elif pair["verdict"] == "undecided" and pair["more_seeds"] is None:
+        yield "At the observed spread no practical number of seeds would settle it."
+    elif pair["verdict"] == "undecided":
+        yield f"About {formatting.plural(pair['more_seeds'], 'more seed')} would settle it."

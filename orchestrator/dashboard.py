@@ -1,0 +1,190 @@
+"""The dashboard: a study's state on a terminal, and its results when it is done.
+
+:func:`render` makes a Rich renderable of a :class:`~orchestrator.history.History`, :func:`follow` keeps it on
+a terminal while the ledger grows, :func:`print_results` shows what came out. A demonstration:
+``python -m orchestrator.dashboard``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator import formatting
+from orchestrator.comparison import compare, verdict_in_words
+from orchestrator.history import History
+from orchestrator.ledger import LedgerReader
+from orchestrator.panels import (
+    FirstFitting,
+    SideBySide,
+    arm_panel,
+    footer,
+    header_panel,
+    pair_panel,
+    running_panel,
+)
+from orchestrator.plain import finished, lines_of
+from trainables.storage import Location
+
+POLL_SECONDS = 0.5
+REMOTE_POLL_SECONDS = 5.0
+"""An object store is asked less often: every question costs money."""
+
+ARM_WIDTH = 48
+"""Columns an arm's panel needs."""
+
+
+def render(history: History, now: float | None = None) -> RenderableType:
+    """The dashboard of a study's state.
+
+    Args:
+        history: what the ledger says.
+        now: seconds since the epoch; without it, the time of the last record.
+    """
+    if history.study is None:
+        return Text("waiting for the study to begin", style="dim")
+    comparison = compare(history)
+    arms = [arm_panel(history, arm, description) for arm, description in comparison["arms"].items()]
+    running = [trial for trial in history.trials.values() if trial.outcome is None]
+    with_evidence = [pair for pair in comparison["pairs"] if any(p["n"] for p in pair["matched"].values())]
+    return Group(
+        header_panel(history, now),
+        SideBySide(arms, ARM_WIDTH),
+        *([running_panel(running)] if running else []),
+        *(pair_panel(comparison, pair) for pair in with_evidence),
+        footer(history),
+    )
+
+
+def follow(
+    folder: Location,
+    console: Console,
+    until: Callable[[], bool] | None = None,
+    *,
+    since: float = 0.0,
+) -> History:
+    """Show a study while it runs: a live dashboard on a terminal, else a line for every noteworthy thing.
+
+    Args:
+        folder: the study's folder.
+        console: where to.
+        until: asked at every turn whether to stop; without it, the study's comparison is waited for.
+        since: records before this time, seconds since the epoch, print no lines: no old news on a resume.
+
+    Returns:
+        The study's state at the end.
+    """
+    reader, history = LedgerReader(folder / "ledger"), History()
+    pause = POLL_SECONDS if folder.local else REMOTE_POLL_SECONDS
+    terminal = Live(console=console, auto_refresh=False) if console.is_terminal else nullcontext()
+    with terminal as live:
+        while True:
+            stop = until is not None and until()  # asked first, so that the last records are read after it
+            for record in reader.poll():
+                history.apply(record)
+                if live is None and record["time"] >= since:
+                    for line in lines_of(record, history):
+                        console.print(line, markup=False, highlight=False, soft_wrap=True)
+            stop = stop or (until is None and finished(history))
+            if live is not None:
+                live.update(render(history, None if stop else time.time()), refresh=True)
+            if stop:
+                return history
+            time.sleep(pause)
+
+
+def final_table(comparison: dict[str, Any], *, upright: bool = False) -> Table:
+    """What each arm was set to, how it did on the test split (mean ± standard deviation), what it spent.
+
+    Args:
+        comparison: see :mod:`orchestrator.comparison`.
+        upright: a column an arm, which suits a narrow terminal, and not a row.
+    """
+    unit, arms = comparison["unit"], comparison["arms"]
+    yardsticks = list(next(iter(arms.values()))["yardsticks"])
+    configurations = {arm: arms[arm]["configuration"] or {} for arm in arms}
+    settings = list(
+        dict.fromkeys(name for configuration in configurations.values() for name in configuration)
+    )
+    lines = [["arm", *(settings if upright else ["best configuration"]), "seeds", *yardsticks, "spent"]]
+    for arm, description in arms.items():
+        confirm, spent = description["counts"]["confirm"], description["spent"]
+        total = sum(spent[phase].get(unit, 0.0) for phase in ("search", "confirm"))
+        lines.append(
+            [
+                arm,
+                *(
+                    [formatting.setting(configurations[arm].get(name, "–")) for name in settings]
+                    if upright
+                    else [formatting.settings(configurations[arm], "\n")]
+                ),
+                f"{confirm['completed']} of {confirm['planned']}",
+                *(_mean_and_deviation(description["yardsticks"][name]) for name in yardsticks),
+                formatting.quantity(total, unit),
+            ]
+        )
+    (corner, *titles), *rows = zip(*lines, strict=True) if upright else lines
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column(Text(corner), style="bold", overflow="fold")
+    for title in titles:
+        table.add_column(Text(title), overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return table
+
+
+def _mean_and_deviation(values: dict[str, Any]) -> str:
+    deviation = "" if values["deviation"] is None else f" ± {values['deviation']:.3f}"
+    return formatting.score(values["mean"]) + deviation
+
+
+def comparison_table(comparison: dict[str, Any], separator: str = " ") -> Table:
+    """One row per pair of arms and yardstick; a ``separator`` of a new line makes it narrow."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for title in ("pair", "yardstick", "n", "difference", "p (Holm)"):
+        table.add_column(title.replace(" ", separator), overflow="fold")
+    for pair in comparison["pairs"]:
+        for name, row in pair["yardsticks"].items():
+            exploratory = row["role"] == "exploratory"
+            cells = [
+                f"{pair['a']} –{separator}{pair['b']}",
+                f"{name}{separator}(exploratory)" if exploratory else name,
+                str(row["n"]),
+                formatting.difference(row["difference"], row["interval"], separator),
+                formatting.p_value(row["p_adjusted"]),
+            ]
+            table.add_row(*map(Text, cells), style="dim" if exploratory else "")
+    return table
+
+
+def print_results(history: History, folder: Location, console: Console) -> None:
+    """Print what a study found, and where it lies."""
+    comparison = compare(history)
+    console.print(FirstFitting(final_table(comparison), final_table(comparison, upright=True)))
+    if comparison["pairs"]:
+        console.print(FirstFitting(comparison_table(comparison), comparison_table(comparison, "\n")))
+    console.print(Text(verdict_in_words(comparison), style="bold"))
+    console.print()
+    for label, value in (
+        ("results", folder.uri),
+        ("look again", f"h2h watch {folder.uri}"),
+        ("in Python", f'from orchestrator.results import Results; Results("{folder.uri}").trials'),
+    ):  # never wrapped: these are to be copied
+        console.print(Text.assemble((f"{label:<11}", "dim"), value), soft_wrap=True)
+
+
+if __name__ == "__main__":
+    from orchestrator.demonstration import records
+
+    everything = list(records())
+    for share in (0.3, 0.75, 1.0):
+        Console().print(render(History.of(everything[: int(share * len(everything))])), "")
+    print_results(History.of(everything), Location("studies/demonstration"), Console())

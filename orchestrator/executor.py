@@ -1,0 +1,203 @@
+"""Runs a phase's trials as one Ray Tune run and writes what they report into the ledger.
+
+Tune places trials and carries their reports. It decides nothing and remembers nothing: which trial comes next, which
+one stops and what was spent are the phase's and the ledger's, so a study that was cut off goes on from the ledger
+with a fresh Tune run.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import uuid
+from typing import Any
+
+from ray import tune
+from ray.tune.schedulers import FIFOScheduler, TrialScheduler
+from ray.tune.search import Searcher
+
+from orchestrator.phases import Phase, PlannedTrial
+from orchestrator.recorder import Recorder
+from trainables.storage import Location
+from trainables.trial import StopSignal, WorkerConfig, trainable
+
+
+class Executor:
+    """Runs phases on a Ray cluster.
+
+    Args:
+        recorder: the study's.
+        folder: the study's.
+        workers: what each trial runs on.
+        concurrent_trials: trials at a time.
+        attempts: starts a trial gets.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        folder: Location,
+        workers: WorkerConfig,
+        concurrent_trials: int,
+        attempts: int,
+    ) -> None:
+        import ray
+
+        self.recorder, self.folder, self.workers = recorder, folder, workers
+        self.concurrent_trials, self.attempts = concurrent_trials, attempts
+        self.interrupted = False
+        self.running: dict[str, PlannedTrial] = {}
+        self._stop_name = f"h2h-stop-{uuid.uuid4().hex}"
+        self._stop = ray.remote(num_cpus=0)(StopSignal).options(name=self._stop_name).remote()
+
+    def interrupt(self) -> None:
+        """Ask the running trials to save and stop, and start no more. Safe in a signal handler."""
+        self.interrupted = True
+        self._stop.request.remote()
+
+    def run(self, phase: Phase) -> None:
+        """Run all trials of a phase; returns when they have ended, or were saved after :meth:`interrupt`."""
+        if phase.exhausted():
+            return
+        with tempfile.TemporaryDirectory(prefix="h2h-tune-") as scratch:
+            tuner = tune.Tuner(
+                tune.with_resources(trainable, self._trial_resources()),
+                tune_config=tune.TuneConfig(
+                    num_samples=-1,
+                    search_alg=_PhaseSearcher(self, phase),
+                    scheduler=_PhaseScheduler(self, phase),
+                    reuse_actors=True,
+                    trial_name_creator=_trial_name,
+                    trial_dirname_creator=_trial_name,
+                ),
+                run_config=tune.RunConfig(
+                    name="trials",
+                    storage_path=scratch,
+                    verbose=0,
+                    failure_config=tune.FailureConfig(max_failures=0),
+                    checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=0),
+                ),
+            )
+            tuner.fit()
+
+    def _trial_resources(self) -> dict[str, float]:
+        if self.workers.launcher == "ray_train":
+            # The Tune function only waits for its workers; a whole CPU for it would be one less for them.
+            return {"memory": 1e6}
+        resources = {"cpu": self.workers.cpus_per_worker}
+        return resources | ({"gpu": self.workers.gpus_per_worker} if self.workers.gpus_per_worker else {})
+
+    def configuration(self, planned: PlannedTrial) -> dict[str, Any]:
+        """What Tune hands to the trainable."""
+        return {
+            "trial": planned.config.model_dump(mode="json"),
+            "workers": self.workers.model_dump(mode="json"),
+            "folder": str(self.folder),
+            "attempt": planned.attempt,
+            "stop": self._stop_name,
+        }
+
+    def begin(self, planned: PlannedTrial, start_step: int) -> None:
+        """Write that an attempt began."""
+        self.recorder.record(
+            "trial",
+            phase=planned.phase,
+            arm=planned.arm,
+            trial=planned.trial,
+            attempt=planned.attempt,
+            number=planned.number,
+            seed=planned.seed,
+            configuration=dict(planned.configuration),
+            start_step=start_step,
+        )
+
+    def end(self, phase: Phase, name: str, outcome: str, reason: str = "") -> None:
+        """Write how an attempt ended and let the phase know."""
+        planned = self.running.pop(name)
+        history = self.recorder.history.trials[name]
+        if outcome == "failed" and history.failures + 1 < self.attempts:
+            outcome = "retried"
+            self.recorder.event(f"{name} failed and is started again: {reason}")
+        keys = {"phase": planned.phase, "arm": planned.arm, "trial": name, "attempt": planned.attempt}
+        self.recorder.record("end", **keys, outcome=outcome, reason=reason)
+        phase.ended(history)
+
+
+class _PhaseSearcher(Searcher):
+    """Hands the phase's trials to Tune."""
+
+    def __init__(self, executor: Executor, phase: Phase) -> None:
+        super().__init__()
+        self._executor, self._phase = executor, phase
+
+    def suggest(self, trial_id: str) -> Any:
+        executor = self._executor
+        if executor.interrupted or self._phase.exhausted():
+            return None if executor.running else Searcher.FINISHED
+        if len(executor.running) >= executor.concurrent_trials:
+            return None
+        planned = self._phase.next()
+        if planned is None:
+            return None
+        executor.running[planned.trial] = planned
+        # It is in the ledger from here on: what it has spent is known before its first report.
+        executor.begin(planned, _steps_kept(executor, planned))
+        return executor.configuration(planned)
+
+    def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
+        """The scheduler takes care of it."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}  # Tune pickles what it might restore from; nothing is restored from it
+
+    def save(self, checkpoint_path: str) -> None:
+        """Nothing: the ledger has it all."""
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Nothing: the ledger has it all."""
+
+
+class _PhaseScheduler(FIFOScheduler):  # type: ignore[misc]
+    """Writes what trials report and tells Tune which of them stop."""
+
+    def __init__(self, executor: Executor, phase: Phase) -> None:
+        super().__init__()
+        self._executor, self._phase = executor, phase
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        executor, name = self._executor, _trial_name(trial)
+        planned = executor.running[name]
+        report = json.loads(result["report"])
+        status, measure = report["status"], report["measure"]
+        if status != "interrupted":
+            keys = {"phase": planned.phase, "arm": planned.arm, "trial": name, "attempt": planned.attempt}
+            executor.recorder.record("measure", **keys, **measure, flush=bool(measure["yardsticks"]))
+        if status == "running":
+            if not self._phase.should_stop(executor.recorder.history.trials[name], measure):
+                return str(TrialScheduler.CONTINUE)
+            executor.end(self._phase, name, "pruned", f"not among the best at rung {measure['rung']}")
+            return str(TrialScheduler.STOP)
+        reasons = {"diverged": "the training loss is not finite", "interrupted": f"saved at step {measure['step']}"}
+        executor.end(self._phase, name, status, reasons.get(status, ""))
+        return str(TrialScheduler.CONTINUE)
+
+    def on_trial_error(self, tune_controller: Any, trial: Any) -> None:
+        name = _trial_name(trial)
+        if name in self._executor.running:
+            error = trial.get_error()
+            reason = str(error).strip().splitlines()[-1] if error is not None else "its process ended"
+            self._executor.end(self._phase, name, "failed", reason)
+
+
+def _trial_name(trial: Any) -> str:
+    return str(trial.config["trial"]["trial"])
+
+
+def _steps_kept(executor: Executor, planned: PlannedTrial) -> int:
+    from trainables.training.checkpoint import Checkpoints
+
+    steps = Checkpoints(executor.folder / "trials" / planned.trial).steps()
+    return steps[-1] if steps else 0

@@ -1,0 +1,77 @@
+"""Numbers and settings as people read them: ``1.2M tokens``, ``3.4 TFLOP``, ``12 s``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+COUNT_PREFIXES = ("", "k", "M", "B", "T")
+FLOP_PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z")
+
+UNIT_TITLES = {"tokens": "tokens", "steps": "steps", "flops": "FLOPs", "device_seconds": "device time"}
+"""What a budget unit is called where there is no number beside it."""
+
+
+def scaled(value: float, prefixes: tuple[str, ...] = COUNT_PREFIXES) -> tuple[str, str]:
+    """A number of at most four digits, and its prefix: 1_234_000 is ``("1.2", "M")``."""
+    power = 0
+    while abs(value) >= 999.5 and power < len(prefixes) - 1:
+        value, power = value / 1000, power + 1
+    if power == 0:
+        return f"{value:.3g}", ""
+    return f"{value:.{1 if abs(value) < 99.95 else 0}f}", prefixes[power]
+
+
+def duration(seconds: float) -> str:
+    """``12 s``, ``3.4 min``, ``1.2 h`` or ``2.5 d``."""
+    for size, name in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {name}"
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.2g} s"
+
+
+def quantity(value: float, unit: str) -> str:
+    """An amount of a budget unit: ``2.0M tokens``, ``3.4 TFLOP``, ``12 s``."""
+    if unit == "device_seconds":
+        return duration(value)
+    if unit == "flops":
+        number, prefix = scaled(value, FLOP_PREFIXES)
+        return f"{number} {prefix}FLOP"
+    number, prefix = scaled(value)
+    return f"{number}{prefix} {unit}"
+
+
+def score(value: float | None) -> str:
+    """A yardstick's value, or a dash where there is none yet."""
+    return "–" if value is None else f"{value:.3f}"
+
+
+def difference(value: float | None, interval: list[float] | None = None, separator: str = " ") -> str:
+    """``+0.041 [0.031, 0.052]``, with a digit more where the values are small; a dash where there is none."""
+    if value is None:
+        return "–"
+    low, high = interval or (value, value)
+    digits = 3 if max(abs(value), abs(low), abs(high)) >= 0.01 else 4
+    return f"{value:+.{digits}f}" + (f"{separator}[{low:.{digits}f}, {high:.{digits}f}]" if interval else "")
+
+
+def p_value(value: float | None) -> str:
+    """``0.031``, ``<0.001``, or a dash where there is none."""
+    if value is None:
+        return "–"
+    return "<0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def setting(value: Any) -> str:
+    """A searched setting's value, at three digits."""
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def settings(configuration: Mapping[str, Any], separator: str = " ") -> str:
+    """``learning_rate=0.00031 temperature=0.07``; a dash where nothing was searched."""
+    return separator.join(f"{name}={setting(value)}" for name, value in configuration.items()) or "–"
+
+
+def plural(count: int, noun: str) -> str:
+    """``1 seed``, ``2 seeds``."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"

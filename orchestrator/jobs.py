@@ -1,0 +1,343 @@
+"""Studies as jobs of a Ray cluster: submit, follow, attach again, stop.
+
+A job's driver runs on the cluster's head node, so the study goes on when this machine sleeps. The study
+file and our own packages travel with the job; torch and the other dependencies are installed on the
+cluster. Results are read from the study's storage afterwards: nothing comes back through the job but its
+output.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import yaml
+
+from trainables.errors import InputError
+
+if TYPE_CHECKING:
+    from ray.job_submission import JobSubmissionClient
+
+OUR_PACKAGES = ("orchestrator", "trainables", "search_spaces", "cluster")
+
+_POLL_SECONDS = 2.0
+_PATIENCE_SECONDS = (
+    120.0  # a head node under load, a proxy or a tunnel may fail for a while; the job goes on meanwhile
+)
+_EXIT_CODES = {"SUCCEEDED": 0, "SUBMITTED": 0, "FAILED": 1, "UNREACHABLE": 1, "STOPPED": 130, "DETACHED": 130}
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A submitted job, as last seen."""
+
+    submission_id: str
+    """The name by which the cluster knows the job."""
+    address: str
+    """The job server's address."""
+    status: str
+    """Ray's SUCCEEDED, FAILED or STOPPED; or, of a job that may still run: SUBMITTED when not waited for,
+    DETACHED when following was interrupted, UNREACHABLE when the job server was lost while following."""
+    message: str = ""
+    """Ray's words on the status."""
+
+    @property
+    def exit_code(self) -> int:
+        """The command line's: 0 done or submitted, 1 failed or lost, 130 stopped or interrupted."""
+        return _EXIT_CODES[self.status]
+
+
+def submit(
+    study: Path | str,
+    *,
+    address: str,
+    overrides: Sequence[str] = (),
+    working_dir: Path | None = None,
+    runtime_env: Mapping[str, Any] | None = None,
+    wait: bool = True,
+    on_line: Callable[[str], None] = print,
+    command: str = "run",
+) -> Submission:
+    """Run ``h2h COMMAND STUDY --set ...`` as a job on a cluster.
+
+    Args:
+        study: a study file, which travels with the job; or a shipped study's name or a study's folder on an
+            object store, which are passed as they are.
+        address: the job server, ``http://HOST:8265``; on another machine mostly through a tunnel.
+        overrides: ``key=value`` each, as for ``--set``.
+        working_dir: a folder that travels with the job and becomes its working directory, for a study that
+            names files beside it; by default one that holds the study file alone.
+        runtime_env: Ray's runtime environment (``pip``, ``env_vars``, ...). Our packages are added to its
+            ``py_modules``, unless that is ``[]``: then the cluster has them installed.
+        wait: follow the job to its end; Ctrl-C ends the following, not the job.
+        on_line: takes each line of the job's output.
+        command: the command of ``h2h``.
+
+    Raises:
+        InputError: the study, working folder, runtime environment or storage cannot be used by a job, or the
+            cluster cannot be reached, or refuses the token or the upload.
+    """
+    _require_url(address)
+    environment = dict(runtime_env or {})
+    if working_dir is not None and "working_dir" in environment:
+        raise InputError("working_dir is given twice", where="runtime_env", remedy="give one of the two")
+    py_modules = environment.pop("py_modules", None)
+    if py_modules != []:
+        environment["py_modules"] = [*(py_modules or ()), *_package_folders()]
+    file = _study_file(study, working_dir)
+    _require_reachable_storage(file, study, overrides, address)
+    client = _connect(address)
+    submission_id = re.sub(r"[^\w.-]+", "-", f"h2h-{Path(study).stem}-{uuid.uuid4().hex[:8]}")
+    with tempfile.TemporaryDirectory() as temporary:
+        argument = str(study)
+        if working_dir is not None:
+            environment["working_dir"] = str(working_dir)
+            argument = file.relative_to(working_dir.resolve()).as_posix() if file else argument
+        elif file is not None and "working_dir" not in environment:
+            shutil.copy(file, temporary)
+            environment["working_dir"] = temporary
+            argument = file.name
+        with _explained(address):
+            client.submit_job(
+                entrypoint=_entrypoint(command, argument, overrides),
+                runtime_env=environment,
+                submission_id=submission_id,
+            )
+    on_line(f"submitted {submission_id} to {address}")
+    if not wait:
+        _say_how_to_return(submission_id, address, on_line)
+        return Submission(submission_id, address, "SUBMITTED")
+    return _follow(client, submission_id, address, on_line)
+
+
+def attach(submission_id: str, *, address: str, on_line: Callable[[str], None] = print) -> Submission:
+    """Follow a submitted job from the first line of its output to its end.
+
+    Raises:
+        InputError: the cluster cannot be reached, refuses the token, or knows no such job.
+    """
+    client = _connect(address)
+    with _explained(address, submission_id):
+        client.get_job_info(submission_id)
+    return _follow(client, submission_id, address, on_line)
+
+
+def stop(submission_id: str, *, address: str) -> bool:
+    """Ask a job to stop; False where it had ended before. ``h2h resume`` continues the study from storage.
+
+    Raises:
+        InputError: the cluster cannot be reached, refuses the token, or knows no such job.
+    """
+    client = _connect(address)
+    with _explained(address, submission_id):
+        return bool(client.stop_job(submission_id))
+
+
+def read_runtime_env(text: str) -> dict[str, Any]:
+    """A runtime environment from a YAML or JSON file, or from YAML or JSON itself.
+
+    Raises:
+        InputError: it is no YAML, or no mapping.
+    """
+    is_file = not text.lstrip().startswith("{") and Path(text).is_file()
+    value = _parsed(Path(text).read_text(encoding="utf-8") if is_file else text, where=text)
+    if not isinstance(value, dict):
+        raise InputError(
+            "the runtime environment is no mapping",
+            where=text,
+            remedy="an existing YAML or JSON file, or e.g. '{env_vars: {HF_HOME: /data/hf}}'",
+        )
+    return value
+
+
+def _parsed(text: str, *, where: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise InputError("this is no YAML", where=where, why=str(error)) from error
+
+
+def _entrypoint(command: str, study: str, overrides: Sequence[str]) -> str:
+    settings = [word for override in overrides for word in ("--set", override)]
+    return shlex.join(["python", "-m", "orchestrator", command, study, *settings])
+
+
+def _package_folders() -> list[str]:
+    folders = []
+    for name in OUR_PACKAGES:
+        found = importlib.util.find_spec(name)
+        assert found is not None
+        assert found.submodule_search_locations is not None
+        folders.append(next(iter(found.submodule_search_locations)))
+    return folders
+
+
+def _study_file(study: Path | str, working_dir: Path | None) -> Path | None:
+    """The study's file on this machine, or None for a shipped study's name or a folder on an object store."""
+    if "://" in str(study):
+        return None
+    candidates = [Path(study)] if working_dir is None else [Path(study), working_dir / study]
+    file = next((path.resolve() for path in candidates if path.is_file()), None)
+    if file is None and (isinstance(study, Path) or Path(study).suffix or Path(study).name != study):
+        raise InputError(
+            f"there is no study file {study}",
+            remedy="an existing file, a shipped study's name (h2h list), or a study's folder on s3:// or gs://",
+        )
+    if file and working_dir is not None and not file.is_relative_to(working_dir.resolve()):
+        raise InputError(
+            f"the study file {file} is not in the working folder {working_dir}",
+            why="only the working folder travels with the job",
+            remedy="move it there, or leave out the working folder",
+        )
+    return file
+
+
+def _require_reachable_storage(
+    file: Path | None, study: Path | str, overrides: Sequence[str], address: str
+) -> None:
+    if urlsplit(address).hostname in {"127.0.0.1", "localhost", "::1"} or "://" in str(study):
+        return  # this machine's cluster, or a tunnel to one, where only the user knows what a path means
+    settings = dict(override.partition("=")[::2] for override in overrides)
+    declared = _parsed(file.read_text(encoding="utf-8"), where=str(file)) if file else None
+    in_file = declared.get("storage") if isinstance(declared, dict) else None
+    storage = str(settings.get("storage") or in_file or "")
+    if "://" not in storage:
+        raise InputError(
+            f"the storage is {storage or 'not set'}, but the cluster is at {address}",
+            where="storage",
+            why="a local path would lie on the cluster's nodes, each its own, and be lost with them",
+            remedy="--set storage=s3://BUCKET/studies (or gs://...)",
+        )
+
+
+def _require_url(address: str) -> None:
+    if urlsplit(address).scheme not in {"http", "https"}:
+        raise InputError(
+            f"'{address}' is no job server's address",
+            remedy="http://HOST:8265, as `ray start` or `ray dashboard` says it",
+        )
+
+
+def _connect(address: str) -> JobSubmissionClient:
+    from ray.job_submission import JobSubmissionClient
+
+    _require_url(address)
+    # Ray lets these variables win over its argument; what the user said in this call wins here.
+    variables = ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")
+    saved = {name: os.environ.pop(name) for name in variables if name in os.environ}
+    try:
+        with _explained(address):
+            return JobSubmissionClient(address, headers=_authorization())
+    finally:
+        os.environ.update(saved)
+
+
+def _authorization() -> dict[str, str]:
+    """The user's token, from where Ray looks for it; like ``ray.init``, not if ``RAY_AUTH_MODE=disabled``."""
+    if os.environ.get("RAY_AUTH_MODE", "token").lower() != "token":
+        return {}
+    token = os.environ.get("RAY_AUTH_TOKEN", "")
+    file = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
+    if not token and file.is_file():
+        token = file.read_text(encoding="utf-8")
+    return {"Authorization": f"Bearer {token.strip()}"} if token.strip() else {}
+
+
+@contextmanager
+def _explained(address: str, submission_id: str = "") -> Iterator[None]:
+    """Errors of Ray's client as errors that say what to do."""
+    import requests
+    from ray.exceptions import AuthenticationError
+
+    try:
+        yield
+    except AuthenticationError as error:
+        raise InputError(
+            f"the cluster at {address} refuses the token",
+            why=str(error).splitlines()[0],
+            remedy="put the cluster's token in ~/.ray/auth_token, in the file that RAY_AUTH_TOKEN_PATH "
+            "names, or in RAY_AUTH_TOKEN; `RAY_AUTH_MODE=token ray get-auth-token` prints it on the head",
+        ) from error
+    except (ConnectionError, requests.RequestException) as error:
+        raise InputError(
+            f"no job server answers at {address}",
+            why=str(error),
+            remedy="check the address; to a remote cluster open a tunnel first: `ray dashboard CLUSTER.yaml` "
+            "or `kubectl port-forward service/NAME-head-svc 8265:8265`",
+        ) from error
+    except (RuntimeError, ValueError, TypeError) as error:  # Ray's, for every refusal by client or server
+        text = str(error)
+        if submission_id and "status code 404" in text:
+            raise InputError(f"the cluster at {address} knows no job {submission_id}") from error
+        if "exceeds the maximum size" in text or "Maximum request body size" in text:
+            raise InputError(
+                "the working folder is too large to travel with the job",
+                where="working_dir",
+                why=text.strip().splitlines()[-1],
+                remedy="leave data out of it (a .rayignore file there) and name it by s3://...",
+            ) from error
+        raise InputError(f"the cluster at {address} refuses the job", why=text) from error
+
+
+def _follow(
+    client: JobSubmissionClient, submission_id: str, address: str, on_line: Callable[[str], None]
+) -> Submission:
+    """Hand on the job's output until it ends.
+
+    Ray's own follower is a websocket that ends quietly when a proxy closes it; asking again survives that.
+    """
+    try:
+        return _poll(client, submission_id, address, on_line)
+    except KeyboardInterrupt:
+        on_line("no longer following; the job goes on")
+        _say_how_to_return(submission_id, address, on_line)
+        return Submission(submission_id, address, "DETACHED")
+
+
+def _poll(
+    client: JobSubmissionClient, submission_id: str, address: str, on_line: Callable[[str], None]
+) -> Submission:
+    import requests
+
+    shown = 0
+    last_answer = time.monotonic()
+    while True:
+        try:
+            details = client.get_job_info(
+                submission_id
+            )  # before the logs, so that the last logs are complete
+            logs = client.get_job_logs(submission_id)
+        except (requests.RequestException, RuntimeError) as error:
+            if time.monotonic() - last_answer > _PATIENCE_SECONDS:
+                on_line(f"lost the job server at {address}: {error}")
+                _say_how_to_return(submission_id, address, on_line)
+                return Submission(submission_id, address, "UNREACHABLE", str(error))
+        else:
+            last_answer = time.monotonic()
+            ended = details.status.is_terminal()
+            end = len(logs) if ended else logs.rfind("\n") + 1
+            for line in logs[shown:end].splitlines():
+                on_line(line)
+            shown = max(shown, end)
+            if ended:
+                if details.status != "SUCCEEDED":
+                    on_line(f"the job ended as {details.status}: {details.message}")
+                return Submission(submission_id, address, str(details.status), details.message or "")
+        time.sleep(_POLL_SECONDS)
+
+
+def _say_how_to_return(submission_id: str, address: str, on_line: Callable[[str], None]) -> None:
+    on_line(f"  follow: ray job logs --address {address} --follow {submission_id}")
+    on_line(f"  stop:   ray job stop --address {address} {submission_id}")

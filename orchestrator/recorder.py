@@ -1,0 +1,33 @@
+"""What writes the ledger, and at once knows what it adds up to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from orchestrator.history import History
+from orchestrator.ledger import LedgerWriter, read_ledger
+from trainables.storage import Location
+
+
+class Recorder:
+    """The study's one writer. Every record goes to the ledger and into the :class:`History` that decisions read.
+
+    Args:
+        folder: the study's ``ledger`` folder; what an earlier session wrote there is read first.
+    """
+
+    def __init__(self, folder: Location) -> None:
+        self.history = History.of(read_ledger(folder))
+        self._writer = LedgerWriter(folder)
+
+    def record(self, kind: str, *, flush: bool = True, **fields: Any) -> None:
+        """Add one record (see ``orchestrator.ledger``)."""
+        self.history.apply(self._writer.append(kind, flush=flush, **fields))
+
+    def event(self, message: str) -> None:
+        """Add a message for a person."""
+        self.record("event", message=message)
+
+    def close(self) -> None:
+        """Make everything durable."""
+        self._writer.close()

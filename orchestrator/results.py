@@ -1,0 +1,132 @@
+"""A study's results as pandas frames, read from its ledger alone.
+
+The ledger is JSON: reading a stranger's study runs nothing of theirs, and needs no Ray.
+
+>>> results = Results("studies/headless-vs-vanilla")
+>>> results.trials.groupby("arm").recovery_accuracy.max()
+>>> print(results.verdict)
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
+
+from orchestrator.comparison import best_of_search, chosen_runs, compare, verdict_in_words
+from orchestrator.history import History, TrialHistory
+from orchestrator.ledger import read_ledger
+from trainables.errors import InputError, nearest
+from trainables.storage import Location
+
+
+class Results:
+    """What a study spent, measured and concluded so far; also of a study that still runs.
+
+    Args:
+        folder: the study's folder, local or on an object store.
+
+    Raises:
+        InputError: the folder holds no study.
+    """
+
+    def __init__(self, folder: str | Location) -> None:
+        self.folder = folder if isinstance(folder, Location) else Location(folder)
+        self._records = read_ledger(self.folder / "ledger")
+        self.history = History.of(self._records)
+        if self.history.study is None:
+            parent = Location(self.folder.uri.rstrip("/").rpartition("/")[0])
+            studies = [name for name in parent.names() if (parent / name / "ledger").exists()]
+            raise InputError(
+                f"no study lies in {self.folder}",
+                why="it has no ledger with a study in it",
+                remedy=nearest(self.folder.name, studies),
+            )
+
+    @cached_property
+    def trials(self) -> pd.DataFrame:
+        """One row a trial: what it was, how it ended, and
+
+        one column per searched setting (``configuration.NAME``), budget unit (``spent.UNIT``) and yardstick
+        (``NAME``, the last overall value). What a failure rolled back is not in it.
+        """
+        return pd.DataFrame([self._describe(trial) for trial in self.history.trials.values()])
+
+    def _describe(self, trial: TrialHistory) -> dict[str, Any]:
+        names = ("phase", "arm", "trial", "number", "seed", "outcome", "reason", "attempts", "progress")
+        return {
+            **{name: getattr(trial, name) for name in names},
+            **{f"configuration.{name}": value for name, value in trial.configuration.items()},
+            **{f"spent.{unit}": amount for unit, amount in trial.spent.items()},
+            **{name: trial.score(name) for name in self._yardsticks},
+        }
+
+    @property
+    def _yardsticks(self) -> list[str]:
+        assert self.history.study is not None
+        yardsticks = self.history.study["yardsticks"]
+        return [yardsticks["primary"], *yardsticks["others"]]
+
+    @cached_property
+    def ledger(self) -> pd.DataFrame:
+        """One row a measure, flattened (``spent.tokens``, ``yardsticks.NAME.overall``).
+
+        ``counts`` is False for what a later attempt rolled back.
+        """
+        counted = {id(measure) for trial in self.history.trials.values() for measure in trial.measures}
+        measures = [record for record in self._records if record["kind"] == "measure"]
+        return pd.json_normalize([{**measure, "counts": id(measure) in counted} for measure in measures])
+
+    @cached_property
+    def _comparison(self) -> dict[str, Any]:
+        return compare(self.history)
+
+    @cached_property
+    def comparison(self) -> pd.DataFrame:
+        """One row per pair of arms and yardstick; see :mod:`orchestrator.comparison` for the columns.
+
+        The verdict stands in the rows of the primary yardstick, which alone decides it.
+        """
+        rows = []
+        for pair in self._comparison["pairs"]:
+            for name, row in pair["yardsticks"].items():
+                low, high = row["interval"] or (None, None)
+                verdict = pair["verdict"] if row["role"] == "primary" else None
+                bounds = {"interval_low": low, "interval_high": high, "verdict": verdict}
+                flat = {key: value for key, value in row.items() if key != "interval"}
+                rows.append({"a": pair["a"], "b": pair["b"], "yardstick": name, **flat, **bounds})
+        return pd.DataFrame(rows)
+
+    @cached_property
+    def languages(self) -> pd.DataFrame:
+        """Confirm means per language: one row per arm and yardstick, one column per language."""
+        rows = {
+            (arm, name): values["languages"]
+            for arm, description in self._comparison["arms"].items()
+            for name, values in description["yardsticks"].items()
+            if values["languages"]
+        }
+        frame = pd.DataFrame.from_dict(rows, orient="index")
+        if rows:
+            frame.index = pd.MultiIndex.from_tuples(rows, names=["arm", "yardstick"])
+        return frame
+
+    def best(self, arm: str) -> dict[str, Any]:
+        """The configuration that stands for an arm: confirm's chosen one; before confirm, search's best.
+
+        Raises:
+            InputError: the study has no such arm, or no trial of it has ended yet.
+        """
+        assert self.history.study is not None
+        if arm not in self.history.study["arms"]:
+            raise InputError(f"no arm is called '{arm}'", remedy=nearest(arm, self.history.study["arms"]))
+        trials = [*chosen_runs(self.history, arm).values(), best_of_search(self.history, arm)]
+        if trials[0] is None:
+            raise InputError(f"no trial of the arm '{arm}' has ended yet", remedy="h2h watch, and ask again")
+        return dict(trials[0].configuration)
+
+    @property
+    def verdict(self) -> str:
+        """What the comparison says, in words."""
+        return verdict_in_words(self._comparison)

@@ -1,0 +1,311 @@
+"""A study as its author writes it: one YAML, validated whole before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from orchestrator.validation import input_error
+from search_spaces import Space, load_space, space_names
+from trainables.config import Config
+from trainables.corpora.preparation import CorporaConfig
+from trainables.errors import InputError, nearest
+from trainables.evaluation import YARDSTICKS, EvaluationConfig
+from trainables.models.shapes import ModelConfig
+from trainables.models.tokenizers import TokenizerConfig
+from trainables.objectives import find_objective
+from trainables.training.budget import BudgetConfig
+from trainables.training.optimiser import TrainingConfig
+
+SHIPPED = Path(__file__).parent / "studies"
+
+
+class ArmSpec(Config):
+    """One side of the comparison."""
+
+    objective: str
+    """`h2h list` shows them."""
+    space: str | None = None
+    """Search space: a shipped one's name or a YAML file; null: the one named as the objective."""
+    options: dict[str, float | int | None] = {}
+    """Settings of the objective that are fixed for this arm, as `temperature`."""
+    training: dict[str, Any] = {}
+    """Training settings that this arm has otherwise than the study."""
+    model: ModelConfig | None = None
+    """Another model than the study's."""
+
+    @field_validator("objective")
+    @classmethod
+    def _known_objective(cls, name: str) -> str:
+        return find_objective(name).name
+
+    @model_validator(mode="after")
+    def _known_settings(self) -> ArmSpec:
+        options = find_objective(self.objective).options
+        _refuse_unknown(self.options, options.model_fields, f"the objective {self.objective} has no option")
+        _refuse_unknown(self.training, TrainingConfig.model_fields, "there is no training setting")
+        options.model_validate(self.options)
+        _refuse_unknown(
+            self.load_space().dimensions,
+            {**options.model_fields, **TrainingConfig.model_fields},
+            f"the search space varies what {self.objective} does not have:",
+        )
+        return self
+
+    def load_space(self) -> Space:
+        """The arm's search space.
+
+        Raises:
+            InputError: there is no such space, or its file is wrong.
+        """
+        name = self.space or self.objective
+        try:
+            return load_space(name)
+        except FileNotFoundError as error:
+            raise InputError(f"no search space '{name}'", remedy=nearest(name, space_names())) from error
+        except yaml.YAMLError as error:
+            raise InputError(f"{name} is not YAML", where=name, why=str(error)) from error
+        except ValidationError as error:
+            raise input_error(error, Space, name) from error
+
+
+class HalvingSpec(Config):
+    """Successive halving inside an arm: a trial goes on from a rung if it is among the best 1/reduction there."""
+
+    reduction: int = Field(3, ge=2)
+    """eta: of the trials at a rung one in so many goes on."""
+    rungs: int = Field(3, ge=1)
+    """Budgets a trial may end with: reduction^-(rungs-1), ..., 1/reduction, 1. One rung: no halving."""
+
+    @property
+    def fractions(self) -> tuple[float, ...]:
+        """Progress at the rungs below the whole budget, ascending."""
+        return tuple(round(self.reduction ** -float(power), 9) for power in range(self.rungs - 1, 0, -1))
+
+
+class SearchSpec(Config):
+    """How each arm is tuned."""
+
+    budget_per_arm: float = Field(8, ge=1)
+    """What each arm's search may spend, in trial budgets."""
+    algorithm: Literal["tpe", "random"] = "tpe"
+    """Optuna's sampler."""
+    startup_trials: int = Field(4, ge=1)
+    """Random trials before TPE models anything; more are better for many dimensions."""
+    halving: HalvingSpec = HalvingSpec()
+    """Stopping trials early."""
+    concurrent_per_arm: int = Field(1, ge=1)
+    """Trials of one arm at a time. With 1 the same seed gives the same search; more fill a cluster, and then the
+    order in which trials happen to end decides what is tried next."""
+
+
+class ConfirmSpec(Config):
+    """How the best configurations are compared."""
+
+    seeds: int = Field(6, ge=1)
+    """Paired runs of each arm's best configuration. With fewer than 6 no arm can win: p cannot reach 0.05."""
+    top: int = Field(1, ge=1)
+    """Configurations of each arm."""
+    margin: float = Field(0.005, gt=0)
+    """Differences of the primary yardstick below it do not matter."""
+    evaluations: int = Field(5, ge=1)
+    """Evaluations over a run, for the curves."""
+
+
+class YardstickSpec(Config):
+    """What is measured; the primary one decides."""
+
+    primary: str = "recovery_accuracy"
+    """Guides the search and decides the comparison."""
+    others: tuple[str, ...] = ("recovery_mrr",)
+    """Measured beside it."""
+    evaluation: EvaluationConfig = EvaluationConfig()
+    """On what."""
+
+    @model_validator(mode="after")
+    def _known(self) -> YardstickSpec:
+        for name in self.names:
+            if name not in YARDSTICKS:
+                raise InputError(f"unknown yardstick '{name}'", remedy=nearest(name, YARDSTICKS))
+        return self
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The primary one first."""
+        return (self.primary, *(name for name in self.others if name != self.primary))
+
+
+class ResourcesSpec(Config):
+    """On what a trial runs."""
+
+    workers: int = Field(1, ge=1)
+    """Workers that train one model together (data-parallel)."""
+    cpus_per_worker: int = Field(1, ge=1)
+    """CPU cores of a worker."""
+    gpus_per_worker: int | None = Field(None, ge=0)
+    """GPUs of a worker; null: 1 where there are GPUs, else 0."""
+    concurrent_trials: int | None = Field(None, ge=1)
+    """Trials at a time; null: as many as fit."""
+    launcher: Literal["auto", "direct", "ray_train"] = "auto"
+    """`ray_train`: every trial is a Ray Train run. `direct`: in the Tune process, one worker only. auto: `direct` for
+    one CPU worker, else `ray_train`."""
+    attempts: int = Field(3, ge=1)
+    """Starts a trial gets before it counts as failed; each goes on from the last checkpoint."""
+
+    @model_validator(mode="after")
+    def _direct_is_alone(self) -> ResourcesSpec:
+        if self.launcher == "direct" and self.workers > 1:
+            raise ValueError("the direct launcher has one worker: set workers to 1 or launcher to ray_train")
+        return self
+
+
+class StudySpec(Config):
+    """One study, one question."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)
+    """Also the name of its folder in the storage."""
+    question: str = ""
+    """What it is to answer."""
+    seed: int = Field(0, ge=0)
+    """Of the search and of the confirmation runs."""
+    corpora: CorporaConfig
+    """The text."""
+    tokenizer: TokenizerConfig = TokenizerConfig.model_validate({"train": {}})
+    """Trained on the text, or a pretrained one."""
+    model: ModelConfig
+    """What every arm trains, unless it says otherwise."""
+    training: TrainingConfig = TrainingConfig()
+    """How."""
+    arms: dict[str, ArmSpec] = Field(min_length=1)
+    """By name."""
+    budget: BudgetConfig
+    """Of each trial."""
+    search: SearchSpec = SearchSpec()
+    """Tuning."""
+    confirm: ConfirmSpec = ConfirmSpec()
+    """Comparing."""
+    yardsticks: YardstickSpec = YardstickSpec()
+    """Measuring."""
+    resources: ResourcesSpec = ResourcesSpec()
+    """Running."""
+    storage: str = "studies"
+    """Folder or `s3://`, `gs://` location of studies and prepared corpora."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> StudySpec:
+        for name, arm in self.arms.items():
+            self.training_of(arm)
+            if not name.replace("_", "").replace("-", "").isalnum():
+                raise ValueError(f"arm names are letters, digits, '-' and '_', not '{name}'")
+        share, workers = self.training.batch_sequences, self.resources.workers
+        if share % workers:
+            raise ValueError(f"training.batch_sequences ({share}) must be a multiple of resources.workers ({workers})")
+        if "minimal_pair_accuracy" in self.yardsticks.names and not self.corpora.has_minimal_pairs:
+            raise ValueError("minimal_pair_accuracy needs a source with an embedded grammar, which brings the pairs")
+        return self
+
+    def training_of(self, arm: ArmSpec, configuration: Mapping[str, Any] | None = None) -> TrainingConfig:
+        """The training settings of an arm, with a configuration of the search on top."""
+        fields = TrainingConfig.model_fields
+        chosen = {name: value for name, value in (configuration or {}).items() if name in fields}
+        return TrainingConfig.model_validate({**self.training.model_dump(), **arm.training, **chosen})
+
+    def options_of(self, arm: ArmSpec, configuration: Mapping[str, Any]) -> dict[str, float | int | None]:
+        """The objective's options of an arm, with a configuration of the search on top."""
+        fields = find_objective(arm.objective).options.model_fields
+        return {**arm.options, **{name: value for name, value in configuration.items() if name in fields}}
+
+
+def study_names() -> list[str]:
+    """Names of the shipped studies."""
+    return sorted(path.stem for path in SHIPPED.glob("*.yaml"))
+
+
+def study_file(name_or_path: str | Path) -> Path:
+    """The YAML file of a study: a path as it is, a shipped study by its name.
+
+    Raises:
+        InputError: there is neither.
+    """
+    path = Path(name_or_path)
+    if path.is_file():
+        return path
+    if str(name_or_path) in study_names():
+        return SHIPPED / f"{name_or_path}.yaml"
+    beside = [p.name for p in path.parent.glob("*.yaml")] if path.parent.is_dir() else []
+    raise InputError(
+        f"no study '{name_or_path}'",
+        why="there is no such file and no shipped study of that name",
+        remedy=nearest(path.name, [*study_names(), *beside]),
+    )
+
+
+def load_study(name_or_path: str | Path, overrides: Sequence[str] = ()) -> StudySpec:
+    """Read and validate a study.
+
+    Args:
+        name_or_path: a YAML file, or a shipped study's name.
+        overrides: ``key=value`` each, as of ``--set``: dotted keys, YAML values.
+
+    Raises:
+        InputError: no such study, not YAML, or something in it is wrong.
+    """
+    path = study_file(name_or_path)
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError("the study is not YAML", where=str(path), why=str(error)) from error
+    return make_study(content, overrides, where=str(path))
+
+
+def make_study(content: Any, overrides: Sequence[str] = (), where: str = "study") -> StudySpec:
+    """Validate a study given as nested dictionaries; see :func:`load_study`."""
+    if not isinstance(content, dict):
+        raise InputError("the study is not a mapping of keys to values", where=where)
+    for override in overrides:
+        _override(content, override)
+    try:
+        return StudySpec.model_validate(content)
+    except ValidationError as error:
+        raise input_error(error, StudySpec, where) from error
+
+
+def dump_study(spec: StudySpec) -> str:
+    """The resolved study as YAML, every default written out."""
+    return yaml.safe_dump(spec.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=120)
+
+
+def _override(content: Any, override: str) -> None:
+    key, equals, text = override.partition("=")
+    if not equals or not key:
+        raise InputError(f"'{override}' is not key=value", where="--set", remedy="as in --set confirm.seeds=6")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise InputError(f"the value of {key} is not YAML", where=f"--set {override}", why=str(error)) from error
+    *parents, last = key.split(".")
+    for parent in parents:
+        if isinstance(content, list) and parent.isdigit() and int(parent) < len(content):
+            content = content[int(parent)]
+        elif isinstance(content, dict):
+            if not isinstance(content.get(parent), dict | list):
+                content[parent] = {}
+            content = content[parent]
+        else:
+            raise InputError(f"there is nothing under '{parent}' to set", where=f"--set {override}")
+    if isinstance(content, list):
+        if not last.isdigit() or int(last) >= len(content):
+            raise InputError(f"'{last}' is no position in that list", where=f"--set {override}")
+        content[int(last)] = value
+    else:
+        content[last] = value
+
+
+def _refuse_unknown(given: Mapping[str, Any], valid: Mapping[str, Any], what: str) -> None:
+    for name in given:
+        if name not in valid:
+            raise InputError(f"{what} '{name}'", remedy=nearest(name, valid))

@@ -1,0 +1,325 @@
+"""A study: defined, run, resumed and read, from Python or from the command line."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import os
+import platform
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from orchestrator.comparison import compare
+from orchestrator.phases import ConfirmPhase, SearchPhase, best_trials
+from orchestrator.recorder import Recorder
+from orchestrator.results import Results
+from orchestrator.spec import StudySpec, dump_study, load_study, make_study
+from trainables.errors import InputError
+from trainables.objectives import find_objective
+from trainables.storage import Location
+
+STUDY_FILE = "study.yaml"
+_RESOURCES_SECONDS = 5.0
+
+
+class Interrupted(Exception):
+    """The study was stopped by the user; its state is saved."""
+
+
+class StudyFailed(Exception):
+    """The study cannot come to a comparison."""
+
+
+class Study:
+    """One study and its folder.
+
+    Args:
+        study: a YAML file, a shipped study's name, nested dictionaries, or a validated :class:`StudySpec`.
+        overrides: ``key=value`` each, as of ``--set``.
+
+    Raises:
+        InputError: something in it is wrong.
+    """
+
+    def __init__(self, study: str | Path | Mapping[str, Any] | StudySpec, overrides: Sequence[str] = ()) -> None:
+        if isinstance(study, StudySpec):
+            self.spec = study
+        elif isinstance(study, Mapping):
+            self.spec = make_study(dict(study), overrides)
+        else:
+            self.spec = load_study(study, overrides)
+        self.folder = Location(self.spec.storage) / self.spec.name
+
+    @classmethod
+    def open(cls, folder: str | Path | Location) -> Study:
+        """The study that lies in a folder, as it was frozen there.
+
+        Raises:
+            InputError: there is none.
+        """
+        location = folder if isinstance(folder, Location) else Location(folder)
+        frozen = location / STUDY_FILE
+        if not frozen.exists():
+            raise InputError(f"no study lies in {location}", where=str(frozen), remedy="h2h run STUDY makes one")
+        import yaml
+
+        study = cls(make_study(yaml.safe_load(frozen.read_bytes()), where=str(frozen)))
+        study.folder = location
+        return study
+
+    @property
+    def results(self) -> Results:
+        """Its results so far."""
+        return Results(self.folder)
+
+    def run(self, address: str | None = None) -> Results:
+        """Run the study from its beginning.
+
+        Args:
+            address: of a Ray cluster; None: the one of ``RAY_ADDRESS``, else this machine.
+
+        Raises:
+            InputError: something is wrong with it, or its folder holds a study already.
+            Interrupted: Ctrl-C or SIGTERM; :meth:`resume` goes on.
+            StudyFailed: an arm has no completed trial.
+        """
+        if (self.folder / STUDY_FILE).exists():
+            raise InputError(
+                f"the study {self.spec.name} exists already",
+                where=str(self.folder),
+                remedy=f"h2h resume {self.folder}   goes on with it;   --set name=ANOTHER   makes a new one",
+            )
+        return self._run(address)
+
+    def resume(self, address: str | None = None) -> Results:
+        """Go on where the study was stopped, or cut off; of a finished study nothing is run again.
+
+        Raises:
+            As :meth:`run` does.
+        """
+        return self._run(address)
+
+    def _run(self, address: str | None) -> Results:
+        from orchestrator.preflight import Machine, check_resources, check_study
+
+        address = address or os.environ.get("RAY_ADDRESS")
+        finished = (self.folder / STUDY_FILE).exists() and self.results.history.phases.get("compare") == "end"
+        if finished:
+            return self.results
+        tokenizer = check_study(self.spec)
+        machine = Machine.here()
+        if address is None:
+            check_resources(self.spec, machine, self._gpus_per_worker(machine))
+        frozen = self.folder / STUDY_FILE
+        if not frozen.exists():
+            frozen.write_bytes(dump_study(self.spec).encode())
+        recorder = Recorder(self.folder / "ledger")
+        try:
+            with _ray_session(address, machine, dashboard=self._launcher(machine) == "ray_train"):
+                if address is not None:
+                    import ray
+
+                    total = ray.cluster_resources()
+                    machine = Machine(int(total.get("CPU", 0)), int(total.get("GPU", 0)))
+                self._run_phases(recorder, machine, tokenizer)
+        finally:
+            recorder.close()
+        return self.results
+
+    def _gpus_per_worker(self, machine: Any) -> int:
+        wanted = self.spec.resources.gpus_per_worker
+        return wanted if wanted is not None else min(1, machine.gpus)
+
+    def _launcher(self, machine: Any) -> str:
+        resources = self.spec.resources
+        if resources.launcher != "auto":
+            return resources.launcher
+        return "direct" if resources.workers == 1 and not self._gpus_per_worker(machine) else "ray_train"
+
+    def _run_phases(self, recorder: Recorder, machine: Any, tokenizer: Any) -> None:
+        from orchestrator.executor import Executor
+        from trainables.corpora.preparation import prepare
+        from trainables.trial import WorkerConfig
+
+        spec, history = self.spec, recorder.history
+        recorder.record("study", **self._description())
+        resources = spec.resources
+        workers = WorkerConfig(
+            launcher=self._launcher(machine),
+            workers=resources.workers,
+            cpus_per_worker=resources.cpus_per_worker,
+            gpus_per_worker=self._gpus_per_worker(machine),
+        )
+        fitting = machine.cpus // (resources.workers * resources.cpus_per_worker)
+        if workers.gpus_per_worker:
+            fitting = min(fitting, machine.gpus // (resources.workers * workers.gpus_per_worker))
+        concurrent = resources.concurrent_trials or max(1, fitting)
+        executor = Executor(recorder, self.folder, workers, concurrent, resources.attempts)
+
+        with _signals(executor.interrupt), _resources(recorder):
+            with _phase(recorder, "prepare"):
+                store = Location(spec.storage) / "corpora"
+                manifest = prepare(spec.corpora, tokenizer, store)
+                corpus = store / manifest.fingerprint
+                recorder.record("corpus", **self._corpus_record(corpus))
+            for name, phase in (("search", SearchPhase), ("confirm", ConfirmPhase)):
+                if history.phases.get(name) == "end":
+                    continue
+                with _phase(recorder, name):
+                    executor.run(phase(spec, history, str(corpus)))
+                    if executor.interrupted:
+                        raise Interrupted
+                    if name == "search":
+                        self._require_best(recorder)
+            with _phase(recorder, "compare"):
+                recorder.record("comparison", **compare(history))
+
+    def _require_best(self, recorder: Recorder) -> None:
+        for arm in self.spec.arms:
+            if not best_trials(recorder.history, arm, self.spec.yardsticks.primary, 1):
+                ends = {t.trial: f"{t.outcome}: {t.reason}" for t in recorder.history.trials_of("search", arm)}
+                listing = "; ".join(f"{name} {end}" for name, end in ends.items())
+                raise StudyFailed(f"no search trial of the arm {arm} completed, so there is nothing to confirm. {listing}")
+
+    def _description(self) -> dict[str, Any]:
+        spec = self.spec
+        frozen = (self.folder / STUDY_FILE).read_bytes()
+        arms = {}
+        for name, arm in spec.arms.items():
+            objective = find_objective(arm.objective)
+            arms[name] = {"objective": objective.name, "task": objective.task, "headless": objective.headless}
+        return {
+            "name": spec.name,
+            "question": spec.question,
+            "digest": hashlib.blake2b(frozen, digest_size=8).hexdigest(),
+            "budget": {"unit": spec.budget.unit, "amount": spec.budget.amount},
+            "search_budget": spec.search.budget_per_arm,
+            "arms": arms,
+            "seeds": spec.confirm.seeds,
+            "margin": spec.confirm.margin,
+            "yardsticks": {"primary": spec.yardsticks.primary, "others": list(spec.yardsticks.names[1:])},
+            "versions": {
+                package: importlib.metadata.version(package)
+                for package in ("headtohead", "ray", "torch", "transformers", "optuna")
+            }
+            | {"python": platform.python_version()},
+            "machine": {"system": platform.platform(), "cpus": os.cpu_count()},
+            "folder": str(self.folder),
+        }
+
+    def _corpus_record(self, corpus: Location) -> dict[str, Any]:
+        from trainables.corpora.packed import PackedCorpus
+        from trainables.corpora.stream import TokenStream
+
+        packed = PackedCorpus(corpus)
+        stream = TokenStream(packed, 0, self.spec.corpora.alpha, self.spec.corpora.maximum_repetition)
+        manifest = packed.manifest
+        counts = manifest.splits["train"]
+        return {
+            "fingerprint": manifest.fingerprint,
+            "vocabulary_size": manifest.vocabulary_size,
+            "sequence_length": manifest.sequence_length,
+            "languages": {
+                language: {
+                    "documents": counts[language].documents,
+                    "tokens": counts[language].tokens,
+                    "sequences": counts[language].sequences,
+                    "target_share": float(share),
+                }
+                for language, share in zip(packed.languages, stream.share_l, strict=True)
+            },
+        }
+
+
+@contextmanager
+def _phase(recorder: Recorder, name: str) -> Iterator[None]:
+    recorder.record("phase", phase=name, status="begin")
+    yield
+    recorder.record("phase", phase=name, status="end")
+
+
+@contextmanager
+def _ray_session(address: str | None, machine: Any, *, dashboard: bool) -> Iterator[None]:
+    """A connection to the cluster, or a cluster of this machine's own, on the loopback only."""
+    # Ray reads these when it is imported or started.
+    for name, value in {
+        "RAY_AIR_NEW_OUTPUT": "0",
+        "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+        "TUNE_DISABLE_SIGINT_HANDLER": "1",
+        "TUNE_GLOBAL_CHECKPOINT_S": str(10**9),  # the ledger is the state: Tune need not save its own
+        "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",
+    }.items():
+        os.environ.setdefault(name, value)
+    import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    options: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
+    if address is None:
+        options |= {
+            "address": "local",
+            "num_cpus": machine.cpus,
+            "_node_ip_address": "127.0.0.1",
+            # Ray Train's cleaner of placement groups asks the dashboard's state API.
+            "include_dashboard": dashboard,
+        }
+    else:
+        options["address"] = address
+    ray.init(**options)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+@contextmanager
+def _signals(interrupt: Callable[[], None]) -> Iterator[None]:
+    """Ctrl-C and SIGTERM save and stop; a second one stops at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    seen = 0
+
+    def handle(number: int, frame: Any) -> None:
+        nonlocal seen
+        seen += 1
+        if seen > 1:
+            raise KeyboardInterrupt
+        interrupt()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _resources(recorder: Recorder) -> Iterator[None]:
+    """Writes what of the cluster is in use, now and then."""
+    import ray
+
+    finished = threading.Event()
+
+    def watch() -> None:
+        last = None
+        while not finished.wait(_RESOURCES_SECONDS if last else 0.0):
+            total, free = ray.cluster_resources(), ray.available_resources()
+            now = {kind: [total[kind] - free.get(kind, 0.0), total[kind]] for kind in ("CPU", "GPU") if kind in total}
+            if now != last:
+                recorder.record("resources", flush=False, cluster=now)
+            last = now
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        finished.set()
+        thread.join()

@@ -1,0 +1,99 @@
+"""The typed form of a search space and its loader."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+_FOLDER = Path(__file__).parent
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+
+
+class Float(_Record):
+    """A real number from an interval."""
+
+    type: Literal["float"]
+    low: float
+    high: float
+    log: bool = False
+    """Uniform in the logarithm."""
+
+    @model_validator(mode="after")
+    def _interval(self) -> Float:
+        _check_interval(self.low, self.high, self.log)
+        return self
+
+
+class Integer(_Record):
+    """A whole number from an interval, both ends included."""
+
+    type: Literal["int"]
+    low: int
+    high: int
+    log: bool = False
+    """Uniform in the logarithm."""
+
+    @model_validator(mode="after")
+    def _interval(self) -> Integer:
+        _check_interval(self.low, self.high, self.log)
+        return self
+
+
+class Categorical(_Record):
+    """One of some values; null may be one of them."""
+
+    type: Literal["choice"]
+    choices: tuple[float | int | str | bool | None, ...] = Field(min_length=1)
+
+
+Dimension = Annotated[Float | Integer | Categorical, Field(discriminator="type")]
+"""One setting's range."""
+
+
+class Space(_Record):
+    """A search space."""
+
+    dimensions: dict[str, Dimension] = Field(min_length=1)
+    """By the setting's name: a training setting or an option of the objective."""
+    first: tuple[dict[str, float | int | str | bool | None], ...] = ()
+    """Configurations to try before the search suggests its own; settings left out are suggested."""
+
+    @model_validator(mode="after")
+    def _known_settings(self) -> Space:
+        for configuration in self.first:
+            unknown = sorted(set(configuration) - set(self.dimensions))
+            if unknown:
+                raise ValueError(f"'first' names settings that are no dimensions: {', '.join(unknown)}")
+        return self
+
+
+def space_names() -> list[str]:
+    """Names of the shipped spaces."""
+    return sorted(path.stem for path in _FOLDER.glob("*.yaml"))
+
+
+def load_space(name_or_path: str | Path) -> Space:
+    """A shipped space by name, or one's own by path (``.yaml``).
+
+    Raises:
+        FileNotFoundError: there is no such space or file.
+        yaml.YAMLError: the file is not YAML.
+        pydantic.ValidationError: it is not a search space.
+    """
+    path = Path(name_or_path)
+    if path.suffix not in (".yaml", ".yml"):
+        path = _FOLDER / f"{name_or_path}.yaml"
+    return Space.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+
+
+def _check_interval(low: float, high: float, log: bool) -> None:
+    if low > high:
+        raise ValueError(f"low ({low}) is above high ({high})")
+    if log and low <= 0:
+        raise ValueError(f"a logarithmic range needs low above 0, not {low}")

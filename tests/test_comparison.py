@@ -1,0 +1,248 @@
+"""The rules of the comparison, each hit by a ledger made for it."""
+
+import json
+from collections.abc import Mapping
+
+import pytest
+
+from orchestrator.comparison import chosen_runs, compare, verdict_in_words
+from orchestrator.history import History
+
+MASKED = {"headless": {"objective": "headless_mlm", "task": "masked", "headless": True},
+          "vanilla": {"objective": "mlm", "task": "masked", "headless": False}}  # fmt: skip
+CAUSAL = {"next": {"objective": "clm", "task": "causal", "headless": False}}
+NOISE = (0.001, -0.002, 0.003, 0.0, -0.001, 0.002)
+
+
+def study(arms=MASKED, seeds=6, margin=0.005):
+    return {
+        "kind": "study", "time": 0.0, "name": "s", "question": "?", "arms": arms,
+        "seeds": seeds, "margin": margin,
+        "budget": {"unit": "tokens", "amount": 2e6}, "search_budget": 4.0,
+        "yardsticks": {"primary": "accuracy", "others": ["mrr"]},
+    }  # fmt: skip
+
+
+def run(
+    arm, seed, score, *, outcome="completed", phase="confirm", configuration=None, speed=1.0, evaluations=2
+):
+    """One run's records: ``evaluations`` of them, the yardstick growing in a straight line."""
+    configuration = configuration or {"learning_rate": 0.001}
+    same = {"phase": phase, "arm": arm, "trial": f"{phase}-{arm}-{seed}-{json.dumps(configuration)}",
+            "attempt": 1, "time": 1.0}  # fmt: skip
+    yield {
+        "kind": "trial",
+        **same,
+        "number": seed,
+        "seed": seed,
+        "configuration": configuration,
+        "start_step": 0,
+    }
+    for step in range(1, evaluations + 1):
+        share = step / evaluations
+        value = {"overall": score * share, "languages": {"en": score * share, "fr": 0.5 * score * share}}
+        spent = {"tokens": 2e6 * share, "flops": 1e12 * share, "device_seconds": 100 * share / speed}
+        yield {"kind": "measure", **same, "step": step, "progress": share, "spent": spent, "loss": 1.0,
+               "yardsticks": {"accuracy": value, "mrr": value}}  # fmt: skip
+    if outcome is not None:
+        yield {
+            "kind": "end",
+            **same,
+            "outcome": outcome,
+            "reason": "" if outcome == "completed" else "told so",
+        }
+
+
+def history(scores: Mapping[str, tuple[float, ...]], *extra, **of_study) -> History:
+    records = [study(**of_study)]
+    for arm, values in scores.items():
+        for seed, value in enumerate(values):
+            records += run(arm, seed, value)
+    for more in extra:
+        records += more
+    return History.of(records)
+
+
+def around(level: float, noise=NOISE) -> tuple[float, ...]:
+    return tuple(level + n for n in noise)
+
+
+def only_pair(comparison):
+    (pair,) = comparison["pairs"]
+    return pair
+
+
+@pytest.mark.parametrize(
+    ("headless", "verdict"),
+    [(0.45, "headless"), (0.35, "vanilla"), (0.401, "equivalent"), (0.404, "undecided")],
+)
+def test_each_verdict(headless, verdict):
+    noise = [5 * n for n in NOISE] if verdict == "undecided" else NOISE
+    comparison = compare(history({"vanilla": (0.4,) * 6, "headless": around(headless, noise)}))
+    pair = only_pair(comparison)
+    assert (pair["a"], pair["b"]) == (
+        "headless",
+        "vanilla",
+    )  # the headless arm is named first, whatever the order
+    assert pair["verdict"] == verdict
+    row = pair["yardsticks"]["accuracy"]
+    assert row["n"] == 6
+    assert row["difference"] == pytest.approx(row["mean_a"] - row["mean_b"])
+    assert row["interval"][0] <= row["difference"] <= row["interval"][1]
+    assert (pair["more_seeds"] or 0) > 0 if verdict == "undecided" else pair["more_seeds"] == 0
+    json.dumps(comparison, allow_nan=False)
+
+
+def test_a_sure_but_tiny_difference_is_no_win():
+    pair = only_pair(
+        compare(history({"headless": (0.402,) * 6, "vanilla": around(0.4, [n / 10 for n in NOISE])}))
+    )
+    assert pair["yardsticks"]["accuracy"]["p_adjusted"] < 0.05
+    assert pair["verdict"] == "equivalent"
+
+
+def test_no_verdict_before_every_planned_seed_has_ended():
+    scores = {"headless": around(0.5), "vanilla": around(0.4, NOISE[::-1])}
+    pair = only_pair(compare(history(scores, run("headless", 6, 0.5, outcome=None), seeds=8)))
+    assert pair["verdict"] == "undecided"
+    assert pair["pending"] == 2
+    assert "2 planned seeds yet to end" in verdict_in_words(compare(history(scores, seeds=8)))
+
+
+def test_five_seeds_can_never_name_a_winner_and_one_more_is_asked_for():
+    scores = {"headless": around(0.5, NOISE[:5]), "vanilla": (0.4,) * 5}
+    comparison = compare(history(scores, seeds=5))
+    assert only_pair(comparison)["verdict"] == "undecided"
+    assert only_pair(comparison)["more_seeds"] == 1
+    assert "About 1 more seed would settle it." in verdict_in_words(comparison)
+
+
+def test_a_failed_seed_is_missing_and_said():
+    scores = {"headless": (*around(0.5), 0.5), "vanilla": around(0.4, NOISE[::-1])}
+    comparison = compare(history(scores, run("vanilla", 6, 0.4, outcome="diverged"), seeds=7))
+    pair = only_pair(comparison)
+    assert pair["yardsticks"]["accuracy"]["n"] == 6
+    assert pair["missing"] == [{"seed": 6, "arm": "vanilla", "outcome": "diverged", "reason": "told so"}]
+    assert pair["pending"] == 0
+    assert comparison["arms"]["vanilla"]["counts"]["confirm"] == {
+        "planned": 7, "running": 0, "completed": 6, "pruned": 0, "diverged": 1, "failed": 0}  # fmt: skip
+    assert "Seed 6 is missing: vanilla diverged (told so)." in verdict_in_words(comparison)
+
+
+def test_different_tasks_are_not_compared():
+    comparison = compare(history(dict.fromkeys((*MASKED, *CAUSAL), (0.4,) * 6), arms=MASKED | CAUSAL))
+    assert [(p["a"], p["b"]) for p in comparison["pairs"]] == [("headless", "vanilla")]
+    assert comparison["not_compared"] == [["headless", "next"], ["vanilla", "next"]]
+    assert "their tasks differ (masked, causal)" in verdict_in_words(comparison)
+
+
+def test_p_is_adjusted_over_the_pairs_and_the_exploratory_ones_apart():
+    arms = MASKED | {"other": {"objective": "mlm", "task": "masked", "headless": False}}
+    scores = {
+        "headless": around(0.5),
+        "vanilla": around(0.4, NOISE[::-1]),
+        "other": around(0.4, NOISE[1:] + NOISE[:1]),
+    }
+    comparison = compare(history(scores, arms=arms))
+    assert len(comparison["pairs"]) == 3
+    rows = {(p["a"], p["b"]): p["yardsticks"] for p in comparison["pairs"]}
+    first = rows["headless", "vanilla"]
+    assert first["accuracy"]["role"] == "primary"
+    assert first["mrr"]["role"] == "exploratory"
+    assert first["accuracy"]["p"] == pytest.approx(2 / 64)
+    assert first["accuracy"]["p_adjusted"] == pytest.approx(3 * 2 / 64)  # over three pairs, not six rows
+    assert comparison["pairs"][0]["verdict"] == "undecided"  # six seeds do not suffice for three pairs
+
+
+def test_a_partial_history_has_nothing_yet():
+    assert compare(History())["pairs"] == []
+    comparison = compare(history({}))
+    pair = only_pair(comparison)
+    row = pair["yardsticks"]["accuracy"]
+    assert (row["n"], row["difference"], row["interval"], row["p"], row["p_adjusted"]) == (
+        0,
+        None,
+        None,
+        None,
+        None,
+    )
+    assert (pair["verdict"], pair["pending"], pair["more_seeds"]) == ("undecided", 6, 6)
+    assert all(point["n"] == 0 and point["spent"] is None for point in pair["matched"].values())
+    assert "no pair of runs is complete yet" in verdict_in_words(comparison)
+
+
+def test_an_arm_of_several_configurations_is_its_best_one():
+    slow, fast = {"learning_rate": 0.1}, {"learning_rate": 0.2}
+    records = [study(seeds=3)]
+    for seed in range(3):
+        records += run("headless", seed, 0.4, configuration=slow)
+        records += run(
+            "headless", seed, 0.3 + 0.1 * seed, configuration=fast
+        )  # the same mean but for what follows
+    records += run("headless", 3, 0.9, configuration=slow)
+    state = History.of(records)
+    runs = chosen_runs(state, "headless")
+    assert {trial.configuration["learning_rate"] for trial in runs.values()} == {0.1}  # one for all seeds
+    assert compare(state)["arms"]["headless"]["counts"]["confirm"]["planned"] == 6
+    broken = History.of([*records[:1], *run("headless", 0, 0.9, configuration=fast),
+                         *run("headless", 1, 0.9, configuration=fast, outcome="failed"),
+                         *run("headless", 0, 0.4, configuration=slow),
+                         *run("headless", 1, 0.4, configuration=slow)])  # fmt: skip
+    assert chosen_runs(broken, "headless")[0].configuration == slow  # a failure cannot raise a mean
+
+
+def test_matched_points_are_interpolated_and_marked():
+    records = [study(seeds=2)]
+    for seed in range(2):
+        records += run("headless", seed, 0.8, speed=2.0, evaluations=4)
+        records += run("vanilla", seed, 0.4, evaluations=4)
+    matched = only_pair(compare(History.of(records)))["matched"]
+    tokens = matched["tokens"]
+    assert (tokens["spent"], tokens["n"], tokens["annealed"]) == (2e6, 2, True)
+    assert (tokens["mean_a"], tokens["mean_b"], tokens["difference"]) == pytest.approx((0.8, 0.4, 0.4))
+    assert tokens["interval"] == pytest.approx([0.4, 0.4])
+    # After 50 device-seconds the fast arm is at its end, the slow one half way, at 0.2.
+    assert matched["device_seconds"]["spent"] == 50
+    assert matched["device_seconds"]["mean_b"] == pytest.approx(0.2)
+    assert matched["device_seconds"]["annealed"] is False
+
+
+def test_matched_points_invent_nothing_before_a_first_evaluation():
+    records = [
+        study(seeds=1),
+        *run("headless", 0, 0.8, speed=4.0, evaluations=2),
+        *run("vanilla", 0, 0.4, evaluations=2),
+    ]
+    matched = only_pair(compare(History.of(records)))["matched"]
+    assert matched["device_seconds"]["n"] == 0
+    assert matched["tokens"]["n"] == 1
+
+
+def test_running_pairs_are_an_indication():
+    records = [study(seeds=2)]
+    for arm in MASKED:
+        records += run(arm, 0, 0.4, outcome=None)
+    pair = only_pair(compare(History.of(records)))
+    assert pair["yardsticks"]["accuracy"]["n"] == 0
+    assert pair["matched"]["tokens"]["n"] == 1
+    assert pair["matched"]["tokens"]["annealed"] is False
+
+
+def test_what_was_rolled_back_does_not_count():
+    records = [study(seeds=1), *run("headless", 0, 0.9, outcome="interrupted")]
+    again = list(run("headless", 0, 0.4))
+    again[0] |= {"attempt": 2, "start_step": 1}
+    again[2] |= {"attempt": 2}
+    state = History.of([*records, again[0], again[2], again[3]])
+    (trial,) = state.trials_of("confirm")
+    assert [m["step"] for m in trial.measures] == [1, 2]
+    assert compare(state)["arms"]["headless"]["yardsticks"]["accuracy"]["mean"] == pytest.approx(0.4)
+
+
+def test_words_name_the_winner_first_with_its_own_signs():
+    words = verdict_in_words(compare(history({"headless": (0.371,) * 6, "vanilla": around(0.4115)})))
+    assert words.startswith(
+        "vanilla is ahead of headless on accuracy at 2.0M tokens a trial: 0.412 against 0.371, "
+    )
+    assert "difference +0.041 [0.0" in words
+    assert words.endswith("n = 6 seeds, p = 0.031.")

@@ -1,0 +1,387 @@
+"""Preparation: every document once, in its split, in order, packed without loss; the same everywhere."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+import pickle
+import random
+import tempfile
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+from transformers import PreTrainedTokenizerFast
+
+from trainables.corpora import packing, preparation
+from trainables.corpora.manifest import SPLITS, token_dtype
+from trainables.corpora.packed import PackedCorpus
+from trainables.corpora.packing import Part, split_of
+from trainables.corpora.preparation import CorporaConfig, fingerprint, make_tokenizer, prepare
+from trainables.corpora.sources import SourceConfig, expand
+from trainables.errors import InputError
+from trainables.models.tokenizers import TokenizerConfig
+from trainables.storage import Location
+
+LENGTH = 16
+TOKENIZER = TokenizerConfig.model_validate({"train": {"type": "byte_bpe", "vocabulary_size": 320}})
+
+
+def write_language(
+    folder: Path, language: str, num_documents: int, num_files: int = 1
+) -> list[tuple[str, str]]:
+    """Write files of documents (id, text), two of which spell special tokens; return them in order."""
+    generator = random.Random(language)
+    folder.mkdir(parents=True, exist_ok=True)
+    words = ["".join(generator.choices("abcdefgé日本हि", k=4)) for _ in range(200)]
+    documents = [
+        (f"{language}/{number}", " ".join(generator.choices(words, k=generator.randint(3, 40))))
+        for number in range(num_documents)
+    ]
+    documents[3] = (documents[3][0], f"{language} text that spells [MASK] and [SEP] is text")
+    for number in range(num_files):
+        own = documents[number * num_documents // num_files : (number + 1) * num_documents // num_files]
+        with gzip.open(folder / f"{language}-{number}.jsonl.gz", "wt", encoding="utf-8") as file:
+            file.writelines(json.dumps({"id": i, "text": t}) + "\n" for i, t in own)
+    return documents
+
+
+def corpora_of(folder: Path, languages: str = "en fr", **fields: object) -> CorporaConfig:
+    sources = [
+        {"language": language, "files": f"{folder}/{language}-*.jsonl.gz", "id_column": "id"}
+        for language in languages.split()
+    ]
+    shares = {"validation_share": 0.1, "test_share": 0.1, "sequence_length": LENGTH}
+    return CorporaConfig.model_validate({"sources": sources, **shares, **fields})
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list[tuple[str, str]]]]:
+    folder = tmp_path_factory.mktemp("text")
+    return folder, {
+        "en": write_language(folder, "en", 400, num_files=3),
+        "fr": write_language(folder, "fr", 150),
+    }
+
+
+@pytest.fixture(scope="module")
+def tokenizer(text: tuple[Path, object]) -> PreTrainedTokenizerFast:
+    return make_tokenizer(corpora_of(text[0]), TOKENIZER)
+
+
+@pytest.fixture(scope="module")
+def prepared(
+    ray_cluster: None,
+    text: tuple[Path, object],
+    tokenizer: PreTrainedTokenizerFast,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> PackedCorpus:
+    store = Location(tmp_path_factory.mktemp("store"))
+    manifest = prepare(corpora_of(text[0]), tokenizer, store)
+    return PackedCorpus(store / manifest.fingerprint)
+
+
+def reference_split(document_id: str) -> str:
+    place = int(hashlib.blake2b(document_id.encode(), digest_size=8).hexdigest(), 16) / (1 << 64)
+    return "validation" if place < 0.1 else "test" if place < 0.2 else "train"
+
+
+def reference_tokens(
+    tokenizer: PreTrainedTokenizerFast, documents: list[tuple[str, str]], split: str
+) -> list[int]:
+    """Tokenised one by one, by another route than the product's."""
+    tokens = []
+    for document_id, content in documents:
+        if reference_split(document_id) == split:
+            tokens += tokenizer(content, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+            tokens.append(tokenizer.sep_token_id)
+    return tokens
+
+
+def everything(corpus: PackedCorpus, split: str, language: str) -> np.ndarray:
+    return corpus.take(split, language, np.arange(corpus.sequences(split, language)))
+
+
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("language", ["en", "fr"])
+def test_nothing_is_lost_but_the_tail(prepared, text, tokenizer, split, language) -> None:
+    expected = reference_tokens(tokenizer, text[1][language], split)
+    counts = prepared.manifest.splits[split][language]
+    assert counts.documents == expected.count(tokenizer.sep_token_id)
+    assert counts.tokens == len(expected)
+    assert counts.sequences == len(expected) // LENGTH
+    assert everything(prepared, split, language).ravel().tolist() == expected[: counts.sequences * LENGTH]
+
+
+def test_documents_come_back_in_order(prepared, text, tokenizer) -> None:
+    whole = prepared.tokenizer().decode(everything(prepared, "train", "fr").ravel())
+    expected = "".join(t + "[SEP]" for i, t in text[1]["fr"] if reference_split(i) == "train")
+    assert expected.startswith(whole[:-3]), "the end may be cut within a character"
+    assert len(whole) > len(expected) - 60
+    assert tokenizer.mask_token_id not in everything(prepared, "train", "fr"), "a spelt [MASK] is text"
+
+
+def test_the_manifest(prepared, tokenizer) -> None:
+    manifest = prepared.manifest
+    assert (manifest.pad_token, manifest.mask_token, manifest.separator_token) == (0, 4, 3)
+    assert manifest.special_tokens == (0, 1, 2, 3, 4)
+    assert (manifest.vocabulary_size, manifest.sequence_length, manifest.dtype) == (320, LENGTH, "uint16")
+    assert prepared.languages == ("en", "fr")
+    assert manifest.fingerprint == prepared.folder.name
+    for split in SPLITS:
+        for counts in manifest.splits[split].values():
+            for shard in counts.shards:
+                content = (prepared.folder / shard.file).read_bytes()
+                assert hashlib.blake2b(content, digest_size=16).hexdigest() == shard.checksum
+                array = np.load(prepared.folder.local / shard.file)
+                assert array.shape == (shard.sequences, LENGTH)
+                assert array.flags.c_contiguous
+    assert prepared.minimal_pairs() == []
+
+
+def test_the_smallest_type_that_holds_the_vocabulary() -> None:
+    assert (token_dtype(65_536), token_dtype(65_537)) == ("uint16", "uint32")
+
+
+def test_take(prepared) -> None:
+    whole = everything(prepared, "train", "en")
+    indices = np.random.default_rng(0).integers(0, len(whole), 50)
+    copy = pickle.loads(pickle.dumps(prepared))
+    for corpus in (prepared, copy):
+        taken = corpus.take("train", "en", indices)
+        assert taken.dtype == np.uint16
+        assert (taken == whole[indices]).all()
+    assert len(pickle.dumps(prepared)) < 20_000, "no shard travels"
+    assert prepared.take("train", "en", np.array([], dtype=np.int64)).shape == (0, LENGTH)
+    for index in (-1, len(whole)):
+        with pytest.raises(IndexError):
+            prepared.take("train", "en", np.array([index]))
+
+
+def test_several_parts_and_shards(prepared, text, tokenizer, tmp_path, monkeypatch) -> None:
+    """Shards are cut between sequences, so cutting them changes nothing."""
+    monkeypatch.setattr(packing, "SHARD_TOKENS", 500)
+    config = corpora_of(text[0])
+    (part,) = [part for part in preparation._parts(config) if part.source.language == "en"]
+    assert len(part.portions) == 3
+    counts = packing.pack_part(
+        part,
+        preparation._tokenizer(tokenizer.backend_tokenizer.to_str()),
+        3,
+        config,
+        np.dtype("uint16"),
+        Location(tmp_path),
+    )
+    train = next(count for count in counts if count.split == "train")
+    assert len(train.shards) > 5
+    rows = np.concatenate([np.load(tmp_path / shard.file) for shard in train.shards])
+    assert (rows == everything(prepared, "train", "en")).all()
+
+
+def test_small_files_join_and_large_ones_stand_alone(tmp_path, monkeypatch) -> None:
+    for number, size in enumerate([30, 30, 30, 500, 30]):
+        (tmp_path / f"{number}.txt").write_text("x" * size)
+    monkeypatch.setattr(preparation, "PART_BYTES", 70)
+    source = {"language": "en", "files": f"{tmp_path}/*.txt"}
+    parts = preparation._parts(CorporaConfig.model_validate({"sources": [source, source]}))
+    names = [[Path(portion.name).stem for portion in part.portions] for part in parts]
+    assert names == 2 * [["0", "1"], ["2"], ["3"], ["4"]]
+    assert [part.number for part in parts] == list(range(8)), "no two parts of a language write one file"
+    assert Part.model_validate_json(parts[0].model_dump_json()) == parts[0]
+
+
+def test_many_parts_keep_their_order(text, tokenizer, ray_cluster, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(preparation, "PART_BYTES", 1)
+    manifest = prepare(corpora_of(text[0]), tokenizer, Location(tmp_path))
+    shards = manifest.splits["train"]["en"].shards
+    assert [shard.file for shard in shards] == [f"shards/train/en-0000{n}-000.npy" for n in range(3)]
+    assert manifest.splits["train"]["en"].tokens == len(reference_tokens(tokenizer, text[1]["en"], "train"))
+
+
+def test_prepared_once_and_alike_everywhere(prepared, text, tokenizer, tmp_path, monkeypatch) -> None:
+    again = prepare(corpora_of(text[0]), tokenizer, Location(tmp_path))
+    assert again == prepared.manifest
+    folder, other = prepared.folder.local, tmp_path / again.fingerprint
+    files = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    assert files == sorted(path.relative_to(other) for path in other.rglob("*") if path.is_file())
+    assert [(folder / file).read_bytes() for file in files] == [(other / file).read_bytes() for file in files]
+    monkeypatch.setattr(preparation, "_prepare_parts", None)
+    assert prepare(corpora_of(text[0], alpha=0.7), tokenizer, Location(tmp_path)) == again, (
+        "not prepared again"
+    )
+
+
+def test_the_fingerprint(text, tokenizer, tmp_path) -> None:
+    write_language(tmp_path, "en", 100)
+    base = corpora_of(tmp_path, "en")
+    before = fingerprint(base, tokenizer)
+    assert len(before) == 16
+    assert fingerprint(corpora_of(tmp_path, "en", alpha=1.0, maximum_repetition=2.0), tokenizer) == before
+    other_tokenizer = make_tokenizer(
+        base, TokenizerConfig.model_validate({"train": {"type": "byte_bpe", "vocabulary_size": 300}})
+    )
+    changed = [
+        fingerprint(corpora_of(tmp_path, "en", sequence_length=8), tokenizer),
+        fingerprint(corpora_of(tmp_path, "en", test_share=0.2), tokenizer),
+        fingerprint(base, other_tokenizer),
+    ]
+    (file,) = tmp_path.glob("*.gz")
+    os.utime(file, (1, 1))
+    assert fingerprint(base, tokenizer) == before, "a copied file is the same file"
+    file.write_bytes(file.read_bytes() + gzip.compress(b'{"id": "new", "text": "more"}\n'))
+    changed.append(fingerprint(base, tokenizer))
+    assert len({before, *changed}) == 5
+
+
+def test_the_splits_have_their_shares() -> None:
+    counts = Counter(split_of(f"document {number}", 0.02, 0.05) for number in range(50_000))
+    assert counts["validation"] / 50_000 == pytest.approx(0.02, abs=0.003)
+    assert counts["test"] / 50_000 == pytest.approx(0.05, abs=0.004)
+    moved = [
+        n for n in range(5000) if split_of(str(n), 0.02, 0.05) == "validation" != split_of(str(n), 0.04, 0.05)
+    ]
+    assert not moved, "a larger share keeps the documents of a smaller one"
+
+
+def test_the_sample_is_balanced_and_for_training_only(text) -> None:
+    folder, documents = text
+    by_text = {content: (language, i) for language, items in documents.items() for i, content in items}
+
+    def sampled(alpha: float, sample_bytes: int) -> dict[str, int]:
+        sizes: dict[str, int] = defaultdict(int)
+        for content in preparation._sample(corpora_of(folder, alpha=alpha), sample_bytes):
+            language, document_id = next(by_text[whole] for whole in by_text if whole.startswith(content))
+            assert reference_split(document_id) == "train"
+            sizes[language] += len(content.encode())
+        return sizes
+
+    equal = sampled(0.0, 10_000)
+    assert equal["en"] == pytest.approx(equal["fr"], rel=0.01)
+    assert 9_990 <= sum(equal.values()) <= 10_000
+    natural = sampled(1.0, 10_000)
+    assert natural["en"] / natural["fr"] == pytest.approx(400 / 150, rel=0.25)
+    everything_there_is = sampled(0.0, 10**7)
+    train_bytes = {
+        language: sum(len(t.encode()) for i, t in items if reference_split(i) == "train")
+        for language, items in documents.items()
+    }
+    assert everything_there_is == train_bytes, "what one language lacks is taken from the other"
+
+
+def test_the_sample_is_spread_over_files(tmp_path) -> None:
+    for number in range(100):
+        (tmp_path / f"{number:03d}.jsonl").write_text(
+            json.dumps({"text": f"document of file {number}"}) + "\n"
+        )
+    source = SourceConfig(language="en", files=f"{tmp_path}/*.jsonl")
+    turns = preparation._documents_in_turn([(source, portion) for portion in expand(source)])
+    numbers = [int(document.text.split()[-1]) for document in turns]
+    assert sorted(numbers) == list(range(100))
+    assert max(numbers[:25]) > 90
+
+
+def test_a_mistake_in_a_task_comes_out_as_itself(text, tokenizer, ray_cluster, tmp_path, capfd) -> None:
+    write_language(tmp_path, "en", 300)
+    file = tmp_path / "fr-0.jsonl.gz"
+    file.write_bytes(gzip.compress(b'{"id": 1, "text": "good"}\n' * 250 + b"{oops\n"))
+    with pytest.raises(InputError, match=r"not JSON in fr-0.jsonl.gz(?s:.*)line 251") as caught:
+        prepare(corpora_of(tmp_path), tokenizer, Location(tmp_path / "store"))
+    assert type(caught.value) is InputError
+    assert not list((tmp_path / "store").glob("*/manifest.json"))
+    console = "".join(capfd.readouterr())
+    assert "Traceback" not in console
+    assert "ERROR" not in console
+
+
+def test_a_language_with_too_little_text(text, tokenizer, ray_cluster, tmp_path) -> None:
+    write_language(tmp_path, "en", 300)
+    (tmp_path / "fr-0.jsonl.gz").write_bytes(
+        gzip.compress(b'{"id": 1, "text": "one long enough document only"}\n')
+    )
+    with pytest.raises(InputError, match=r"'fr': not one whole sequence in the \w+ split") as caught:
+        prepare(corpora_of(tmp_path), tokenizer, Location(tmp_path / "store"))
+    assert "--set corpora.sequence_length" in caught.value.remedy
+    assert not list((tmp_path / "store").glob("*/manifest.json"))
+
+
+def test_an_absent_or_foreign_corpus(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no prepared corpus"):
+        PackedCorpus(Location(tmp_path))
+    (tmp_path / "manifest.json").write_text('{"format_version": 999}')
+    with pytest.raises(InputError, match="format version is 999"):
+        PackedCorpus(Location(tmp_path))
+
+
+def test_an_object_store_is_read_through_a_cache(prepared, tmp_path, monkeypatch) -> None:
+    whole = everything(prepared, "train", "en")
+    store = prepared.folder.path
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    local = lambda self: None if self.path.startswith(store) else Path(self.path)  # noqa: E731
+    monkeypatch.setattr(Location, "local", property(local))
+    reads: list[str] = []
+    read_bytes = Location.read_bytes
+
+    def counted(location: Location) -> bytes:
+        reads.append(location.name)
+        return read_bytes(location)
+
+    monkeypatch.setattr(Location, "read_bytes", counted)
+    for _ in range(2):
+        corpus = PackedCorpus(Location(prepared.folder.uri))
+        assert (corpus.take("train", "en", np.arange(len(whole))) == whole).all()
+    assert reads.count("en-00000-000.npy") == 1
+    assert len(corpus.tokenizer()) == 320
+
+
+def test_grammars_bring_minimal_pairs(tokenizer, ray_cluster, tmp_path) -> None:
+    grammar = pytest.importorskip("trainables.corpora.grammar")
+    source = {"language": "xx", "grammar": min(grammar.LANGUAGES), "documents": 300}
+    config = CorporaConfig.model_validate(
+        {
+            "sources": [source],
+            "sequence_length": LENGTH,
+            "minimal_pairs_per_language": 7,
+            "validation_share": 0.1,
+            "test_share": 0.1,
+        }
+    )
+    manifest = prepare(config, tokenizer, Location(tmp_path))
+    pairs = PackedCorpus(Location(tmp_path) / manifest.fingerprint).minimal_pairs()
+    assert len(pairs) == 7
+    assert {pair.language for pair in pairs} == {"xx"}
+    assert all(pair.good != pair.bad for pair in pairs)
+
+
+def test_the_configuration_is_checked() -> None:
+    source = {"language": "en", "files": "x.txt"}
+    cases: list[dict[str, object]] = [
+        {"sources": []},
+        {"sources": [source], "alpha": 1.5},
+        {"sources": [source], "validation_share": 0.6, "test_share": 0.4},
+        {"sources": [source], "sequence_length": 4},
+    ]
+    for fields in cases:
+        with pytest.raises(ValidationError):
+            CorporaConfig.model_validate(fields)
+
+
+@pytest.mark.skipif("H2H_TEST_DATA" not in os.environ, reason="needs H2H_TEST_DATA, a folder of real text")
+def test_real_text(ray_cluster, tmp_path) -> None:
+    folder = Path(os.environ["H2H_TEST_DATA"]) / "corpus"
+    sources = [
+        {"language": language, "files": f"{folder}/{language}.jsonl.gz", "id_column": "doc_id"}
+        for language in ("sw", "te", "fi")
+    ]
+    config = CorporaConfig.model_validate({"sources": sources})
+    size = {"vocabulary_size": 2000, "sample_bytes": 500_000}
+    tokenizer = make_tokenizer(config, TokenizerConfig.model_validate({"train": size}))
+    manifest = prepare(config, tokenizer, Location(tmp_path))
+    corpus = PackedCorpus(Location(tmp_path) / manifest.fingerprint)
+    for language in corpus.languages:
+        tokens = everything(corpus, "train", language)
+        assert corpus.sequences("train", language) > 1000
+        assert (tokens == tokenizer.unk_token_id).mean() < 0.01

@@ -1,0 +1,1 @@
+"""What a trial does: objectives, models, corpora, training and evaluation, and the trainable over all of them."""

@@ -1,0 +1,1 @@
+"""Text to pretrain on: where it comes from and how it is made."""

@@ -1,0 +1,155 @@
+"""A packed corpus on disk or on an object store, read by sequence number.
+
+Letters: N sequences, L tokens each.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from trainables.corpora.manifest import FORMAT_VERSION, Manifest, Shard, Split
+from trainables.errors import InputError
+from trainables.storage import Location
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+    from trainables.corpora.grammar import MinimalPair
+
+__all__ = ["Manifest", "PackedCorpus", "read_manifest"]
+
+MANIFEST_NAME = "manifest.json"
+TOKENIZER_NAME = "tokenizer"
+MINIMAL_PAIRS_NAME = "minimal_pairs.jsonl"
+
+
+class PackedCorpus:
+    """Token sequences by split, language and number. Shards are mapped into memory when first needed.
+
+    Shards of an object store are copied, once, to a cache in this machine's folder for temporary files.
+
+    Args:
+        folder: where the corpus was prepared, ``<store>/<fingerprint>``.
+
+    Raises:
+        InputError: there is no manifest, or one of another format version.
+    """
+
+    def __init__(self, folder: Location) -> None:
+        self.folder = folder
+        self.manifest = read_manifest(folder)
+        self._maps: dict[str, NDArray[Any]] = {}
+        self._ends = {
+            (split, language): np.cumsum([shard.sequences for shard in counts.shards])
+            for split, languages in self.manifest.splits.items()
+            for language, counts in languages.items()
+        }
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_maps": {}}  # a map would be pickled as the array it shows
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """Languages, sorted."""
+        return self.manifest.languages
+
+    def sequences(self, split: Split, language: str) -> int:
+        """How many sequences the language has in the split."""
+        return self.manifest.splits[split][language].sequences
+
+    def take(self, split: Split, language: str, indices: NDArray[np.int64]) -> NDArray[Any]:
+        """Sequences by number, in the order asked for.
+
+        Args:
+            split: ``train``, ``validation`` or ``test``.
+            language: one of :attr:`languages`.
+            indices: (N,), each in ``range(sequences(split, language))``.
+
+        Returns:
+            (N, L) in the shards' dtype.
+
+        Raises:
+            IndexError: an index is out of range.
+        """
+        ends = self._ends[split, language]
+        if indices.size and (indices.min() < 0 or indices.max() >= ends[-1]):
+            raise IndexError(
+                f"{split}/{language} has {ends[-1]} sequences, asked for {indices.min()} to {indices.max()}"
+            )
+        shards = self.manifest.splits[split][language].shards
+        shard_N = np.searchsorted(ends, indices, side="right")
+        token_NL = np.empty((len(indices), self.manifest.sequence_length), dtype=self.manifest.dtype)
+        for number in np.unique(shard_N):
+            rows = shard_N == number
+            first = ends[number] - shards[number].sequences
+            token_NL[rows] = self._map(shards[number])[indices[rows] - first]
+        return token_NL
+
+    def _map(self, shard: Shard) -> NDArray[Any]:
+        if shard.file not in self._maps:
+            self._maps[shard.file] = np.load(self._local_copy(shard.file), mmap_mode="r")
+        return self._maps[shard.file]
+
+    def _local_copy(self, name: str) -> Path:
+        file = self.folder / name
+        if file.local is not None:
+            return file.local
+        copy = Location(Path(tempfile.gettempdir()) / "headtohead-cache" / self.manifest.fingerprint / name)
+        if not copy.exists():
+            copy.write_bytes(file.read_bytes())
+        assert copy.local is not None
+        return copy.local
+
+    def tokenizer(self) -> PreTrainedTokenizerFast:
+        """The tokenizer that made the tokens."""
+        from trainables.models.tokenizers import load_tokenizer
+
+        files = [
+            self._local_copy(f"{TOKENIZER_NAME}/{name}") for name in (self.folder / TOKENIZER_NAME).names()
+        ]
+        return load_tokenizer(str(files[0].parent))
+
+    def minimal_pairs(self) -> list[MinimalPair]:
+        """Pairs of a good and a bad sentence, of the languages that have a grammar; empty where none has."""
+        file = self.folder / MINIMAL_PAIRS_NAME
+        if not file.exists():
+            return []
+        from trainables.corpora.grammar import MinimalPair
+
+        return [MinimalPair(**json.loads(line)) for line in file.read_bytes().splitlines()]
+
+
+def read_manifest(folder: Location) -> Manifest:
+    """The manifest of the packed corpus in a folder.
+
+    Raises:
+        InputError: there is none, or one of another format version.
+    """
+    file = folder / MANIFEST_NAME
+    if not file.exists():
+        raise InputError(
+            f"there is no prepared corpus in {folder}",
+            where=str(file),
+            why="the manifest is written when the corpus is whole",
+            remedy="run the study, which prepares its corpus first",
+        )
+    content = file.read_json()
+    version = content.get("format_version") if isinstance(content, dict) else None
+    try:
+        if version != FORMAT_VERSION:
+            raise ValueError(f"its format version is {version}, this program's {FORMAT_VERSION}")
+        return Manifest.model_validate(content)
+    except (ValueError, ValidationError) as error:
+        raise InputError(
+            f"the prepared corpus in {folder} cannot be read by this version",
+            where=str(file),
+            why=str(error),
+            remedy="remove the folder and run the study again, which prepares the corpus anew",
+        ) from error

@@ -1,0 +1,398 @@
+"""Preparation: sources -> documents -> tokens -> packed sequences, once for all trials and studies.
+
+A Ray Data job of independent parts, each of which writes its own shards (``packing``). The manifest is
+written last, so a corpus is either whole or prepared again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import logging
+import os
+import tempfile
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pydantic import Field, model_validator
+from tokenizers import Tokenizer
+
+from trainables.config import Config
+from trainables.corpora.manifest import (
+    FORMAT_VERSION,
+    SPLITS,
+    LanguageCounts,
+    Manifest,
+    Split,
+    token_dtype,
+)
+from trainables.corpora.packed import MANIFEST_NAME, MINIMAL_PAIRS_NAME, TOKENIZER_NAME, read_manifest
+from trainables.corpora.packing import Part, PartCounts, pack_part, split_of
+from trainables.corpora.sources import Document, Portion, SourceConfig, divide, expand, read_documents
+from trainables.errors import InputError
+from trainables.models.tokenizers import (
+    TokenizerConfig,
+    load_tokenizer,
+    separator_token,
+    tokenizer_digest,
+    train_tokenizer,
+)
+from trainables.storage import Location
+
+if TYPE_CHECKING:
+    from ray import ObjectRef
+    from transformers import PreTrainedTokenizerFast
+
+PART_BYTES = 8 << 20
+"""A task reads about so much: small files are joined up to it, large ones cut where their format allows."""
+
+SAMPLE_FILES = 32
+"""How many files of a language are read in turn for the tokenizer's sample."""
+
+GRAMMAR_VERSION = 1
+"""Changes with the text that an embedded grammar generates for a seed."""
+
+
+class CorporaConfig(Config):
+    """The text to pretrain on and how it is cut, packed and mixed."""
+
+    sources: tuple[SourceConfig, ...] = Field(min_length=1)
+    """Where the text comes from."""
+
+    alpha: float = Field(default=0.3, ge=0, le=1)
+    """Languages are mixed in proportion to (their size) ** alpha: 1 as they are, 0 all alike."""
+
+    maximum_repetition: float = Field(default=8.0, ge=1)
+    """How often at most a language is repeated in one pass over a corpus of this size."""
+
+    sequence_length: int = Field(default=128, ge=8)
+    """Tokens in a sequence."""
+
+    validation_share: float = Field(default=0.02, gt=0, lt=1)
+    """Share of the documents held out for validation."""
+
+    test_share: float = Field(default=0.02, gt=0, lt=1)
+    """Share of the documents held out for the final test."""
+
+    minimal_pairs_per_language: int = Field(default=200, ge=0)
+    """Minimal pairs to judge models by, for each language that has a grammar."""
+
+    @model_validator(mode="after")
+    def _something_to_train_on(self) -> CorporaConfig:
+        if self.validation_share + self.test_share >= 1:
+            raise ValueError(
+                "validation_share and test_share leave nothing to train on: their sum must be below 1"
+            )
+        return self
+
+    @property
+    def has_minimal_pairs(self) -> bool:
+        """Whether any language's grammar gives minimal pairs."""
+        return self.minimal_pairs_per_language > 0 and any(
+            source.grammar is not None for source in self.sources
+        )
+
+
+def make_tokenizer(corpora: CorporaConfig, tokenizer: TokenizerConfig) -> PreTrainedTokenizerFast:
+    """The pretrained tokenizer, or one trained on a sample of the training split; does not need Ray.
+
+    Raises:
+        InputError: a source cannot be read, there is no such tokenizer, or the vocabulary does not fit.
+    """
+    if tokenizer.train is None:
+        assert tokenizer.pretrained is not None
+        return load_tokenizer(tokenizer.pretrained)
+    return train_tokenizer(tokenizer.train, _sample(corpora, tokenizer.train.sample_bytes))
+
+
+def _sample(corpora: CorporaConfig, sample_bytes: int) -> Iterator[str]:
+    """Training texts of at most ``sample_bytes`` in all, a language's share ~ (stored bytes) ** alpha.
+
+    What a language cannot fill is shared out again among those that have text left.
+    """
+    portions: dict[str, list[tuple[SourceConfig, Portion]]] = {}
+    for number, source in enumerate(corpora.sources):
+        for portion in expand(source, f"corpora.sources[{number}]"):
+            portions.setdefault(source.language, []).append((source, portion))
+    weights = {
+        language: max(1, sum(portion.size_bytes for _, portion in portions[language])) ** corpora.alpha
+        for language in sorted(portions)
+    }
+    documents = {language: _documents_in_turn(portions[language]) for language in weights}
+    room_bytes = sample_bytes
+    while weights and room_bytes >= len(weights):
+        total_weight = sum(weights.values())
+        quotas_bytes = {
+            language: int(room_bytes * weight / total_weight) for language, weight in weights.items()
+        }
+        for language, quota_bytes in quotas_bytes.items():
+            while quota_bytes > 0:
+                document = next(documents[language], None)
+                if document is None:
+                    del weights[language]
+                    break
+                if split_of(document.document_id, corpora.validation_share, corpora.test_share) == "train":
+                    encoded = document.text.encode()[:quota_bytes]
+                    quota_bytes -= len(encoded)
+                    room_bytes -= len(encoded)
+                    yield encoded.decode(errors="ignore")  # cut, it may end within a character
+
+
+def _documents_in_turn(portions: list[tuple[SourceConfig, Portion]]) -> Iterator[Document]:
+    """One document each of some files in turn, spread evenly over all; then of the next files."""
+    num_groups = -(-len(portions) // SAMPLE_FILES)
+    for group in range(num_groups):
+        open_files = deque(read_documents(portion, source) for source, portion in portions[group::num_groups])
+        while open_files:
+            document = next(open_files[0], None)
+            if document is None:
+                open_files.popleft()
+            else:
+                yield document
+                open_files.rotate(-1)
+
+
+def fingerprint(corpora: CorporaConfig, tokenizer: PreTrainedTokenizerFast) -> str:
+    """Names the prepared corpus: equal where the packed tokens are. How languages are mixed does not count.
+
+    Local text counts by its content, an object store's by name, size and time of modification, a data set of
+    the hub by name, configuration, split and revision.
+    """
+    content = {
+        "format_version": FORMAT_VERSION,
+        "sequence_length": corpora.sequence_length,
+        "shares": [corpora.validation_share, corpora.test_share],
+        "minimal_pairs": corpora.minimal_pairs_per_language if corpora.has_minimal_pairs else 0,
+        "tokenizer": tokenizer_digest(tokenizer),
+        "sources": [
+            _source_content(source, f"corpora.sources[{number}]")
+            for number, source in enumerate(corpora.sources)
+        ],
+    }
+    return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=8).hexdigest()
+
+
+def _source_content(source: SourceConfig, where: str) -> dict[str, Any]:
+    content: dict[str, Any] = {"language": source.language, "columns": [source.text_column, source.id_column]}
+    if source.grammar is not None:
+        return content | {"grammar": [source.grammar, source.documents, source.seed, GRAMMAR_VERSION]}
+    if source.dataset is not None:
+        folder = Path(source.dataset).expanduser()
+        files = sorted(file for file in folder.rglob("*") if file.is_file())
+        digests = [[file.relative_to(folder).as_posix(), _digest(file)] for file in files]
+        name = digests if folder.is_dir() else source.dataset
+        return content | {"dataset": [name, source.config, source.split, source.revision]}
+    identities: list[list[str | int]] = []
+    for portion in expand(source, where):
+        file = Location(portion.name)
+        if file.local is not None:
+            identities.append([file.name, _digest(file.local)])
+        else:
+            modified_ns = file.filesystem.get_file_info(file.path).mtime_ns
+            identities.append([portion.name, portion.size_bytes, modified_ns])
+    return content | {"files": identities}
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, hashlib.blake2b).hexdigest()
+
+
+def prepare(corpora: CorporaConfig, tokenizer: PreTrainedTokenizerFast, store: Location) -> Manifest:
+    """Prepare the corpus in ``store/<fingerprint>``, unless it is there. Needs a Ray cluster.
+
+    Raises:
+        InputError: a source cannot be read, or a language's split has not one whole sequence.
+    """
+    name = fingerprint(corpora, tokenizer)
+    folder = store / name
+    if (folder / MANIFEST_NAME).exists():
+        return read_manifest(folder)
+    vocabulary_size = max(tokenizer.get_vocab().values()) + 1
+    counts = _prepare_parts(_parts(corpora), corpora, tokenizer, token_dtype(vocabulary_size), folder)
+    languages = sorted({source.language for source in corpora.sources})
+    manifest = Manifest(
+        format_version=FORMAT_VERSION,
+        fingerprint=name,
+        vocabulary_size=vocabulary_size,
+        sequence_length=corpora.sequence_length,
+        dtype=token_dtype(vocabulary_size),
+        pad_token=tokenizer.pad_token_id,
+        mask_token=tokenizer.mask_token_id,
+        separator_token=separator_token(tokenizer),
+        special_tokens=tuple(sorted(tokenizer.all_special_ids)),
+        languages=tuple(languages),
+        splits={
+            split: {language: _total(counts, split, language) for language in languages} for split in SPLITS
+        },
+    )
+    _require_sequences(manifest)
+    _save_tokenizer(tokenizer, folder / TOKENIZER_NAME)
+    if corpora.has_minimal_pairs:
+        (folder / MINIMAL_PAIRS_NAME).write_bytes(_minimal_pairs(corpora))
+    (folder / MANIFEST_NAME).write_json(manifest.model_dump(mode="json"))
+    return manifest
+
+
+def _parts(corpora: CorporaConfig) -> list[Part]:
+    """The tasks: consecutive portions of one source, up to :data:`PART_BYTES` or a single larger one."""
+    parts: list[Part] = []
+    numbers: dict[str, Iterator[int]] = {}
+    for number, source in enumerate(corpora.sources):
+        portions = expand(source, f"corpora.sources[{number}]")
+        pieces = [piece for portion in portions for piece in divide(portion, PART_BYTES)]
+        numbering = numbers.setdefault(source.language, itertools.count())
+        group: list[Portion] = []
+        for piece in pieces:
+            if group and sum(other.size_bytes for other in group) + piece.size_bytes > PART_BYTES:
+                parts.append(Part(number=next(numbering), source=source, portions=tuple(group)))
+                group = []
+            group.append(piece)
+        parts.append(Part(number=next(numbering), source=source, portions=tuple(group)))
+    return parts
+
+
+def _prepare_parts(
+    parts: list[Part],
+    corpora: CorporaConfig,
+    tokenizer: PreTrainedTokenizerFast,
+    dtype: str,
+    folder: Location,
+) -> list[PartCounts]:
+    """Run the Ray Data job; its counts come in the order of the parts."""
+    import ray
+    import ray.data
+
+    task = partial(
+        _prepare_part,
+        tokenizer_reference=ray.put(tokenizer.backend_tokenizer.to_str()),
+        separator=separator_token(tokenizer),
+        corpora=corpora.model_dump_json(),
+        dtype=dtype,
+        folder=folder.uri,
+    )
+    items = [{"part": part.model_dump_json()} for part in parts]
+    counts = []
+    with _quiet_ray_data():
+        dataset = ray.data.from_items(items, override_num_blocks=len(items)).flat_map(task, num_cpus=1)
+        for row in dataset.iter_rows():
+            if row["error"]:
+                raise InputError(**json.loads(row["error"]))
+            counts.append(PartCounts.model_validate_json(row["counts"]))
+    return counts
+
+
+@contextmanager
+def _quiet_ray_data() -> Iterator[None]:
+    """Ray Data in the order of its input, without progress bars and messages, for data sets made inside."""
+    from ray.data import DataContext
+
+    context = DataContext.get_current().copy()
+    context.enable_progress_bars = False
+    context.print_on_execution_start = False
+    context.execution_options.preserve_order = True
+    logger = logging.getLogger("ray.data")
+    level = logger.level
+    with DataContext.current(context):
+        logger.setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            logger.setLevel(level)
+
+
+def _prepare_part(
+    row: dict[str, str],
+    *,
+    tokenizer_reference: ObjectRef[str],
+    separator: int,
+    corpora: str,
+    dtype: str,
+    folder: str,
+) -> Iterator[dict[str, str]]:
+    """The Ray Data task: one row of counts a split.
+
+    A user's mistake comes back as a row too: an exception would be logged as a crash, with a traceback.
+    """
+    import ray
+
+    # One core was asked for: tokenise in this thread only.
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    part = Part.model_validate_json(row["part"])
+    try:
+        for counts in pack_part(
+            part,
+            _tokenizer(ray.get(tokenizer_reference)),
+            separator,
+            CorporaConfig.model_validate_json(corpora),
+            np.dtype(dtype),
+            Location(folder),
+        ):
+            yield {"counts": counts.model_dump_json(), "error": ""}
+    except InputError as error:
+        details = {"what": error.what, "where": error.where, "why": error.why, "remedy": error.remedy}
+        yield {"counts": "", "error": json.dumps(details)}
+
+
+@lru_cache(maxsize=1)
+def _tokenizer(content: str) -> Tokenizer:
+    tokenizer = Tokenizer.from_str(content)
+    tokenizer.encode_special_tokens = True  # text that spells "[MASK]" is text
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def _total(counts: list[PartCounts], split: Split, language: str) -> LanguageCounts:
+    own = [part for part in counts if (part.split, part.language) == (split, language)]
+    shards = tuple(shard for part in own for shard in part.shards)
+    return LanguageCounts(
+        documents=sum(part.documents for part in own),
+        tokens=sum(part.tokens for part in own),
+        sequences=sum(shard.sequences for shard in shards),
+        shards=shards,
+    )
+
+
+def _require_sequences(manifest: Manifest) -> None:
+    for split in SPLITS:
+        for language, counts in manifest.splits[split].items():
+            if not counts.sequences:
+                raise InputError(
+                    f"too little text in '{language}': not one whole sequence in the {split} split",
+                    where="corpora.sources",
+                    why=f"its {counts.documents} documents there have {counts.tokens} tokens, in parts "
+                    f"that are packed apart; a sequence has {manifest.sequence_length}",
+                    remedy="add text in this language, or --set corpora.sequence_length=N with a smaller N"
+                    + ("" if split == "train" else f", or --set corpora.{split}_share=X with a larger X"),
+                )
+
+
+def _save_tokenizer(tokenizer: PreTrainedTokenizerFast, folder: Location) -> None:
+    with tempfile.TemporaryDirectory() as temporary:
+        tokenizer.save_pretrained(temporary)
+        for file in sorted(Path(temporary).iterdir()):
+            (folder / file.name).write_bytes(file.read_bytes())
+
+
+def _minimal_pairs(corpora: CorporaConfig) -> bytes:
+    from trainables.corpora.grammar import minimal_pairs
+
+    lines = []
+    for source in corpora.sources:
+        if source.grammar is not None:
+            for pair in minimal_pairs(source.grammar, corpora.minimal_pairs_per_language, source.seed):
+                record = {
+                    "language": source.language,
+                    "phenomenon": pair.phenomenon,
+                    "good": pair.good,
+                    "bad": pair.bad,
+                }
+                lines.append(json.dumps(record, ensure_ascii=False) + "\n")
+    return "".join(lines).encode()

@@ -1,0 +1,162 @@
+"""The stream: sequence number -> tokens, a pure function of (corpus, seed).
+
+It does not depend on the number of workers or on restarts, and finding the n-th sequence costs the same for every n.
+Ray Data moves it (:func:`ray_data_batches`); without Ray the same sequences are read in the process
+(:func:`local_batches`).
+
+Letters: N sequences, L tokens each.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainables.corpora.hashing import hash_uint64, permute
+from trainables.corpora.mixture import Pattern, mixture_shares
+from trainables.corpora.packed import PackedCorpus
+
+_BLOCK_SEQUENCES = 2048
+_WINDOW_BLOCKS = 32
+"""A Ray Data pipeline is finite, the stream is not: it is served as one pipeline after another, of so many blocks."""
+
+
+class Batch(NamedTuple):
+    """Consecutive sequences of the stream, as one worker sees them."""
+
+    token_NL: NDArray[np.integer]
+    """In the shards' unsigned type."""
+    language_N: NDArray[np.int64]
+    """Index into the corpus's languages."""
+    number_N: NDArray[np.int64]
+    """Place in the stream."""
+
+
+class TokenStream:
+    """The training sequences of a corpus in the order of one seed.
+
+    Args:
+        corpus: the packed corpus.
+        seed: of the trial. Two arms with one seed see the same sequences in the same order.
+        alpha: see :func:`mixture_shares`.
+        maximum_repetition: see :func:`mixture_shares`.
+    """
+
+    def __init__(self, corpus: PackedCorpus, seed: int, alpha: float, maximum_repetition: float) -> None:
+        self.corpus, self.seed = corpus, seed
+        self._size_l = np.array([corpus.sequences("train", language) for language in corpus.languages])
+        self.share_l = mixture_shares(self._size_l, alpha, maximum_repetition)
+        self._pattern = Pattern(self.share_l)
+
+    def take(self, number_N: NDArray[np.int64]) -> Batch:
+        """The sequences at these places. Per language every sequence comes once before any comes twice."""
+        language_N, count_N = self._pattern.locate(number_N)
+        token_NL = np.empty((len(number_N), self.corpus.manifest.sequence_length), dtype=self.corpus.manifest.dtype)
+        for language in np.unique(language_N):
+            here = language_N == language
+            size = int(self._size_l[language])
+            epoch, place = np.divmod(count_N[here], size)
+            index = np.empty_like(place)
+            for e in np.unique(epoch):
+                index[epoch == e] = permute(place[epoch == e], size, self.seed, int(language), int(e))
+            token_NL[here] = self.corpus.take("train", self.corpus.languages[language], index)
+        return Batch(token_NL, language_N, number_N)
+
+
+def sequence_digest(batch: Batch) -> int:
+    """Digest of sequences at their places, 64 bits. Digests of parts add up (modulo 2^64) to that of the whole."""
+    position_L = np.arange(batch.token_NL.shape[1], dtype=np.uint64)
+    content_N = hash_uint64(hash_uint64(batch.token_NL.astype(np.uint64)) + position_L[None, :]).sum(
+        axis=1, dtype=np.uint64
+    )
+    hashed_N = hash_uint64(content_N ^ hash_uint64(batch.number_N.astype(np.uint64)))
+    return int(hashed_N.sum(dtype=np.uint64))
+
+
+def local_batches(
+    stream: TokenStream,
+    start: int,
+    batch_size: int,
+    rank: int = 0,
+    world_size: int = 1,
+    expected: int | None = None,
+) -> Iterator[Batch]:
+    """One worker's batches from ``start`` on, without end, read in this process.
+
+    Worker r of W has the places start + r, start + r + W, ...: together the workers' n-th batches are the next
+    ``batch_size * W`` places of the stream.
+
+    Args:
+        stream: what to read.
+        start: the first place, of all workers.
+        batch_size: sequences a batch of this worker.
+        rank: this worker.
+        world_size: number of workers.
+        expected: sequences that will be asked for, where that is known: nothing much beyond is prefetched.
+    """
+    for first in itertools.count(start + rank, batch_size * world_size):
+        yield stream.take(first + world_size * np.arange(batch_size))
+
+
+def ray_data_batches(
+    stream: TokenStream,
+    start: int,
+    batch_size: int,
+    rank: int = 0,
+    world_size: int = 1,
+    expected: int | None = None,
+) -> Iterator[Batch]:
+    """The same batches as :func:`local_batches`, gathered by Ray Data tasks and prefetched."""
+    import ray
+
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False
+    context.execution_options.preserve_order = True
+    block = -(-_BLOCK_SEQUENCES // batch_size) * batch_size
+    blocks = _WINDOW_BLOCKS if expected is None else -(-expected // (world_size * block))
+    window = block * max(1, min(_WINDOW_BLOCKS, blocks))
+    for first in itertools.count(start + rank, window * world_size):
+        firsts = [first + world_size * offset for offset in range(0, window, block)]
+        # The tasks only copy memory-mapped rows. Were CPUs reserved for them, they would wait for ever behind the
+        # trials that hold the CPUs and wait for them.
+        dataset = ray.data.read_datasource(
+            _datasource(stream, firsts, block, world_size), ray_remote_args={"num_cpus": 0}
+        )
+        batches = dataset.iter_batches(batch_size=batch_size, prefetch_batches=2, batch_format="numpy")
+        with closing(iter(batches)) as rows:
+            for row in rows:
+                yield Batch(row["token"], row["language"], row["number"])
+
+
+def _datasource(stream: TokenStream, firsts: list[int], block: int, step: int) -> Any:
+    from ray.data import Datasource, ReadTask
+    from ray.data.block import BlockAccessor, BlockMetadata
+
+    manifest = stream.corpus.manifest
+    row_bytes = np.dtype(manifest.dtype).itemsize * manifest.sequence_length + 16
+
+    def read(first: int) -> Iterator[Any]:
+        batch = stream.take(first + step * np.arange(block))
+        yield BlockAccessor.batch_to_block(
+            {"token": batch.token_NL, "language": batch.language_N, "number": batch.number_N}
+        )
+
+    class StreamDatasource(Datasource):
+        def estimate_inmemory_data_size(self) -> int:
+            return len(firsts) * block * row_bytes
+
+        def get_read_tasks(self, parallelism: int, *_: Any, **__: Any) -> list[ReadTask]:
+            def task(first: int) -> ReadTask:
+                size = BlockMetadata(
+                    num_rows=block, size_bytes=block * row_bytes, input_files=None, exec_stats=None
+                )
+                return ReadTask(lambda: read(first), size)
+
+            return [task(first) for first in firsts]
+
+    return StreamDatasource()

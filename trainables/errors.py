@@ -1,0 +1,44 @@
+"""The one error a user's mistake becomes, wherever it is found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class InputError(ValueError):
+    """A user's mistake: the command line prints it without a traceback and exits with 2.
+
+    Args:
+        what: what is wrong, in one line.
+        where: the file and key (``study.yaml: search.rungs``), or the file and line.
+        why: why it cannot be accepted, where that is not obvious.
+        remedy: what to do about it.
+    """
+
+    def __init__(self, what: str, *, where: str = "", why: str = "", remedy: str = "") -> None:
+        super().__init__(what, where, why, remedy)  # all in args, so that the error survives pickling
+        self.what, self.where, self.why, self.remedy = what, where, why, remedy
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (self.what, self.where, self.why, self.remedy))
+
+    def __str__(self) -> str:
+        lines = [self.what]
+        lines += [f"  {label}: {text}" for label, text in self._details() if text]
+        return "\n".join(lines)
+
+    def _details(self) -> list[tuple[str, str]]:
+        return [("where", self.where), ("why", self.why), ("remedy", self.remedy)]
+
+
+def _rebuild(what: str, where: str, why: str, remedy: str) -> InputError:
+    return InputError(what, where=where, why=why, remedy=remedy)
+
+
+def nearest(name: str, valid: Iterable[str]) -> str:
+    """``did you mean 'x'? Valid: ...`` for a misspelt ``name`` among the ``valid`` ones."""
+    names = sorted(valid)
+    close = get_close_matches(name, names, n=1, cutoff=0.5)
+    hint = f"did you mean '{close[0]}'? " if close else ""
+    return f"{hint}Valid: {', '.join(names) or 'none'}"

@@ -1,0 +1,95 @@
+"""Corruptions: what the model sees and what it must recover. Pure functions of (tokens, sequence numbers, seed).
+
+Letters: N sequences, L tokens each, T targets a sequence.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainables.corpora.hashing import hash_uint64, uniform
+
+
+class Corrupted(NamedTuple):
+    """Sequences made into a task. Every sequence has the same number of targets, T."""
+
+    input_NL: NDArray[np.int64]
+    position_NT: NDArray[np.int64]
+    """Ascending positions at which the hidden state must recover a target."""
+    target_NT: NDArray[np.int64]
+    """The clean tokens to recover there."""
+
+
+def num_masked(sequence_length: int, mask_rate: float) -> int:
+    """Targets a masked sequence has: a fixed number, so that the loss has one normaliser on any number of workers."""
+    return max(1, round(mask_rate * sequence_length))
+
+
+def masked_positions(
+    token_NL: NDArray[np.int64],
+    number_N: NDArray[np.int64],
+    seed: int,
+    mask_rate: float,
+    special_tokens: tuple[int, ...],
+) -> NDArray[np.int64]:
+    """Positions drawn uniformly without replacement, (N, T), ascending; special tokens only where nothing else is left."""
+    key_NL = uniform(_keys(token_NL, number_N, seed, salt=1))
+    key_NL += np.isin(token_NL, special_tokens)
+    count = num_masked(token_NL.shape[1], mask_rate)
+    chosen = np.argpartition(key_NL, count - 1, axis=1)[:, :count]
+    chosen.sort(axis=1)
+    return chosen.astype(np.int64)
+
+
+def mask(
+    token_NL: NDArray[np.int64],
+    number_N: NDArray[np.int64],
+    seed: int,
+    *,
+    mask_rate: float,
+    mask_token: int,
+    special_tokens: tuple[int, ...],
+    vocabulary_size: int,
+) -> Corrupted:
+    """BERT's corruption (arXiv 1810.04805, section 3.1): 80% mask token, 10% a random token, 10% unchanged.
+
+    Args:
+        token_NL: clean tokens, (N, L).
+        number_N: each sequence's number in the stream: the same number has the same masks wherever it is made.
+        seed: of the trial.
+        mask_rate: share of the positions to recover.
+        mask_token: the mask token's id.
+        special_tokens: ids not to mask, nor to draw as random tokens.
+        vocabulary_size: random tokens are drawn below it.
+    """
+    position_NT = masked_positions(token_NL, number_N, seed, mask_rate, special_tokens)
+    target_NT = np.take_along_axis(token_NL, position_NT, axis=1)
+
+    def draw(salt: int) -> NDArray[np.uint64]:
+        return np.take_along_axis(_keys(token_NL, number_N, seed, salt), position_NT, axis=1)
+
+    ordinary = np.setdiff1d(np.arange(vocabulary_size), special_tokens)
+    random_NT = ordinary[(uniform(draw(2)) * len(ordinary)).astype(np.int64)]
+    kind_NT = uniform(draw(3))
+    shown_NT = np.where(kind_NT < 0.8, mask_token, np.where(kind_NT < 0.9, random_NT, target_NT))
+    input_NL = token_NL.copy()
+    np.put_along_axis(input_NL, position_NT, shown_NT, axis=1)
+    return Corrupted(input_NL, position_NT, target_NT)
+
+
+def shift(token_NL: NDArray[np.int64]) -> Corrupted:
+    """Next-token prediction: every position but the last recovers its successor, T = L - 1."""
+    num_sequences, length = token_NL.shape
+    position_NT = np.broadcast_to(np.arange(length - 1), (num_sequences, length - 1))
+    return Corrupted(token_NL, position_NT, token_NL[:, 1:])
+
+
+def _keys(
+    token_NL: NDArray[np.int64], number_N: NDArray[np.int64], seed: int, salt: int
+) -> NDArray[np.uint64]:
+    position_L = np.arange(token_NL.shape[1], dtype=np.uint64)
+    sequence_key_N = hash_uint64(number_N.astype(np.uint64), seed, salt)
+    return hash_uint64(sequence_key_N[:, None] + position_L[None, :])

@@ -1,0 +1,122 @@
+"""Where things lie: one way to name a folder or file on this machine or on an object store."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pyarrow.fs as pafs
+
+from trainables.errors import InputError
+
+
+class Location:
+    """A file or folder, local or on an object store (``s3://``, ``gs://``), joined with ``/``.
+
+    Args:
+        uri: an absolute or relative local path, or a URI that pyarrow's filesystems know.
+
+    Raises:
+        InputError: the URI's scheme is unknown.
+    """
+
+    def __init__(self, uri: str | os.PathLike[str]) -> None:
+        self.uri = os.fspath(uri)
+        if "://" not in self.uri:
+            self.uri = str(Path(self.uri).expanduser().absolute())
+        try:
+            self.filesystem, self.path = pafs.FileSystem.from_uri(self.uri)
+        except (ValueError, OSError) as error:
+            raise InputError(
+                f"cannot open the location {uri}", why=str(error), remedy="a local path, s3://BUCKET/... or gs://BUCKET/..."
+            ) from error
+
+    def __truediv__(self, name: str) -> Location:
+        return Location(f"{self.uri.rstrip('/')}/{name}")
+
+    def __str__(self) -> str:
+        return self.uri
+
+    def __repr__(self) -> str:
+        return f"Location({self.uri!r})"
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.path.rstrip("/").rsplit("/", 1)[-1]
+
+    @property
+    def local(self) -> Path | None:
+        """The path on this machine, or None on an object store."""
+        return Path(self.path) if isinstance(self.filesystem, pafs.LocalFileSystem) else None
+
+    def exists(self) -> bool:
+        """Whether a file or folder is there."""
+        return bool(self.filesystem.get_file_info(self.path).type != pafs.FileType.NotFound)
+
+    def names(self) -> list[str]:
+        """Names of the files and folders in this folder, sorted; empty where there is no folder."""
+        selector = pafs.FileSelector(self.path, allow_not_found=True)
+        return sorted(info.base_name for info in self.filesystem.get_file_info(selector))
+
+    def read_bytes(self) -> bytes:
+        """The whole file."""
+        with self.filesystem.open_input_stream(self.path, compression=None) as stream:
+            return bytes(stream.read())
+
+    def write_bytes(self, data: bytes) -> None:
+        """Write the whole file; a reader sees the old file or the new one, never a part.
+
+        Object stores do that by themselves; locally it is a temporary file and a rename.
+        """
+        if self.local is None:
+            with self.filesystem.open_output_stream(self.path, compression=None) as stream:
+                stream.write(data)
+            return
+        self.local.parent.mkdir(parents=True, exist_ok=True)
+        temporary = self.local.with_name(f".{self.local.name}.{uuid.uuid4().hex}")
+        try:
+            with temporary.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(self.local)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def read_json(self) -> Any:
+        """The file's JSON value."""
+        return json.loads(self.read_bytes())
+
+    def write_json(self, value: Any) -> None:
+        """Write a JSON value, whole, as :meth:`write_bytes` does."""
+        self.write_bytes((json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode())
+
+    def delete(self) -> None:
+        """Remove the folder and all in it, or the file; nothing where there is none."""
+        kind = self.filesystem.get_file_info(self.path).type
+        if kind == pafs.FileType.Directory:
+            self.filesystem.delete_dir(self.path)
+        elif kind == pafs.FileType.File:
+            self.filesystem.delete_file(self.path)
+
+    def require_writable(self) -> None:
+        """Prove that files can be made here, by making one.
+
+        Raises:
+            InputError: they cannot.
+        """
+        probe = self / f".h2h-write-probe-{uuid.uuid4().hex}"
+        try:
+            probe.write_bytes(b"")
+            probe.delete()
+        except OSError as error:
+            raise InputError(
+                f"cannot write to the storage folder {self.uri}",
+                where="storage",
+                why=str(error),
+                remedy="choose a folder you may write to: --set storage=FOLDER",
+            ) from error

@@ -1,0 +1,42 @@
+"""The workers that train one model together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+
+@dataclass(frozen=True)
+class World:
+    """This worker's place among the workers. One worker needs no process group."""
+
+    rank: int = 0
+    size: int = 1
+    device: torch.device = torch.device("cpu")
+
+    def sum_integers(self, value: int) -> int:
+        """Sum over the workers, modulo 2^64 (as int64 wraps around)."""
+        if self.size == 1:
+            return value
+        # In two halves: sums of 32-bit numbers stay exact in int64.
+        halves = torch.tensor([value & 0xFFFFFFFF, value >> 32], dtype=torch.int64, device=self.device)
+        dist.all_reduce(halves)
+        low, high = halves.tolist()
+        return int(low + (high << 32)) % (1 << 64)
+
+    def sum_floats(self, values: list[float]) -> list[float]:
+        """Sums over the workers."""
+        return self._reduce(values, dist.ReduceOp.SUM)
+
+    def largest(self, value: float) -> float:
+        """Maximum over the workers."""
+        return self._reduce([value], dist.ReduceOp.MAX)[0]
+
+    def _reduce(self, values: list[float], operation: dist.ReduceOp.RedOpType) -> list[float]:
+        if self.size == 1:
+            return values
+        tensor = torch.tensor(values, dtype=torch.float64, device=self.device)
+        dist.all_reduce(tensor, op=operation)
+        return [float(value) for value in tensor.tolist()]

@@ -1,0 +1,158 @@
+"""The trainable: a trial inside Ray Tune, directly or as a Ray Train run of several workers.
+
+Both ways run the same Ray-free loop over the same stream and report the same measures; the direct way has no worker
+processes to start, which is what a small trial on one machine needs.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any, Literal
+
+import torch
+
+from trainables.config import Config
+from trainables.corpora.packed import PackedCorpus
+from trainables.corpora.stream import TokenStream, ray_data_batches
+from trainables.storage import Location
+from trainables.training.checkpoint import Checkpoints
+from trainables.training.loop import Trial, TrialConfig
+from trainables.training.world import World
+
+_STOP_POLL_SECONDS = 0.5
+_STOP_AGREEMENT_STEPS = 10
+"""Several workers agree on stopping every so many steps: asking costs a collective operation."""
+
+
+class WorkerConfig(Config):
+    """On what one trial runs."""
+
+    launcher: Literal["direct", "ray_train"]
+    """``direct``: in the Tune function's own process. ``ray_train``: a TorchTrainer's workers."""
+    workers: int
+    cpus_per_worker: float
+    gpus_per_worker: float
+
+    @property
+    def device(self) -> torch.device:
+        """Where the direct way trains."""
+        return torch.device("cuda" if self.gpus_per_worker > 0 else "cpu")
+
+
+class StopSignal:
+    """An actor (made with ``num_cpus=0``) through which a study asks its running trials to save and stop."""
+
+    def __init__(self) -> None:
+        self._requested = False
+
+    def request(self) -> None:
+        """Ask."""
+        self._requested = True
+
+    def requested(self) -> bool:
+        """Whether somebody asked."""
+        return self._requested
+
+
+def trainable(config: dict[str, Any]) -> None:
+    """A Tune function. It reports ``{"report": JSON}``, of a :class:`trainables.training.loop.Report`.
+
+    Args:
+        config: ``trial`` and ``workers``, the records of :class:`TrialConfig` and :class:`WorkerConfig`;
+            ``folder``, the URI of the study's folder; ``stop``, the name of a :class:`StopSignal` actor.
+    """
+    from ray import tune
+
+    workers = WorkerConfig.model_validate(config["workers"])
+    if workers.launcher == "ray_train":
+        _fit_with_ray_train(config, workers)
+        return
+    for report in _reports(config, World(device=workers.device)):
+        tune.report(report)
+
+
+def _reports(config: dict[str, Any], world: World) -> Iterator[dict[str, Any]]:
+    trial_config = TrialConfig.model_validate(config["trial"])
+    stream = TokenStream(
+        PackedCorpus(Location(trial_config.corpus)),
+        trial_config.seed,
+        trial_config.alpha,
+        trial_config.maximum_repetition,
+    )
+    checkpoints = Checkpoints(Location(config["folder"]) / "trials" / trial_config.trial)
+    with _asking(config["stop"], world) as should_stop:
+        trial = Trial(trial_config, stream, checkpoints, world, ray_data_batches, should_stop)
+        for report in trial.run():
+            # As text: Tune would flatten nested values.
+            yield {"report": json.dumps(asdict(report), allow_nan=False)}
+
+
+@contextmanager
+def _asking(stop: str, world: World) -> Iterator[Callable[[], bool]]:
+    """Asks the stop signal in the background; gives all workers the same answer at the same step."""
+    import ray
+
+    signal = ray.get_actor(stop)
+    asked, finished = threading.Event(), threading.Event()
+
+    def poll() -> None:
+        while not finished.wait(_STOP_POLL_SECONDS) and not asked.is_set():
+            if ray.get(signal.requested.remote()):
+                asked.set()
+
+    threading.Thread(target=poll, daemon=True).start()
+    calls = 0
+
+    def should_stop() -> bool:
+        nonlocal calls
+        if world.size == 1:
+            return asked.is_set()
+        calls += 1
+        return calls % _STOP_AGREEMENT_STEPS == 0 and world.largest(float(asked.is_set())) > 0
+
+    try:
+        yield should_stop
+    finally:
+        finished.set()
+
+
+def _train_worker(config: dict[str, Any]) -> None:
+    """What every Ray Train worker runs."""
+    import ray.train
+    import ray.train.torch
+
+    context = ray.train.get_context()
+    device = ray.train.torch.get_device()
+    world = World(context.get_world_rank(), context.get_world_size(), torch.device(device))
+    for report in _reports(config, world):
+        ray.train.report(report)
+
+
+def _fit_with_ray_train(config: dict[str, Any], workers: WorkerConfig) -> None:
+    from ray.train import FailureConfig, RunConfig, ScalingConfig
+    from ray.train.torch import TorchTrainer
+    from ray.tune.integration.ray_train import TuneReportCallback
+
+    resources = {"CPU": workers.cpus_per_worker}
+    if workers.gpus_per_worker:
+        resources["GPU"] = workers.gpus_per_worker
+    TorchTrainer(
+        _train_worker,
+        train_loop_config=config,
+        scaling_config=ScalingConfig(
+            num_workers=workers.workers,
+            use_gpu=workers.gpus_per_worker > 0,
+            resources_per_worker=resources,
+        ),
+        run_config=RunConfig(
+            # A new name every attempt: the trial goes on from its own checkpoint, not from Ray Train's state.
+            name=f"{config['trial']['trial']}-{config['attempt']}",
+            storage_path=str(Location(config["folder"]) / "ray_train"),
+            callbacks=[TuneReportCallback()],
+            failure_config=FailureConfig(max_failures=0),
+        ),
+    ).fit()
