@@ -185,12 +185,12 @@ def _submit(options: argparse.Namespace) -> int:
 def _plan(options: argparse.Namespace) -> int:
     from orchestrator.plan import plan_table
 
-    Console().print(plan_table(_study(options).spec))
+    Console().print(plan_table(_study(options).spec), highlight=False)
     return 0
 
 
 def _list(options: argparse.Namespace) -> int:
-    from orchestrator.plan import listing
+    from orchestrator.listing import listing
 
-    Console().print(listing(), soft_wrap=True, highlight=False)
+    Console().print(listing(), highlight=False)
     return 0

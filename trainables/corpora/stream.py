@@ -24,6 +24,8 @@ from trainables.corpora.packed import PackedCorpus
 _BLOCK_SEQUENCES = 2048
 _WINDOW_BLOCKS = 32
 """A Ray Data pipeline is finite, the stream is not: it is served as one pipeline after another, of so many blocks."""
+_READ_TASKS = 2
+"""At once, of each worker: one block is made while another is consumed."""
 
 
 class Batch(NamedTuple):
@@ -123,9 +125,10 @@ def ray_data_batches(
     for first in itertools.count(start + rank, window * world_size):
         firsts = [first + world_size * offset for offset in range(0, window, block)]
         # The tasks only copy memory-mapped rows. Were CPUs reserved for them, they would wait for ever behind the
-        # trials that hold the CPUs and wait for them.
+        # trials that hold the CPUs and wait for them. As nothing else limits how many run at once, their number is
+        # set: otherwise every block of the window starts a process of its own, half a minute's work for two cores.
         dataset = ray.data.read_datasource(
-            _datasource(stream, firsts, block, world_size), ray_remote_args={"num_cpus": 0}
+            _datasource(stream, firsts, block, world_size), num_cpus=0, concurrency=_READ_TASKS
         )
         batches = dataset.iter_batches(batch_size=batch_size, prefetch_batches=2, batch_format="numpy")
         with closing(iter(batches)) as rows:

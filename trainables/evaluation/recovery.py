@@ -23,10 +23,10 @@ _SLICE_ELEMENTS = 1 << 24
 def target_ranks(logits_KV: Tensor, target_K: Tensor) -> Tensor:
     """Rank of each target among all tokens, 1 the best, (K,). Ties count against the target.
 
-    A collapsed model, which scores all tokens alike, thus gets the last rank and not the first.
+    A collapsed model, which scores all tokens alike or by NaN, thus gets the last rank and not the first.
     """
     target_logit_K1 = logits_KV.gather(1, target_K[:, None])
-    return (logits_KV >= target_logit_K1).sum(dim=1)
+    return (~(logits_KV < target_logit_K1)).sum(dim=1)
 
 
 @torch.no_grad()

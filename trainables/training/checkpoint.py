@@ -64,27 +64,31 @@ class Checkpoints:
             InputError: it does not fit the model, or its files are damaged.
         """
         folder = self.folder / f"step-{step:08d}"
+        state: dict[str, Any] = (folder / "state.json").read_json()
         try:
             weights = safetensors.torch.load((folder / "model.safetensors").read_bytes())
-            missing, unexpected = model.load_state_dict(weights, strict=False)
-        except (safetensors.SafetensorError, RuntimeError) as error:
+            tensors = {}
+            if not state["finished"]:
+                tensors = safetensors.torch.load((folder / "optimiser.safetensors").read_bytes())
+        except (safetensors.SafetensorError, FileNotFoundError) as error:
             raise InputError(
                 "the checkpoint cannot be loaded",
                 where=str(folder),
                 why=str(error).splitlines()[0],
                 remedy="remove that folder: the trial goes on from the checkpoint before, or from its start",
             ) from error
-        shared = set(model.state_dict()) - set(_unique(model.state_dict()))
-        if unexpected or set(missing) - shared:
+        given = {name: tensor.shape for name, tensor in weights.items()}
+        wanted = {name: tensor.shape for name, tensor in _unique(model.state_dict()).items()}
+        if given != wanted:
+            different = {name for name, _ in given.items() ^ wanted.items()}
             raise InputError(
                 "the checkpoint is of another model",
                 where=str(folder),
-                why=f"parameters differ: {', '.join(sorted([*missing, *unexpected])[:4])}",
+                why=f"parameters differ: {', '.join(sorted(different)[:4])}",
                 remedy="resume the study with the code and configuration that made it",
             )
-        state: dict[str, Any] = (folder / "state.json").read_json()
+        model.load_state_dict(weights, strict=False)  # second names of tied weights are not in the file
         if not state["finished"]:
-            tensors = safetensors.torch.load((folder / "optimiser.safetensors").read_bytes())
             torch.set_rng_state(tensors.pop("random_state"))
             states: dict[int, dict[str, Tensor]] = {}
             for key, value in tensors.items():

@@ -147,6 +147,7 @@ class Trial:
         self.seen_l = np.zeros(len(self.stream.corpus.languages), dtype=np.int64)
         self.step_seconds = 0.0
         self.losses = _LossMeter(device)
+        self.finished: Report | None = None
         self._resume()
 
     def _resume(self) -> None:
@@ -157,12 +158,16 @@ class Trial:
         state = self.checkpoints.load(self.start_step, self.learner, self.optimiser)
         self.spent = Spending(**state["spent"])
         self.next_sequence = state["next_sequence"]
-        self.losses.restore(*state["losses"])
+        total, count = state["losses"]
+        self.losses.restore(0.0, count)
         if self.world.rank == 0:  # the workers' parts add up: one goes on from the sums, the others from nothing
+            self.losses.restore(total, count)
             self.digest = int(state["digest"], 16)
             self.seen_l[:] = state["seen"]
         self.step_seconds = state["step_seconds"]
         self.meter.seconds |= state["overhead"]
+        if state["finished"]:
+            self.finished = Report("completed", state["measure"])
 
     @property
     def progress(self) -> float:
@@ -174,7 +179,11 @@ class Trial:
 
         A report at a rung comes with a checkpoint, so the trial can be stopped there for good or gone on with. The
         last report is ``completed``, ``interrupted`` (``should_stop`` said so; a checkpoint is saved) or ``diverged``.
+        A run that was completed before only says so again: its last report may not have reached its reader.
         """
+        if self.finished is not None:
+            yield self.finished
+            return
         self.model.train()
         world = self.world
         share = max(1, self.config.training.batch_sequences // world.size)
@@ -197,7 +206,8 @@ class Trial:
                 if affordable is not None:
                     self.losses.add(self._step(*affordable))
                 crossed = [point for point in fractions if before < point <= self.progress]
-                ended = affordable is None or self.progress >= 1.0
+                cut = affordable is None or len(affordable[0].number_N) < len(batch.number_N)
+                ended = cut or self.progress >= 1.0
                 if crossed or ended:
                     report = self._report("completed" if ended else "running", crossed)
                     yield report
@@ -220,9 +230,8 @@ class Trial:
         return max(1, math.ceil(amount / per_sequence[unit]) - self.next_sequence)
 
     def _report_points(self) -> list[float]:
-        config = self.config
-        even = [(i + 1) / config.reports for i in range(config.reports)]
-        return sorted({round(p, 9) for p in (*even, *config.rungs, *config.evaluations)})
+        even = [(i + 1) / self.config.reports for i in range(self.config.reports)]
+        return sorted({*even, *self.config.rungs, *self.config.evaluations})
 
     # --- one step -------------------------------------------------------------------------------------------------
 
@@ -239,12 +248,19 @@ class Trial:
         if unit == "tokens":
             affordable = int(left) // (batch.token_NL.shape[1] * self.world.size)
             return self._prepare(_head(batch, min(size, affordable))) if affordable else None
-        while size:
-            prepared = self._prepare(_head(batch, size))
+        prepared = self._prepare(batch)
+        if prepared[2] <= left:
+            return prepared
+        # FLOPs are not linear in the sequences (the candidates grow with them): bisect.
+        best, affordable, too_many = None, 0, size
+        while too_many - affordable > 1:
+            middle = (affordable + too_many) // 2
+            prepared = self._prepare(_head(batch, middle))
             if prepared[2] <= left:
-                return prepared
-            size = min(size - 1, int(size * left / prepared[2]))
-        return None
+                best, affordable = prepared, middle
+            else:
+                too_many = middle
+        return best
 
     def _prepare(self, batch: Batch) -> tuple[Batch, list[MicroBatch], int]:
         rows = self.config.training.micro_batch_sequences or len(batch.number_N)
@@ -334,13 +350,11 @@ class Trial:
             status = "diverged"
         if status != "interrupted":  # an interrupted run goes on with the losses so far
             self.losses.restore(0.0, 0)
+        losses = self.losses.state(self.world)
         rungs = [number for number, rung in enumerate(self.config.rungs) if rung in crossed]
         yardsticks = self._evaluate(status, crossed)
         counts = [self.world.sum_integers(int(count)) for count in self.seen_l]
         digest = f"{self.world.sum_integers(self.digest):016x}"
-        if rungs or status in ("completed", "interrupted"):
-            with self.meter.measure("checkpoint"):
-                self._save(status, digest, counts)
         measure = {
             "step": self.spent.steps,
             "progress": self.progress,
@@ -353,6 +367,10 @@ class Trial:
             "rung": rungs[-1] if rungs else None,
             "yardsticks": yardsticks,
         }
+        if rungs or status in ("completed", "interrupted"):
+            with self.meter.measure("checkpoint"):
+                self._save(status, measure, counts, losses)
+            measure["overhead"] = dict(self.meter.seconds)
         return Report(status, measure)
 
     def _evaluate(self, status: Status, crossed: Sequence[float]) -> dict[str, Any]:
@@ -366,17 +384,20 @@ class Trial:
             names = self.config.yardsticks if final else self.config.yardsticks[:1]
             return dict(self.evaluator.take(self.learner, names))
 
-    def _save(self, status: Status, digest: str, counts: list[int]) -> None:
+    def _save(
+        self, status: Status, measure: dict[str, Any], counts: list[int], losses: tuple[float, int]
+    ) -> None:
         if self.checkpoints is None or self.world.rank > 0:
             return
         state = {
             "spent": self.spent.record(),
             "next_sequence": self.next_sequence,
-            "digest": digest,
+            "digest": measure["digest"],
             "seen": counts,
-            "losses": self.losses.state(),
+            "losses": losses,
             "step_seconds": self.step_seconds,
-            "overhead": dict(self.meter.seconds),
+            "overhead": measure["overhead"],
+            "measure": measure,
         }
         optimiser = None if status == "completed" else self.optimiser
         self.checkpoints.save(self.spent.steps, self.learner, optimiser, state)
@@ -398,8 +419,8 @@ class _LossMeter:
             return None
         return world.sum_floats([float(self._total) / self._count])[0]
 
-    def state(self) -> tuple[float, int]:
-        return float(self._total), self._count
+    def state(self, world: World) -> tuple[float, int]:
+        return world.sum_floats([float(self._total)])[0], self._count
 
     def restore(self, total: float, count: int) -> None:
         self._total.fill_(total)

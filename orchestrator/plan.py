@@ -1,0 +1,307 @@
+"""The plan of a study: what it will train and spend, in closed form, before anything runs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+
+import torch
+from rich import box
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator import formatting
+from orchestrator.panels import SideBySide
+from orchestrator.spec import ArmSpec, StudySpec
+from orchestrator.statistics import ALPHA, fewest_pairs
+from search_spaces import Categorical, Dimension
+from trainables.models.learner import Learner
+from trainables.models.shapes import body_config
+from trainables.models.tokenizers import load_tokenizer
+from trainables.objectives import Objective, find_objective
+from trainables.objectives.corruption import num_masked
+from trainables.objectives.registry import ContrastiveOptions
+from trainables.training.budget import Unit
+from trainables.training.optimiser import TrainingConfig
+
+ARM_WIDTH = 58
+"""Columns an arm's panel needs."""
+
+MOST_LANGUAGES = 8
+"""Languages shown by name."""
+
+
+@dataclass(frozen=True)
+class ArmPlan:
+    """What a trial of one arm trains and spends, at the settings that the search does not vary.
+
+    Letters: L tokens a sequence, K target positions, C candidates, V vocabulary.
+    """
+
+    spec: StudySpec
+    name: str
+    vocabulary_size: int
+
+    @property
+    def arm(self) -> ArmSpec:
+        """Its part of the study."""
+        return self.spec.arms[self.name]
+
+    @property
+    def objective(self) -> Objective:
+        """What is learned."""
+        return find_objective(self.arm.objective)
+
+    @property
+    def training(self) -> TrainingConfig:
+        """How."""
+        return self.spec.training_of(self.arm)
+
+    @cached_property
+    def learner(self) -> Learner:
+        """The model, without memory for its weights."""
+        own = self.arm.model
+        body = body_config(
+            own or self.spec.model,
+            self.objective.task,
+            vocabulary_size=self.vocabulary_size,
+            sequence_length=self.spec.corpora.sequence_length,
+            where=f"arms.{self.name}.model" if own else "model",
+        )
+        with torch.device("meta"):
+            return Learner(body, self.objective, self.objective.options.model_validate(self.arm.options))
+
+    @property
+    def body_parameters(self) -> int:
+        """Embeddings included."""
+        return sum(parameter.numel() for parameter in self.learner.body.parameters())
+
+    @property
+    def head_parameters(self) -> int:
+        """Those that the head does not share with the body; 0 where there is no head."""
+        return sum(parameter.numel() for parameter in self.learner.parameters()) - self.body_parameters
+
+    @property
+    def targets_per_sequence(self) -> int:
+        """K of one sequence."""
+        length = self.spec.corpora.sequence_length
+        return num_masked(length, self.training.mask_rate) if self.objective.task == "masked" else length - 1
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Input tokens of a step, over all workers."""
+        return self.training.batch_sequences * self.spec.corpora.sequence_length
+
+    def candidates(self, num_targets: int) -> int:
+        """C of a micro-batch: V, or for a headless objective the most it can be; the data decide."""
+        options = self.learner.options
+        if not isinstance(options, ContrastiveOptions):
+            return self.vocabulary_size
+        unique = min(num_targets, self.vocabulary_size)
+        if options.negatives is None or "negatives" in self.arm.load_space().dimensions:
+            return unique
+        return min(options.negatives, unique) + 1
+
+    def step_flops(self, num_sequences: int) -> int:
+        """FLOPs of a step with so many sequences; for a headless objective at most."""
+        share, rest = divmod(num_sequences, self.spec.resources.workers)
+        assert rest == 0, "a step's sequences are shared out evenly"
+        rows = self.training.micro_batch_sequences or share
+        full, part = divmod(share, rows) if share else (0, 0)
+        of_worker = full * self._micro_batch_flops(rows) + (self._micro_batch_flops(part) if part else 0)
+        return self.spec.resources.workers * of_worker
+
+    def _micro_batch_flops(self, num_sequences: int) -> int:
+        num_targets = num_sequences * self.targets_per_sequence
+        length = self.spec.corpora.sequence_length
+        return self.learner.flops(num_sequences, length, num_targets, self.candidates(num_targets))
+
+    def trial_in_units(self) -> dict[Unit, float]:
+        """What a trial's budget comes to, by unit; only the binding one where the others depend on the machine.
+
+        For a headless objective FLOPs are at most, and what FLOPs buy at least, as much.
+        """
+        unit, amount = self.spec.budget.unit, self.spec.budget.amount
+        batch, length = self.training.batch_sequences, self.spec.corpora.sequence_length
+        if unit == "device_seconds":
+            return {unit: amount}
+        if unit == "flops":
+            steps = amount / self.step_flops(batch)
+            return {"flops": amount, "tokens": steps * batch * length, "steps": math.ceil(steps)}
+        workers = self.spec.resources.workers
+        # The last step is cut so that it does not overshoot.
+        sequences = int(amount) * batch if unit == "steps" else int(amount) // (length * workers) * workers
+        full, rest = divmod(sequences, batch)
+        flops = full * self.step_flops(batch) + self.step_flops(rest)
+        return {"tokens": sequences * length, "steps": full + (rest > 0), "flops": flops}
+
+
+def arm_plans(spec: StudySpec) -> list[ArmPlan]:
+    """The plans of a study's arms, in its order.
+
+    Raises:
+        InputError: a model does not fit its arm, or there is no such pretrained tokenizer.
+    """
+    train, pretrained = spec.tokenizer.train, spec.tokenizer.pretrained
+    if train is not None:
+        vocabulary_size = train.vocabulary_size
+    else:
+        assert pretrained is not None
+        vocabulary_size = max(load_tokenizer(pretrained).get_vocab().values()) + 1
+    return [ArmPlan(spec, name, vocabulary_size) for name in spec.arms]
+
+
+def warnings_of(spec: StudySpec) -> list[str]:
+    """What the study cannot do, though nothing in it is wrong."""
+    tasks = [find_objective(arm.objective).task for arm in spec.arms.values()]
+    num_pairs = sum(a == b for a, b in combinations(tasks, 2))
+    fewest = fewest_pairs(max(num_pairs, 1))
+    warnings = []
+    if len(tasks) < 2:
+        warnings.append("There is one arm, and nothing to compare it with.")
+    elif not num_pairs:
+        warnings.append("No two arms have the same task, masked or causal: they cannot be compared.")
+    elif num_pairs < math.comb(len(tasks), 2):
+        warnings.append("Arms of different tasks, masked and causal, are not compared with each other.")
+    if num_pairs and spec.confirm.seeds < fewest:
+        warnings.append(
+            f"No arm can win: with {formatting.plural(spec.confirm.seeds, 'seed')} and "
+            f"{formatting.plural(num_pairs, 'pair')} of arms p cannot reach {ALPHA}. "
+            f"It takes {fewest}: --set confirm.seeds={fewest}"
+        )
+    return warnings
+
+
+def plan_table(spec: StudySpec) -> RenderableType:
+    """What the study will train and spend.
+
+    Raises:
+        InputError: as :func:`arm_plans` does.
+    """
+    plans = arm_plans(spec)
+    panels = [
+        Panel(_arm_grid(plan), title=Text(plan.name), title_align="left", border_style="dim")
+        for plan in plans
+    ]
+    return Group(
+        _headline(spec, plans[0].vocabulary_size),
+        SideBySide(panels, ARM_WIDTH),
+        _phases_table(spec),
+        *(Text(f"! {warning}", style="yellow") for warning in warnings_of(spec)),
+        *(
+            [Text("* At most: how many candidates a position has depends on the text.", style="dim")]
+            if any(plan.objective.headless for plan in plans)
+            else []
+        ),
+    )
+
+
+def _headline(spec: StudySpec, vocabulary_size: int) -> RenderableType:
+    languages = sorted({source.language for source in spec.corpora.sources})
+    shown = ", ".join(languages[:MOST_LANGUAGES]) + (", ..." if len(languages) > MOST_LANGUAGES else "")
+    train = spec.tokenizer.train
+    kind = f"{train.type}, trained on the text" if train else spec.tokenizer.pretrained
+    grid = _grid()
+    grid.add_row("text", f"{formatting.plural(len(languages), 'language')}: {shown}")
+    grid.add_row("tokenizer", f"{vocabulary_size:,} pieces ({kind})")
+    grid.add_row("trial", formatting.quantity(spec.budget.amount, spec.budget.unit))
+    return Group(
+        Text(spec.name, style="bold"),
+        *([Text(spec.question)] if spec.question else []),
+        Text(),
+        grid,
+    )
+
+
+def _arm_grid(plan: ArmPlan) -> Table:
+    training, learner = plan.training, plan.learner
+    star = "*" if plan.objective.headless else ""
+    kind = f"{plan.objective.task}, {'headless' if plan.objective.headless else 'vocabulary head'}"
+    num_targets = training.batch_sequences * plan.targets_per_sequence
+    micro_batch = training.micro_batch_sequences or training.batch_sequences // plan.spec.resources.workers
+    candidates = plan.candidates(micro_batch * plan.targets_per_sequence)
+    embeddings = formatting.quantity(learner.embedding_VD.numel(), "").strip()
+    flops = formatting.quantity(plan.step_flops(training.batch_sequences), "flops")
+    grid = _grid()
+    grid.add_row("objective", f"{plan.objective.name} ({kind})")
+    if plan.arm.options:
+        grid.add_row("", formatting.settings(plan.arm.options, separator=", "))
+    grid.add_row(
+        "model",
+        f"{learner.config.model_type}, {learner.config.num_hidden_layers} layers of "
+        f"{learner.config.hidden_size}",
+    )
+    grid.add_row("body", f"{plan.body_parameters:,} parameters, {embeddings} of them the embedding table")
+    grid.add_row("head", f"{plan.head_parameters:,} parameters" if learner.head is not None else "none")
+    grid.add_row(
+        "step",
+        f"{formatting.plural(training.batch_sequences, 'sequence')} of "
+        f"{plan.spec.corpora.sequence_length} tokens, {num_targets:,} targets",
+    )
+    grid.add_row("", f"{candidates:,}{star} candidates each, {flops}{star}")
+    grid.add_row("trial", _trial_in_words(plan))
+    space = plan.arm.load_space()
+    for number, (name, dimension) in enumerate(space.dimensions.items()):
+        grid.add_row("searched" if number == 0 else "", f"{name}: {dimension_in_words(dimension)}")
+    return grid
+
+
+def _trial_in_words(plan: ArmPlan) -> str:
+    units = plan.trial_in_units()
+    binding = plan.spec.budget.unit
+    others = []
+    for unit, amount in units.items():
+        if unit != binding:
+            bound = plan.objective.headless and "flops" in (unit, binding)
+            prefix = ("at least " if binding == "flops" else "at most ") if bound else ""
+            others.append(prefix + formatting.quantity(amount, unit))
+    if not others:
+        others = ["tokens and FLOPs depend on the machine"]
+    return f"{formatting.quantity(units[binding], binding)}: {', '.join(others)}"
+
+
+def dimension_in_words(dimension: Dimension) -> str:
+    """``0.0001 to 0.01, logarithmic``, or the choices."""
+    if isinstance(dimension, Categorical):
+        return " | ".join(
+            "null" if choice is None else formatting.setting(choice) for choice in dimension.choices
+        )
+    scale = ", logarithmic" if dimension.log else ""
+    return f"{formatting.setting(dimension.low)} to {formatting.setting(dimension.high)}{scale}"
+
+
+def _phases_table(spec: StudySpec) -> RenderableType:
+    unit, amount, arms = spec.budget.unit, spec.budget.amount, len(spec.arms)
+    search, confirm = spec.search, spec.confirm
+    algorithm = {"tpe": "TPE", "random": "random search"}[search.algorithm]
+    rungs = ", ".join(f"{fraction:.0%}" for fraction in search.halving.fractions)
+    stops = (
+        f"stops at {rungs} unless among the best 1/{search.halving.reduction}" if rungs else "no early stops"
+    )
+    runs = arms * confirm.seeds * confirm.top
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    table.add_column("phase")
+    table.add_column("what", ratio=1)
+    table.add_column("trial\nbudgets", justify="right")
+    table.add_column(Text(formatting.UNIT_TITLES[unit]), justify="right")
+
+    def row(phase: str, what: str, budgets: float, style: str = "") -> None:
+        cost = formatting.quantity(budgets * amount, unit).removesuffix(f" {unit}")
+        table.add_row(phase, Text(what), f"{budgets:g}", cost, style=style)
+
+    row("search", f"each arm {search.budget_per_arm:g}; {algorithm}; {stops}", arms * search.budget_per_arm)
+    seeds, top = formatting.plural(confirm.seeds, "seed"), formatting.plural(confirm.top, "configuration")
+    row("confirm", f"{formatting.plural(arms, 'arm')} x {seeds} x {top}", runs)
+    row("all", "at most", arms * search.budget_per_arm + runs, "bold")
+    return table
+
+
+def _grid() -> Table:
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column()
+    return grid

@@ -1,0 +1,181 @@
+"""The study reference, ``docs/study.md``, written from the schema: ``python -m orchestrator.reference > docs/study.md``."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from typing import Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from orchestrator import formatting
+from orchestrator.spec import StudySpec
+from search_spaces import Categorical, Float, Integer, Space
+from trainables.objectives import OBJECTIVES
+
+INTRODUCTION = """\
+# A study, key by key
+
+<!-- Written by `python -m orchestrator.reference > docs/study.md` from the schema. Edit that, not this. -->
+
+A study is one YAML file. Unknown keys are refused with the nearest known one; `h2h plan STUDY` shows what it will
+train and spend. `--set KEY=VALUE` overrides any key from the command line: keys are dotted, positions in lists are
+numbers from 0, values are YAML (`--set corpora.sources.0.files=my/*.txt --set budget='{flops: 1e14}'`). YAML reads `1e14` as text,
+which is taken for the number it spells.
+"""
+
+PRECEDENCE = """\
+## Which setting counts
+
+A trial's training settings are, from the weakest to the strongest:
+
+1. the defaults below,
+2. `training` of the study,
+3. `arms.ARM.training` of its arm,
+4. what the arm's search space varies, in the search and in the confirmation of what it found.
+
+An objective's options likewise: its defaults, `arms.ARM.options`, the search space.
+"""
+
+UNITS = """\
+## Units of the budget
+
+Exactly one unit binds; all are measured in every trial. Only training steps spend: start-up, compiling, evaluation,
+checkpoints and work lost to a failure are measured apart. The learning-rate schedule, the search's rungs and the
+evaluations are functions of the share that is spent, and the last step never overshoots.
+
+`flops` are those of matrix products, forward and backward (three times forward), 2 a multiply-add. A sequence of L
+tokens through a body of layers with hidden size D and feed-forward size F costs `3 * layers * (2 L (4 D^2 + 2 D F) +
+4 L^2 D)`; the loss of K target positions against C candidates `6 K C D`, and BERT's head transform `6 K D^2`. C is
+the vocabulary, or for a headless objective the unique targets of the micro-batch.
+"""
+
+SPACES = """\
+## A search space file
+
+An arm's `space` names a shipped space (`h2h list`) or a YAML file of one's own, such as `my-space.yaml`:
+
+```yaml
+dimensions:
+  learning_rate: {type: float, low: 1.0e-4, high: 1.0e-2, log: true}
+  temperature: {type: float, low: 0.1, high: 4.0, log: true}
+  negatives: {type: choice, choices: [64, 256, null]}
+first:
+  - {learning_rate: 1.0e-3, temperature: 1.0, negatives: null}
+```
+
+A dimension is a key of [training](#training) or an option of the arm's objective.
+"""
+
+_TYPES = {str: "text", int: "whole number", float: "number", bool: "true or false", type(None): "null", Any: "anything"}
+
+
+def reference() -> str:
+    """The whole page, in Markdown."""
+    parts = [INTRODUCTION, *_sections("", StudySpec), *_objectives(), PRECEDENCE, UNITS, SPACES]
+    parts += [_table(Space, "")]
+    for kind in (Float, Integer, Categorical):
+        parts += [f"### A dimension of type {get_args(kind.model_fields['type'].annotation)[0]}\n", _table(kind, "")]
+    return "\n".join(parts)
+
+
+def _sections(path: str, model: type[BaseModel]) -> Iterator[str]:
+    """A record's section, then those of the records in it."""
+    yield f"## {path or 'The study'}\n"
+    yield f"{_one_line(model.__doc__)}\n"
+    yield _table(model, path)
+    for name, field in model.model_fields.items():
+        inner = _record(field.annotation)
+        # An arm's model is of the same kind as the study's, which has its section.
+        if inner is not None and not (path and name in StudySpec.model_fields):
+            yield from _sections(_inner_path(path, name, field.annotation), inner)
+
+
+def _objectives() -> Iterator[str]:
+    yield "## Options of the objectives\n"
+    yield "Set in `arms.ARM.options`, or varied by the arm's search space.\n"
+    for name, objective in OBJECTIVES.items():
+        yield f"### {name}\n"
+        yield _table(objective.options, "") if objective.options.model_fields else "None.\n"
+
+
+def _table(model: type[BaseModel], path: str) -> str:
+    rows = ["| key | value | default | meaning |", "|---|---|---|---|"]
+    for name, field in model.model_fields.items():
+        inner = _record(field.annotation)
+        value = _type(field.annotation) + _constraints(field)
+        if inner is not None:
+            known = name if path and name in StudySpec.model_fields else _inner_path(path, name, field.annotation)
+            value = value.replace(inner.__name__, f"see [{known}](#{_anchor(known)})")
+        rows.append(f"| `{name}` | {value} | {_default(field)} | {_one_line(field.description)} |")
+    return "\n".join(rows) + "\n"
+
+
+def _inner_path(path: str, name: str, annotation: Any) -> str:
+    inside = {dict: ".NAME", tuple: ".0"}.get(get_origin(annotation), "")
+    inside = ".ARM" if name == "arms" else inside
+    return f"{path}.{name}{inside}" if path else f"{name}{inside}"
+
+
+def _anchor(heading: str) -> str:
+    """As GitHub makes it."""
+    return heading.lower().replace(".", "")
+
+
+def _record(annotation: Any) -> type[BaseModel] | None:
+    """The one record in an annotation; None where there is none, or a choice of several."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    found = {record for argument in get_args(annotation) if (record := _record(argument)) is not None}
+    return found.pop() if len(found) == 1 else None
+
+
+def _type(annotation: Any) -> str:
+    """A type as a person says it: ``number or null``, ``list of text``."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return " or ".join(f"`{argument}`" for argument in arguments)
+    if origin in (Union, types.UnionType):
+        return " or ".join(dict.fromkeys(_type(argument) for argument in arguments))
+    if origin is tuple:
+        return f"list of {_type(arguments[0])}"
+    if origin is dict:
+        return f"{_type(arguments[1])}, by name"
+    if annotation in _TYPES:
+        return _TYPES[annotation]
+    return str(getattr(annotation, "__name__", "dimension"))
+
+
+def _constraints(field: FieldInfo) -> str:
+    words = {"ge": "at least {}", "gt": "above {}", "le": "at most {}", "lt": "below {}", "max_length": "up to {} long",
+             "min_length": "not empty", "pattern": "matching `{}`"}
+    found = [
+        text.format(value)
+        for item in field.metadata
+        for name, text in words.items()
+        if (value := getattr(item, name, None)) is not None
+    ]
+    return "".join(f", {text}" for text in found).replace("|", "\\|")
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "**required**"
+    default = field.default
+    if isinstance(default, BaseModel):
+        given = default.model_dump(exclude_defaults=True)
+        return f"`{given}`" if given else "its defaults"
+    if default is None:
+        return "null"
+    if isinstance(default, tuple | dict | list):
+        return f"`[{', '.join(map(str, default))}]`" if default else "none"
+    return f"`{str(default).lower() if isinstance(default, bool) else default}`" if default != "" else "empty"
+
+
+def _one_line(text: str | None) -> str:
+    return " ".join((text or "").split()).replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    print(reference(), end="")

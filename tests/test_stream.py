@@ -1,0 +1,296 @@
+"""The stream: a pure function of (corpus, seed, place), whatever reads it."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_corpus import write_corpus
+
+from trainables.corpora.hashing import permute
+from trainables.corpora.mixture import PERIOD, Pattern, mixture_shares
+from trainables.corpora.stream import (
+    Batch,
+    TokenStream,
+    local_batches,
+    ray_data_batches,
+    sequence_digest,
+)
+
+SIZES = {"de": 90, "en": 400, "sw": 13}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return write_corpus(tmp_path_factory.mktemp("corpus"), SIZES)
+
+
+@pytest.fixture(scope="module")
+def stream(corpus):
+    return TokenStream(corpus, 7, alpha=0.3, maximum_repetition=4.0)
+
+
+def assert_same(one, other):
+    for got, expected in zip(one, other, strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
+def join(batches):
+    """Batches as one, in the order of their places."""
+    joined = Batch(*(np.concatenate(arrays) for arrays in zip(*batches, strict=True)))
+    order = np.argsort(joined.number_N)
+    return Batch(*(array[order] for array in joined))
+
+
+# --- permutation --------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=80, deadline=None)
+@given(size=st.integers(1, 3000), key=st.integers(0, 2**63), other=st.integers(0, 2**63))
+def test_permute_is_a_bijection_that_differs_by_key(size, key, other):
+    image = permute(np.arange(size), size, key)
+    np.testing.assert_array_equal(np.sort(image), np.arange(size))
+    if size > 200 and key != other:  # two random permutations of few elements may well be the same
+        assert (image == permute(np.arange(size), size, other)).mean() < 0.1
+        assert (image == np.arange(size)).mean() < 0.1
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 16, 17, 64, 65, 4095, 4096, 4097])
+def test_permute_at_the_edges_of_its_domain(size):
+    np.testing.assert_array_equal(np.sort(permute(np.arange(size), size, 3, 1)), np.arange(size))
+
+
+def test_permute_takes_indices_one_by_one_and_large_sizes():
+    size = 10**12 + 39
+    index = np.array([0, 1, size // 2, size - 1])
+    image = permute(index, size, 5)
+    assert len(set(image.tolist())) == 4
+    assert ((image >= 0) & (image < size)).all()
+    for one, expected in zip(index, image, strict=True):
+        assert permute(np.array([one]), size, 5)[0] == expected
+
+
+def test_permute_spreads_neighbours():
+    """The mean distance between the images of neighbours is a third of the size, as of random points."""
+    image = permute(np.arange(20_000), 20_000, 11)
+    assert np.abs(np.diff(image)).mean() == pytest.approx(20_000 / 3, rel=0.05)
+
+
+# --- mixture ------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=100, deadline=None)
+@given(sizes=st.lists(st.integers(1, 10**9), min_size=1, max_size=12), alpha=st.floats(0, 1.5))
+def test_shares_without_a_cap_are_the_formula(sizes, alpha):
+    share_l = mixture_shares(np.array(sizes), alpha, maximum_repetition=1e18)
+    powers = [float(size) ** alpha for size in sizes]
+    np.testing.assert_allclose(share_l, [power / sum(powers) for power in powers], rtol=1e-12)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 10**6), min_size=1, max_size=10),
+    alpha=st.floats(0, 1),
+    repetition=st.floats(1.001, 50),
+)
+def test_capped_shares(sizes, alpha, repetition):
+    size_l = np.array(sizes)
+    share_l = mixture_shares(size_l, alpha, repetition)
+    cap_l = repetition * size_l / size_l.sum()
+    assert share_l.sum() == pytest.approx(1.0, abs=1e-12)
+    assert (share_l <= cap_l * (1 + 1e-9)).all(), "a language is repeated too often"
+    # The languages below their cap keep their proportions, and no capped one would do with less.
+    free_l = share_l < cap_l * (1 - 1e-9)
+    assert free_l.any() or np.isclose(cap_l.sum(), 1.0)
+    if free_l.any():
+        scale_l = share_l / size_l.astype(float) ** alpha
+        np.testing.assert_allclose(scale_l[free_l], scale_l[free_l][0], rtol=1e-9)
+        assert (scale_l[~free_l] <= scale_l[free_l][0] * (1 + 1e-9)).all()
+
+
+def test_a_capped_share_goes_to_the_others_in_proportion():
+    # By hand: with alpha 0 thirds; language 0 is capped at 4 * 1/100; the rest is halved.
+    share_l = mixture_shares(np.array([1, 49, 50]), 0.0, 4.0)
+    np.testing.assert_allclose(share_l, [0.04, 0.48, 0.48], rtol=1e-12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(weights=st.lists(st.floats(0.001, 1.0), min_size=1, max_size=12), start_period=st.integers(0, 5))
+def test_every_prefix_has_the_mix_and_ranks_have_no_gaps(weights, start_period):
+    share_l = np.array(weights) / np.sum(weights)
+    pattern = Pattern(share_l)
+    assert pattern.quota_l.sum() == PERIOD
+    assert (np.abs(pattern.quota_l - share_l * PERIOD) < 1.0).all()
+    length = (start_period + 1) * PERIOD + 17
+    language_N, rank_N = pattern.locate(np.arange(length))
+    seen_Nl = np.cumsum(language_N[:, None] == np.arange(len(share_l)), axis=0)
+    prefix_N1 = np.arange(1, length + 1)[:, None]
+    few_l = 2.0 + 0.5 * share_l * len(share_l)
+    error_Nl = np.abs(seen_Nl - share_l * prefix_N1)
+    assert (error_Nl <= few_l + prefix_N1 / PERIOD).all()
+    assert (error_Nl[1000:] <= 0.01 * prefix_N1[1000:]).all()
+    for language in range(len(share_l)):
+        ranks = rank_N[language_N == language]
+        np.testing.assert_array_equal(ranks, np.arange(len(ranks)))
+
+
+# --- stream -------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=25, deadline=None)
+@given(start=st.integers(0, 10**10), sizes=st.lists(st.integers(1, 40), min_size=1, max_size=5))
+def test_batching_and_seeking_change_nothing(stream, start, sizes):
+    ends = start + np.cumsum([0, *sizes])
+    whole = stream.take(np.arange(ends[0], ends[-1]))
+    parts = [stream.take(np.arange(a, b)) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+    assert_same(join(parts), whole)
+
+
+def test_a_seek_is_what_a_run_from_the_start_comes_to(stream):
+    from_the_start = list(islice(local_batches(stream, 0, 8), 60))
+    assert_same(next(local_batches(stream, 8 * 37, 8)), from_the_start[37])
+
+
+def test_an_epoch_has_every_sequence_once(corpus, stream):
+    """Per language: the first n_l sequences are all of them, the next n_l all again, in another order."""
+    batch = stream.take(np.arange(6000))
+    for number, language in enumerate(corpus.languages):
+        size = SIZES[language]
+        everything = corpus.take("train", language, np.arange(size))
+        tokens = batch.token_NL[batch.language_N == number]
+        assert len(tokens) > 2 * size
+        epochs = [tokens[:size], tokens[size : 2 * size]]
+        for epoch in epochs:
+            assert sorted(map(bytes, epoch)) == sorted(map(bytes, everything))
+        assert (epochs[0] != epochs[1]).any(), "every epoch has one order"
+        assert (epochs[0] != everything).any(), "the corpus's order"
+
+
+def test_seeds_have_orders_of_their_own_and_equal_seeds_the_same(corpus, stream):
+    number = np.arange(300)
+    again = TokenStream(corpus, 7, 0.3, 4.0).take(number)
+    assert_same(again, stream.take(number))
+    other = TokenStream(corpus, 8, 0.3, 4.0).take(number)
+    np.testing.assert_array_equal(other.language_N, again.language_N)
+    assert (other.token_NL == again.token_NL).all(axis=1).mean() < 0.2
+
+
+def test_the_realised_mix_is_the_target(stream):
+    batch = stream.take(np.arange(2500))
+    realised = np.bincount(batch.language_N) / 2500
+    np.testing.assert_allclose(realised, stream.share_l, atol=0.01)
+
+
+# --- workers ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 4])
+def test_workers_share_the_single_workers_batches(stream, world_size):
+    single = list(islice(local_batches(stream, 24, 16), 5))
+    ranks = [
+        islice(local_batches(stream, 24, 16 // world_size, rank, world_size), 5) for rank in range(world_size)
+    ]
+    for alone, together in zip(single, zip(*ranks, strict=True), strict=True):
+        assert_same(join(together), alone)
+
+
+def test_digests_add_up_and_notice_order_place_and_content(stream):
+    whole = stream.take(np.arange(40, 72))
+    digest = sequence_digest(whole)
+    for world_size in (2, 4):
+        parts = [Batch(*(array[rank::world_size] for array in whole)) for rank in range(world_size)]
+        assert sum(sequence_digest(part) for part in parts) % 2**64 == digest
+
+    swapped = whole.token_NL.copy()
+    swapped[[0, 1]] = swapped[[1, 0]]
+    turned = whole.token_NL.copy()
+    turned[3] = turned[3, ::-1]
+    changed = whole.token_NL.copy()
+    changed[5, 5] += 1
+    others = [
+        whole._replace(token_NL=swapped),
+        whole._replace(token_NL=turned),
+        whole._replace(token_NL=changed),
+        whole._replace(number_N=whole.number_N + 1),
+        stream.take(np.arange(41, 73)),
+    ]
+    digests = [digest, *map(sequence_digest, others)]
+    assert len(set(digests)) == len(digests)
+    assert sequence_digest(whole._replace(token_NL=whole.token_NL.astype(np.uint32))) == digest
+
+
+# --- Ray Data -----------------------------------------------------------------------------------------------------
+
+
+def take_both(stream, count, **arguments):
+    feed = ray_data_batches(stream, **arguments)
+    try:
+        got = list(islice(feed, count))
+    finally:
+        feed.close()
+    return got, list(islice(local_batches(stream, **arguments), count))
+
+
+@pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"start": 0, "batch_size": 96, "expected": 96 * 4},
+        {"start": 3 * 10**9 + 5, "batch_size": 100, "rank": 1, "world_size": 2, "expected": 1000},
+    ],
+    ids=["from the start", "far cursor, second of two workers"],
+)
+@pytest.mark.timeout(240)
+def test_ray_data_moves_the_same_batches(stream, arguments):
+    """Over more than one block and, as ``expected`` is too small, more than one window."""
+    blocks = -(-2048 // arguments["batch_size"])
+    got, expected = take_both(stream, 2 * blocks + 2, **arguments)
+    assert len(got) == len(expected)
+    for one, other in zip(got, expected, strict=True):
+        assert_same(one, other)
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.usefixtures("ray_cluster")
+def test_ray_data_does_not_wait_for_cpus_that_trials_hold(stream):
+    import ray
+
+    @ray.remote(num_cpus=1)
+    class Holder:
+        def ready(self):
+            return True
+
+    holders = [Holder.remote() for _ in range(int(ray.cluster_resources()["CPU"]))]
+    try:
+        ray.get([holder.ready.remote() for holder in holders])
+        assert ray.available_resources().get("CPU", 0) == 0
+        got, expected = take_both(stream, 2, start=64, batch_size=32, expected=64)
+        for one, other in zip(got, expected, strict=True):
+            assert_same(one, other)
+    finally:
+        for holder in holders:
+            ray.kill(holder)
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.usefixtures("ray_cluster")
+def test_closing_early_leaves_nothing_that_blocks(stream):
+    import ray
+
+    for _ in range(2):
+        feed = ray_data_batches(stream, 0, 32)  # without an end in sight: a window of many blocks
+        next(feed)
+        feed.close()
+        with pytest.raises(StopIteration):
+            next(feed)
+
+    @ray.remote(num_cpus=2)
+    def needs_all():
+        return 1
+
+    assert ray.get(needs_all.remote(), timeout=60) == 1
+    got, expected = take_both(stream, 1, start=5, batch_size=16, expected=16)
+    assert_same(got[0], expected[0])

@@ -1,0 +1,242 @@
+"""Whole studies, small: what a user does with them, end to end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator import Results, Study
+from orchestrator.history import History
+from orchestrator.ledger import read_ledger
+from trainables.errors import InputError
+from trainables.storage import Location
+
+TIMES = ("time", "overhead")
+
+
+def small_study(name: str, storage: Path, **changes: Any) -> dict[str, Any]:
+    """Two decoder arms on two embedded languages; about a second a trial."""
+    return {
+        "name": name,
+        "corpora": {
+            "sources": [
+                {"language": language, "grammar": language, "documents": 200} for language in ("veldan", "kharto")
+            ],
+            "sequence_length": 32,
+            "validation_share": 0.1,
+            "test_share": 0.1,
+            "minimal_pairs_per_language": 20,
+        },
+        "tokenizer": {"train": {"vocabulary_size": 500}},
+        "model": {"config": {"model_type": "gpt_neox", "hidden_size": 32, "num_hidden_layers": 1,
+                             "num_attention_heads": 2, "intermediate_size": 64}},
+        "training": {"batch_sequences": 8, "learning_rate": 3e-3},
+        "arms": {"headless": {"objective": "headless_clm"}, "vanilla": {"objective": "clm"}},
+        "budget": {"tokens": 8 * 32 * 40},
+        "search": {"budget_per_arm": 2, "halving": {"rungs": 2}},
+        "confirm": {"seeds": 2, "evaluations": 2},
+        "yardsticks": {"others": ["recovery_mrr", "minimal_pair_accuracy"],
+                       "evaluation": {"sequences_per_language": 8}},
+        "storage": str(storage),
+        **changes,
+    }
+
+
+def metrics(folder: Path) -> list[dict[str, Any]]:
+    """What the ledger says of every trial, without times, by arm: arms run side by side, so only their own order is fixed."""
+    kept = []
+    for record in read_ledger(Location(folder / "ledger")):
+        if record["kind"] in ("trial", "measure", "end"):
+            record = {key: value for key, value in record.items() if key not in TIMES}
+            if "spent" in record:
+                record["spent"] = {k: v for k, v in record["spent"].items() if k != "device_seconds"}
+            kept.append(record)
+    return sorted(kept, key=lambda record: (record["phase"], record["arm"]))
+
+
+def h2h(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "orchestrator", *arguments], capture_output=True, text=True, timeout=300, **options
+    )
+
+
+@pytest.fixture(scope="module")
+def finished(ray_cluster, tmp_path_factory) -> Study:
+    study = Study(small_study("first", tmp_path_factory.mktemp("studies")))
+    study.run()
+    return study
+
+
+def test_a_study_comes_to_a_comparison(finished):
+    history = finished.results.history
+    assert list(history.phases.items()) == [(p, "end") for p in ("prepare", "search", "confirm", "compare")]
+    for arm in ("headless", "vanilla"):
+        searched = history.trials_of("search", arm)
+        assert len(searched) >= 2
+        assert history.spent("search", arm, "tokens") <= 2 * 8 * 32 * 40
+        confirmed = history.trials_of("confirm", arm)
+        assert [t.seed for t in confirmed] == [1, 2]
+        assert all(t.outcome == "completed" and t.spent["tokens"] == 8 * 32 * 40 for t in confirmed)
+    # Paired seeds: both arms saw the same tokens in the same order.
+    digests = {
+        seed: {t.measures[-1]["digest"] for t in history.trials_of("confirm") if t.seed == seed} for seed in (1, 2)
+    }
+    assert all(len(values) == 1 for values in digests.values())
+    assert digests[1] != digests[2]
+    pair = history.comparison["pairs"][0]
+    assert (pair["a"], pair["b"]) == ("headless", "vanilla")
+    assert pair["yardsticks"]["recovery_accuracy"]["n"] == 2
+
+
+def test_models_learn_more_than_the_commonest_token(finished):
+    scores = finished.results.trials.query("phase == 'confirm' and arm == 'vanilla'").recovery_mrr
+    chance = sum(1 / rank for rank in range(1, 501)) / 500
+    assert (scores > 3 * chance).all()
+
+
+def test_same_seed_same_ledger(finished):
+    storage = Path(finished.folder.uri).parent
+    again = Study(small_study("again", storage))
+    again.run()
+    assert metrics(storage / "again") == metrics(storage / "first")
+
+
+def test_a_finished_study_is_not_run_again(finished):
+    before = read_ledger(finished.folder / "ledger")
+    Study.open(finished.folder).resume()
+    assert read_ledger(finished.folder / "ledger") == before
+    with pytest.raises(InputError, match="exists already"):
+        finished.run()
+
+
+def test_results_in_a_new_process_without_ray_or_pickles(finished):
+    script = f"""
+import pickle, sys
+def refuse(*_, **__): raise AssertionError("unpickled")
+pickle.load = pickle.loads = pickle.Unpickler = refuse
+from orchestrator import Results
+results = Results({str(finished.folder)!r})
+assert "ray" not in sys.modules and "torch" not in sys.modules
+print(len(results.trials), len(results.ledger), len(results.comparison))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    trials, measures, rows = map(int, done.stdout.split())
+    assert trials == len(finished.results.trials)
+    assert measures >= 20 * 4
+    assert rows == 3
+
+
+def test_watch_and_compare_show_a_finished_study(finished):
+    for command in ("watch", "compare"):
+        done = h2h(command, str(finished.folder))
+        assert done.returncode == 0, done.stderr
+        assert "headless" in done.stdout
+        assert "recovery_accuracy" in done.stdout
+
+
+def test_only_text_and_safetensors_are_written(finished):
+    suffixes = {path.suffix for path in Path(finished.folder.uri).rglob("*") if path.is_file()}
+    assert suffixes == {".yaml", ".jsonl", ".json", ".safetensors"}
+
+
+def test_a_failing_trial_is_an_outcome(ray_cluster, tmp_path):
+    """Every learning rate diverges: the study says so, with the trials' ends, and exits without a traceback."""
+    from orchestrator.study import StudyFailed
+
+    space = tmp_path / "wild.yaml"
+    space.write_text("dimensions: {learning_rate: {type: float, low: 1.0e+30, high: 1.0e+31}}\n")
+    arms = {"vanilla": {"objective": "clm", "space": str(space)}}
+    study = Study(small_study("diverging", tmp_path, arms=arms))
+    with pytest.raises(StudyFailed, match="diverged"):
+        study.run()
+    outcomes = {t.outcome for t in study.results.history.trials.values()}
+    assert outcomes == {"diverged"}
+
+
+@pytest.mark.slow
+def test_interrupt_and_resume(finished, tmp_path):
+    """Ctrl-C in the middle of the search and of the confirmation: nothing twice, and the undisturbed run's results."""
+    file = tmp_path / "study.yaml"
+    file.write_text(json.dumps(small_study("broken", tmp_path)))
+    folder = tmp_path / "broken"
+    command = [sys.executable, "-m", "orchestrator", "run", str(file)]
+    for wanted in ("search", "confirm"):
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        wait_for_measures(folder, wanted, process)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == 130, err
+        assert f"h2h resume {folder}" in out
+        assert "Traceback" not in err
+        command = [sys.executable, "-m", "orchestrator", "resume", str(folder)]
+    done = h2h("resume", str(folder))
+    assert done.returncode == 0, done.stderr
+
+    undisturbed, broken = finished.results.history, History.of(read_ledger(Location(folder / "ledger")))
+    assert set(broken.trials) == set(undisturbed.trials)
+    assert any(trial.attempts > 1 for trial in broken.trials.values())
+    for name, trial in undisturbed.trials.items():
+        other = broken.trials[name]
+        assert (trial.outcome, trial.configuration, trial.seed) == (other.outcome, other.configuration, other.seed)
+        for key in ("step", "loss", "digest", "yardsticks", "mix"):
+            assert [m[key] for m in trial.measures] == [m[key] for m in other.measures], (name, key)
+    steps = [
+        (r["trial"], r["step"]) for r in read_ledger(Location(folder / "ledger")) if r["kind"] == "measure"
+    ]
+    assert len(steps) == len(set(steps)), "work was done twice"
+    for key in ("pairs", "not_compared"):
+        kept = [without_seconds(history.comparison[key]) for history in (undisturbed, broken)]
+        assert kept[0] == kept[1]
+
+
+def without_seconds(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: without_seconds(v) for k, v in value.items() if k != "device_seconds"}
+    if isinstance(value, list):
+        return [without_seconds(v) for v in value]
+    return value
+
+
+def wait_for_measures(folder: Path, phase: str, process: subprocess.Popen[str]) -> None:
+    """Until a trial of the phase is under way."""
+    deadline = time.time() + 180
+    while time.time() < deadline:
+        assert process.poll() is None, process.communicate()
+        records = read_ledger(Location(folder / "ledger"))
+        if any(r["kind"] == "measure" and r["phase"] == phase for r in records):
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"no report from {phase}")
+
+
+@pytest.mark.slow
+def test_ray_train_gives_the_same_ledger(finished, tmp_path):
+    """One worker under Ray Train: the same measures as in the Tune process, to the bit; two workers finish too."""
+    arms = {"vanilla": {"objective": "clm"}}
+    common = {"arms": arms, "search": {"budget_per_arm": 1, "halving": {"rungs": 1}}, "confirm": {"seeds": 1}}
+    for name, resources in (
+        ("direct", {"launcher": "direct"}),
+        ("trained", {"launcher": "ray_train"}),
+        ("pair", {"workers": 2}),
+    ):
+        file = tmp_path / f"{name}.yaml"
+        file.write_text(json.dumps(small_study(name, tmp_path, **common, resources=resources)))
+        done = h2h("run", str(file), env={**os.environ, "OMP_NUM_THREADS": "1"})
+        assert done.returncode == 0, done.stderr
+    assert metrics(tmp_path / "trained") == metrics(tmp_path / "direct")
+    pair = Results(str(tmp_path / "pair")).history.trials
+    direct = Results(str(tmp_path / "direct")).history.trials
+    for name, trial in pair.items():
+        assert trial.outcome == "completed"
+        last, other = trial.measures[-1], direct[name].measures[-1]
+        assert (last["digest"], last["mix"], last["step"]) == (other["digest"], other["mix"], other["step"])
+        assert last["loss"] == pytest.approx(other["loss"], rel=1e-3)
