@@ -33,9 +33,7 @@ def study(corpus: Path, flops: float, seeds: int) -> dict[str, Any]:
         "tokenizer": {"train": {"type": "unigram", "vocabulary_size": 16000, "sample_bytes": 4_000_000}},
         "model": {"shape": "tiny"},
         "training": {"batch_sequences": 16, "learning_rate": 3e-3},
-        "arms": {
-            name: {"objective": name} for name in ("headless_mlm", "mlm", "headless_clm", "clm")
-        },
+        "arms": {name: {"objective": name} for name in ("headless_mlm", "mlm", "headless_clm", "clm")},
         "budget": {"flops": flops},
         "search": {"budget_per_arm": 3},
         "confirm": {"seeds": seeds},
@@ -68,7 +66,9 @@ def main() -> int:
         storage = options.storage or Path(scratch)
         storage.mkdir(parents=True, exist_ok=True)
         file = storage / "multilingual.yaml"
-        file.write_text(json.dumps(study(Path(data) / "corpus", options.flops, options.seeds)))  # JSON is YAML
+        file.write_text(
+            json.dumps(study(Path(data) / "corpus", options.flops, options.seeds))
+        )  # JSON is YAML
         start = time.perf_counter()
         code = h2h(["run", str(file), "--set", f"storage={storage}"])
         seconds = time.perf_counter() - start

@@ -51,14 +51,15 @@ class ArmSearch:
         self.arm, self.space, self.search, self.yardstick, self.seed = arm, space, search, yardstick, seed
         self.distributions = {name: _distribution(d) for name, d in space.dimensions.items()}
         # The rung's number counts as the resource: min 1, then times the reduction, as the rungs' budgets do.
-        pruner = optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=search.halving.reduction)
+        pruner = optuna.pruners.SuccessiveHalvingPruner(
+            min_resource=1, reduction_factor=search.halving.reduction
+        )
         self._study = optuna.create_study(direction="maximize", pruner=pruner)
         self._running: dict[int, optuna.Trial] = {}
         for trial in trials or []:
+            self.adopt(trial)
             if trial.outcome is not None:
-                self._study.add_trial(self._frozen(trial))
-            else:
-                self.adopt(trial)
+                self.tell(trial)
 
     @property
     def optuna_study(self) -> optuna.Study:
@@ -71,7 +72,9 @@ class ArmSearch:
         The sampler is seeded anew for every trial, so that what it suggests depends on the trials before, and not on
         what this process happened to draw.
         """
-        seed = int.from_bytes(hashlib.blake2b(f"{self.seed}/{self.arm}/{number}".encode(), digest_size=4).digest())
+        seed = int.from_bytes(
+            hashlib.blake2b(f"{self.seed}/{self.arm}/{number}".encode(), digest_size=4).digest()
+        )
         self._study.sampler = self._sampler(seed)
         if number < len(self.space.first):
             self._study.enqueue_trial(dict(self.space.first[number]))
@@ -86,6 +89,7 @@ class ArmSearch:
         for measure in trial.evaluations:
             if measure["rung"] is not None:
                 self._report(optuna_trial, measure)
+                optuna_trial.should_prune()  # asked for what it leaves behind: the pruner's note of the rung's value
 
     def should_stop(self, number: int, measure: Record) -> bool:
         """Whether a trial that reports from a rung is not among the best there, and stops."""
@@ -105,20 +109,6 @@ class ArmSearch:
         trial.report(
             measure["yardsticks"][self.yardstick]["overall"],
             step=self.search.halving.reduction ** measure["rung"],
-        )
-
-    def _frozen(self, trial: TrialHistory) -> optuna.trial.FrozenTrial:
-        rungs = [m for m in trial.evaluations if m["rung"] is not None]
-        reduction = self.search.halving.reduction
-        state = _OUTCOMES.get(trial.outcome or "", TrialState.FAIL)
-        return optuna.trial.create_trial(
-            state=state,
-            params=trial.configuration,
-            distributions=self.distributions,
-            intermediate_values={
-                reduction ** m["rung"]: m["yardsticks"][self.yardstick]["overall"] for m in rungs
-            },
-            value=trial.score(self.yardstick) if state == TrialState.COMPLETE else None,
         )
 
     def _sampler(self, seed: int) -> optuna.samplers.BaseSampler:

@@ -44,7 +44,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    def add(name: str, command: Callable[[argparse.Namespace], int], summary: str, target: str = "") -> argparse.ArgumentParser:
+    def add(
+        name: str, command: Callable[[argparse.Namespace], int], summary: str, target: str = ""
+    ) -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=summary, description=summary)
         sub.set_defaults(command=command)
         if target:
@@ -61,15 +63,23 @@ def _parser() -> argparse.ArgumentParser:
 
     for sub in (plan, run, resume, watch, compare, submit):
         sub.add_argument(
-            "--set", dest="overrides", metavar="KEY=VALUE", action="append", default=[],
+            "--set",
+            dest="overrides",
+            metavar="KEY=VALUE",
+            action="append",
+            default=[],
             help="override a key of the study, as confirm.seeds=6; the value is YAML; may be repeated",
         )
     for sub in (run, resume):
-        sub.add_argument("--address", help="a Ray cluster's address (default: RAY_ADDRESS, else this machine)")
+        sub.add_argument(
+            "--address", help="a Ray cluster's address (default: RAY_ADDRESS, else this machine)"
+        )
         sub.add_argument("--plain", action="store_true", help="plain lines instead of the live dashboard")
     submit.add_argument("--address", required=True, help="the job server, as http://127.0.0.1:8265")
     submit.add_argument("--no-wait", action="store_true", help="return once the job is submitted")
-    submit.add_argument("--working-dir", type=Path, help="folder to send along (default: the study file alone)")
+    submit.add_argument(
+        "--working-dir", type=Path, help="folder to send along (default: the study file alone)"
+    )
     submit.add_argument("--runtime-env", default="", help="Ray runtime environment: YAML text or a YAML file")
     return parser
 
@@ -102,12 +112,30 @@ def _run(options: argparse.Namespace) -> int:
 def _resume(options: argparse.Namespace) -> int:
     from orchestrator.study import Study
 
-    return _train(options, lambda study: Study.open(study.folder).resume(options.address))
+    def resume(study: Study) -> Results:
+        frozen = Study.open(study.folder)
+        _require_same(study, frozen)
+        return frozen.resume(options.address)
+
+    return _train(options, resume)
+
+
+def _require_same(study: Study, frozen: Study) -> None:
+    """A study goes on as it began: what was changed since would be passed over without a word."""
+    now, then = study.spec.model_dump(), frozen.spec.model_dump()
+    changed = [key for key in now if now[key] != then[key] and key != "storage"]
+    if changed:
+        raise InputError(
+            f"the study in {frozen.folder} began with another '{changed[0]}'",
+            where=", ".join(changed),
+            why="a study that has begun cannot change",
+            remedy=f"h2h resume {frozen.folder}   goes on as it began;   --set name=ANOTHER   with h2h run makes a new one",
+        )
 
 
 def _train(options: argparse.Namespace, work: Callable[[Study], Results]) -> int:
     from orchestrator.dashboard import follow, print_results
-    from orchestrator.study import Interrupted, StudyFailed
+    from orchestrator.study import StudyError, StudyInterrupted
 
     study = _study(options)
     console = Console(force_terminal=False if options.plain else None)
@@ -123,11 +151,13 @@ def _train(options: argparse.Namespace, work: Callable[[Study], Results]) -> int
 
     try:
         results = work(study)
-    except Interrupted:
+    except StudyInterrupted:
         close_dashboard()
-        console.print(f"\nInterrupted; everything is saved. Go on with:  h2h resume {study.folder}", soft_wrap=True)
+        console.print(
+            f"\nInterrupted; everything is saved. Go on with:  h2h resume {study.folder}", soft_wrap=True
+        )
         return EXIT_INTERRUPTED
-    except StudyFailed as error:
+    except StudyError as error:
         close_dashboard()
         print(f"h2h: the study failed: {error}", file=sys.stderr)
         return EXIT_FAILED

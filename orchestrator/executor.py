@@ -101,10 +101,7 @@ class Executor:
         """Write that an attempt began."""
         self.recorder.record(
             "trial",
-            phase=planned.phase,
-            arm=planned.arm,
-            trial=planned.trial,
-            attempt=planned.attempt,
+            **_keys(planned),
             number=planned.number,
             seed=planned.seed,
             configuration=dict(planned.configuration),
@@ -118,12 +115,11 @@ class Executor:
         if outcome == "failed" and history.failures + 1 < self.attempts:
             outcome = "retried"
             self.recorder.event(f"{name} failed and is started again: {reason}")
-        keys = {"phase": planned.phase, "arm": planned.arm, "trial": name, "attempt": planned.attempt}
-        self.recorder.record("end", **keys, outcome=outcome, reason=reason)
+        self.recorder.record("end", **_keys(planned), outcome=outcome, reason=reason)
         phase.ended(history)
 
 
-class _PhaseSearcher(Searcher):
+class _PhaseSearcher(Searcher):  # type: ignore[misc]
     """Hands the phase's trials to Tune."""
 
     def __init__(self, executor: Executor, phase: Phase) -> None:
@@ -173,14 +169,17 @@ class _PhaseScheduler(FIFOScheduler):  # type: ignore[misc]
         report = json.loads(result["report"])
         status, measure = report["status"], report["measure"]
         if status != "interrupted":
-            keys = {"phase": planned.phase, "arm": planned.arm, "trial": name, "attempt": planned.attempt}
-            executor.recorder.record("measure", **keys, **measure, flush=bool(measure["yardsticks"]))
+            flush = bool(measure["yardsticks"])
+            executor.recorder.record("measure", flush=flush, **_keys(planned), **measure)
         if status == "running":
             if not self._phase.should_stop(executor.recorder.history.trials[name], measure):
                 return str(TrialScheduler.CONTINUE)
             executor.end(self._phase, name, "pruned", f"not among the best at rung {measure['rung']}")
             return str(TrialScheduler.STOP)
-        reasons = {"diverged": "the training loss is not finite", "interrupted": f"saved at step {measure['step']}"}
+        reasons = {
+            "diverged": "the training loss is not finite",
+            "interrupted": f"saved at step {measure['step']}",
+        }
         executor.end(self._phase, name, status, reasons.get(status, ""))
         return str(TrialScheduler.CONTINUE)
 
@@ -190,6 +189,10 @@ class _PhaseScheduler(FIFOScheduler):  # type: ignore[misc]
             error = trial.get_error()
             reason = str(error).strip().splitlines()[-1] if error is not None else "its process ended"
             self._executor.end(self._phase, name, "failed", reason)
+
+
+def _keys(planned: PlannedTrial) -> dict[str, Any]:
+    return {name: getattr(planned, name) for name in ("phase", "arm", "trial", "attempt")}
 
 
 def _trial_name(trial: Any) -> str:

@@ -126,16 +126,17 @@ class SearchPhase:
         return [t for t in trials if t.outcome is None and t.trial not in waiting]
 
     def _affordable(self, arm: str) -> bool:
-        # A trial is begun only if the arm can pay for all of it, and for what those that run may still spend.
-        running = self._running(arm)
-        owed = sum(1.0 - trial.progress for trial in running)
-        return self.spent(arm) + owed + 1.0 <= self._spec.search.budget_per_arm + 1e-9
+        # A trial is begun only if the arm can pay for all of it, and for what those that run may still spend. A clock
+        # is read after a step: the moment by which a trial came out longer than its budget costs the arm no trial.
+        owed = sum(1.0 - trial.progress for trial in self._running(arm))
+        paid = sum(trial.progress for trial in self._history.trials_of("search", arm))
+        return paid + owed + 1.0 <= self._spec.search.budget_per_arm + 1e-9
 
     def next(self) -> PlannedTrial | None:
         """The next trial of the arm that has spent least; trials of an earlier session are gone on with first.
 
         While the arm that has spent least cannot start another (its trials run), the others wait for it: so no arm
-        is ever ahead by more than a trial's budget.
+        is ever ahead by more than a trial's budget (with ``concurrent_per_arm``, by more than that many).
         """
         if self._waiting:
             return self._planner.plan_again(self._waiting.pop(0))

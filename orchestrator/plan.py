@@ -8,19 +8,22 @@ from functools import cached_property
 from itertools import combinations
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from rich import box
 from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
+from transformers import AutoConfig
 
 from orchestrator import formatting
 from orchestrator.panels import SideBySide
 from orchestrator.spec import ArmSpec, StudySpec
 from orchestrator.statistics import ALPHA, fewest_pairs
 from search_spaces import Categorical, Dimension
+from trainables.errors import InputError, nearest
 from trainables.models.learner import Learner
-from trainables.models.shapes import body_config
+from trainables.models.shapes import ModelConfig, body_config
 from trainables.models.tokenizers import load_tokenizer
 from trainables.objectives import Objective, find_objective
 from trainables.objectives.corruption import num_masked
@@ -63,17 +66,40 @@ class ArmPlan:
 
     @cached_property
     def learner(self) -> Learner:
-        """The model, without memory for its weights."""
+        """The model, without memory for its weights.
+
+        Raises:
+            InputError: it does not fit the arm or the text, or is no model.
+        """
         own = self.arm.model
-        body = body_config(
-            own or self.spec.model,
-            self.objective.task,
-            vocabulary_size=self.vocabulary_size,
-            sequence_length=self.spec.corpora.sequence_length,
-            where=f"arms.{self.name}.model" if own else "model",
-        )
-        with torch.device("meta"):
-            return Learner(body, self.objective, self.objective.options.model_validate(self.arm.options))
+        model, where = own or self.spec.model, f"arms.{self.name}.model" if own else "model"
+        length = self.spec.corpora.sequence_length
+        if model.position_limit is not None and model.position_limit < length:
+            raise InputError(
+                f"the model takes {model.position_limit} tokens, a sequence has {length}",
+                where=f"{where}.position_limit",
+                remedy=f"--set {where}.position_limit={length}, or a smaller corpora.sequence_length",
+            )
+        _refuse_unknown_settings(model, f"{where}.config")
+        options = self.objective.options.model_validate(self.arm.options)
+        try:
+            body = body_config(
+                model,
+                self.objective.task,
+                vocabulary_size=self.vocabulary_size,
+                sequence_length=length,
+                where=where,
+            )
+            with torch.device("meta"):
+                return Learner(body, self.objective, options)
+        except InputError:
+            raise
+        except (ValueError, TypeError, KeyError, ZeroDivisionError, StrictDataclassError) as error:
+            reason = str(error).strip().splitlines()[-1].strip()
+            remedy = "h2h list shows shapes that work"
+            raise InputError(
+                "there is no such model", where=f"{where}.config", why=reason, remedy=remedy
+            ) from error
 
     @property
     def body_parameters(self) -> int:
@@ -121,7 +147,7 @@ class ArmPlan:
         return self.learner.flops(num_sequences, length, num_targets, self.candidates(num_targets))
 
     def trial_in_units(self) -> dict[Unit, float]:
-        """What a trial's budget comes to, by unit; only the binding one where the others depend on the machine.
+        """What a trial's budget comes to, by unit; the binding one alone where the others depend on the machine.
 
         For a headless objective FLOPs are at most, and what FLOPs buy at least, as much.
         """
@@ -138,6 +164,15 @@ class ArmPlan:
         full, rest = divmod(sequences, batch)
         flops = full * self.step_flops(batch) + self.step_flops(rest)
         return {"tokens": sequences * length, "steps": full + (rest > 0), "flops": flops}
+
+
+def _refuse_unknown_settings(model: ModelConfig, where: str) -> None:
+    """transformers takes any name in a configuration, and passes over what it does not know."""
+    given = dict(model.config or {})
+    known = AutoConfig.for_model(given.pop("model_type")).to_dict() if given else {}
+    for name in given:
+        if name not in known:
+            raise InputError(f"unknown key '{name}'", where=f"{where}.{name}", remedy=nearest(name, known))
 
 
 def arm_plans(spec: StudySpec) -> list[ArmPlan]:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
 from transformers import PreTrainedTokenizerFast
 
+from orchestrator.plan import ArmPlan
 from orchestrator.spec import StudySpec
-from trainables.corpora.preparation import make_tokenizer
-from trainables.corpora.sources import check_sources
+from trainables.corpora.manifest import SPLITS
+from trainables.corpora.packing import split_of
+from trainables.corpora.preparation import CorporaConfig, make_tokenizer
+from trainables.corpora.sources import Document, SourceConfig, check_sources, expand, read_documents
 from trainables.errors import InputError
-from trainables.models.shapes import body_config
-from trainables.objectives import find_objective
 from trainables.storage import Location
 
 
@@ -26,8 +28,10 @@ class Machine(NamedTuple):
     @classmethod
     def here(cls) -> Machine:
         """This machine."""
-        return cls(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
-                   torch.cuda.device_count())
+        return cls(
+            len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+            torch.cuda.device_count(),
+        )
 
 
 def check_study(spec: StudySpec) -> PreTrainedTokenizerFast:
@@ -39,17 +43,66 @@ def check_study(spec: StudySpec) -> PreTrainedTokenizerFast:
     Raises:
         InputError: something is wrong.
     """
-    for name, arm in spec.arms.items():
-        body_config(
-            arm.model or spec.model,
-            find_objective(arm.objective).task,
-            vocabulary_size=1000,
-            sequence_length=spec.corpora.sequence_length,
-            where=f"arms.{name}.model" if arm.model else "model",
-        )
+    # Before the text is read, any vocabulary does: a model that cannot be built shows at once.
+    for name in spec.arms:
+        require_a_step(ArmPlan(spec, name, vocabulary_size=1000))
     Location(spec.storage).require_writable()
     check_sources(spec.corpora.sources)
-    return make_tokenizer(spec.corpora, spec.tokenizer)
+    check_splits(spec.corpora)
+    tokenizer = make_tokenizer(spec.corpora, spec.tokenizer)
+    for name in spec.arms:
+        require_a_step(ArmPlan(spec, name, max(tokenizer.get_vocab().values()) + 1))
+    return tokenizer
+
+
+def require_a_step(plan: ArmPlan) -> None:
+    """Refuse a budget in FLOPs that is smaller than the smallest step.
+
+    Raises:
+        InputError: it is; or the model cannot be built.
+    """
+    least = plan.step_flops(plan.spec.resources.workers)
+    if plan.spec.budget.unit == "flops" and plan.spec.budget.amount < least:
+        raise InputError(
+            f"a budget of {plan.spec.budget.amount:g} FLOPs buys no training step of the arm {plan.name}",
+            where="budget.flops",
+            why=f"a step of one sequence a worker costs {least:.3g}",
+            remedy="h2h plan STUDY shows what a step costs; a trial wants hundreds of them",
+        )
+
+
+def check_splits(corpora: CorporaConfig) -> None:
+    """See that every language has documents in every split; as many documents are read as that takes.
+
+    Raises:
+        InputError: a split would be empty.
+    """
+    sources: dict[str, list[tuple[SourceConfig, str]]] = {}
+    for number, source in enumerate(corpora.sources):
+        sources.setdefault(source.language, []).append((source, f"corpora.sources[{number}]"))
+    for language, own in sources.items():
+        found: set[str] = set()
+        num_documents = 0
+        for document in _documents(own):
+            num_documents += 1
+            found.add(split_of(document.document_id, corpora.validation_share, corpora.test_share))
+            if len(found) == len(SPLITS):
+                break
+        else:
+            missing = next(split for split in SPLITS if split not in found)
+            raise InputError(
+                f"no document of '{language}' is in the {missing} split",
+                where=own[0][1],
+                why=f"there are {num_documents}, and whole documents are held out; a .txt file is one",
+                remedy="more and shorter documents, as one a line of a .jsonl file"
+                + ("" if missing == "train" else f", or a larger share: --set corpora.{missing}_share=0.1"),
+            )
+
+
+def _documents(sources: list[tuple[SourceConfig, str]]) -> Iterator[Document]:
+    for source, where in sources:
+        for portion in expand(source, where):
+            yield from read_documents(portion, source, where)
 
 
 def check_resources(spec: StudySpec, machine: Machine, gpus_per_worker: int) -> None:
@@ -69,6 +122,11 @@ def check_resources(spec: StudySpec, machine: Machine, gpus_per_worker: int) -> 
                 f"a trial needs {needed} {kind}s, and there are {available}",
                 where=f"resources.workers = {resources.workers}, resources.{kind.lower()}s_per_worker = {per_worker}",
                 why="it would wait for ever",
-                remedy=f"--set resources.workers={max(1, available // max(per_worker, 1))}, or a larger cluster "
-                "(--address)",
+                remedy=f"--set resources.{_fewer(kind, per_worker, available)}, or a larger cluster (--address)",
             )
+
+
+def _fewer(kind: str, per_worker: int, available: int) -> str:
+    """The setting that makes a trial fit."""
+    fitting = available // per_worker
+    return f"workers={fitting}" if fitting else f"{kind.lower()}s_per_worker={available}"

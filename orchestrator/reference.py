@@ -68,7 +68,14 @@ first:
 A dimension is a key of [training](#training) or an option of the arm's objective.
 """
 
-_TYPES = {str: "text", int: "whole number", float: "number", bool: "true or false", type(None): "null", Any: "anything"}
+_TYPES = {
+    str: "text",
+    int: "whole number",
+    float: "number",
+    bool: "true or false",
+    type(None): "null",
+    Any: "anything",
+}
 
 
 def reference() -> str:
@@ -76,7 +83,10 @@ def reference() -> str:
     parts = [INTRODUCTION, *_sections("", StudySpec), *_objectives(), PRECEDENCE, UNITS, SPACES]
     parts += [_table(Space, "")]
     for kind in (Float, Integer, Categorical):
-        parts += [f"### A dimension of type {get_args(kind.model_fields['type'].annotation)[0]}\n", _table(kind, "")]
+        parts += [
+            f"### A dimension of type {get_args(kind.model_fields['type'].annotation)[0]}\n",
+            _table(kind, ""),
+        ]
     return "\n".join(parts)
 
 
@@ -106,7 +116,9 @@ def _table(model: type[BaseModel], path: str) -> str:
         inner = _record(field.annotation)
         value = _type(field.annotation) + _constraints(field)
         if inner is not None:
-            known = name if path and name in StudySpec.model_fields else _inner_path(path, name, field.annotation)
+            known = (
+                name if path and name in StudySpec.model_fields else _inner_path(path, name, field.annotation)
+            )
             value = value.replace(inner.__name__, f"see [{known}](#{_anchor(known)})")
         rows.append(f"| `{name}` | {value} | {_default(field)} | {_one_line(field.description)} |")
     return "\n".join(rows) + "\n"
@@ -148,8 +160,15 @@ def _type(annotation: Any) -> str:
 
 
 def _constraints(field: FieldInfo) -> str:
-    words = {"ge": "at least {}", "gt": "above {}", "le": "at most {}", "lt": "below {}", "max_length": "up to {} long",
-             "min_length": "not empty", "pattern": "matching `{}`"}
+    words = {
+        "ge": "at least {}",
+        "gt": "above {}",
+        "le": "at most {}",
+        "lt": "below {}",
+        "max_length": "up to {} long",
+        "min_length": "not empty",
+        "pattern": "matching `{}`",
+    }
     found = [
         text.format(value)
         for item in field.metadata

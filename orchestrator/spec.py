@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import yaml
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
-from orchestrator.validation import input_error
-from search_spaces import Space, load_space, space_names
+from orchestrator.validation import input_error, yaml_problem
+from search_spaces import Categorical, Dimension, Float, Integer, Space, load_space, space_names
 from trainables.config import Config
 from trainables.corpora.preparation import CorporaConfig
 from trainables.errors import InputError, nearest
@@ -23,6 +24,9 @@ from trainables.training.optimiser import TrainingConfig
 
 SHIPPED = Path(__file__).parent / "studies"
 
+LARGEST_REDUCTION = 1000
+"""A trial may be stopped when it has spent one part in so many, not before."""
+
 
 class ArmSpec(Config):
     """One side of the comparison."""
@@ -31,9 +35,9 @@ class ArmSpec(Config):
     """`h2h list` shows them."""
     space: str | None = None
     """Search space: a shipped one's name or a YAML file; null: the one named as the objective."""
-    options: dict[str, float | int | None] = {}
+    options: dict[str, float | int | None] = Field(default_factory=dict)
     """Settings of the objective that are fixed for this arm, as `temperature`."""
-    training: dict[str, Any] = {}
+    training: dict[str, Any] = Field(default_factory=dict)
     """Training settings that this arm has otherwise than the study."""
     model: ModelConfig | None = None
     """Another model than the study's."""
@@ -46,15 +50,37 @@ class ArmSpec(Config):
     @model_validator(mode="after")
     def _known_settings(self) -> ArmSpec:
         options = find_objective(self.objective).options
-        _refuse_unknown(self.options, options.model_fields, f"the objective {self.objective} has no option")
-        _refuse_unknown(self.training, TrainingConfig.model_fields, "there is no training setting")
-        options.model_validate(self.options)
         _refuse_unknown(
-            self.load_space().dimensions,
-            {**options.model_fields, **TrainingConfig.model_fields},
-            f"the search space varies what {self.objective} does not have:",
+            self.options, options.model_fields, f"the objective {self.objective} has no option", "options"
         )
+        _refuse_unknown(
+            self.training, TrainingConfig.model_fields, "there is no training setting", "training"
+        )
+        _validate(options, self.options, "options")
+        _validate(TrainingConfig, self.training, "training")
+        self._check_space(options)
         return self
+
+    def _check_space(self, options: type[Config]) -> None:
+        """Every value that the search may suggest is one that the setting can have."""
+        space, key = self.load_space(), f"space ({self.space or self.objective})"
+        fields = {**TrainingConfig.model_fields, **options.model_fields}
+        _refuse_unknown(
+            space.dimensions, fields, f"the search space varies what {self.objective} does not have:", key
+        )
+        for name, dimension in space.dimensions.items():
+            owner = options if name in options.model_fields else TrainingConfig
+            whole = int in _types(fields[name].annotation) and float not in _types(fields[name].annotation)
+            if whole and isinstance(dimension, Float):
+                raise InputError(
+                    f"'{name}' is a whole number", where=key, remedy=f"{name}: {{type: int, ...}}"
+                )
+            for value in ends_of(dimension):
+                _validate(owner, {name: value}, key)
+        for configuration in space.first:
+            for name, value in configuration.items():
+                if not _contains(space.dimensions[name], value):
+                    raise InputError(f"'first' has a {name} outside its dimension: {value}", where=key)
 
     def load_space(self) -> Space:
         """The arm's search space.
@@ -63,14 +89,23 @@ class ArmSpec(Config):
             InputError: there is no such space, or its file is wrong.
         """
         name = self.space or self.objective
+        key = f"space ({name})"
         try:
             return load_space(name)
         except FileNotFoundError as error:
-            raise InputError(f"no search space '{name}'", remedy=nearest(name, space_names())) from error
+            own = (
+                [path.name for path in Path(name).parent.glob("*.yaml")]
+                if name.endswith((".yaml", ".yml"))
+                else []
+            )
+            remedy = nearest(name, [*space_names(), *own])
+            raise InputError(f"no search space '{name}'", where="space", remedy=remedy) from error
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"the search space {name} cannot be read", where=key, why=str(error)) from error
         except yaml.YAMLError as error:
-            raise InputError(f"{name} is not YAML", where=name, why=str(error)) from error
+            raise InputError("the search space is not YAML", where=key, why=yaml_problem(error)) from error
         except ValidationError as error:
-            raise input_error(error, Space, name) from error
+            raise _relative(error, Space, key) from error
 
 
 class HalvingSpec(Config):
@@ -80,6 +115,17 @@ class HalvingSpec(Config):
     """eta: of the trials at a rung one in so many goes on."""
     rungs: int = Field(3, ge=1)
     """Budgets a trial may end with: reduction^-(rungs-1), ..., 1/reduction, 1. One rung: no halving."""
+
+    @model_validator(mode="after")
+    def _first_rung_is_something(self) -> HalvingSpec:
+        if self.reduction ** (self.rungs - 1) > LARGEST_REDUCTION:
+            raise InputError(
+                f"the first rung would be at {self.reduction}^-{self.rungs - 1} of a trial",
+                where="rungs",
+                why=f"less than 1/{LARGEST_REDUCTION} of a trial tells nothing of it",
+                remedy="fewer rungs or a smaller reduction",
+            )
+        return self
 
     @property
     def fractions(self) -> tuple[float, ...]:
@@ -130,7 +176,8 @@ class YardstickSpec(Config):
     def _known(self) -> YardstickSpec:
         for name in self.names:
             if name not in YARDSTICKS:
-                raise InputError(f"unknown yardstick '{name}'", remedy=nearest(name, YARDSTICKS))
+                key = "primary" if name == self.primary else "others"
+                raise InputError(f"unknown yardstick '{name}'", where=key, remedy=nearest(name, YARDSTICKS))
         return self
 
     @property
@@ -198,15 +245,48 @@ class StudySpec(Config):
     @model_validator(mode="after")
     def _fits_together(self) -> StudySpec:
         for name, arm in self.arms.items():
-            self.training_of(arm)
             if not name.replace("_", "").replace("-", "").isalnum():
-                raise ValueError(f"arm names are letters, digits, '-' and '_', not '{name}'")
-        share, workers = self.training.batch_sequences, self.resources.workers
-        if share % workers:
-            raise ValueError(f"training.batch_sequences ({share}) must be a multiple of resources.workers ({workers})")
+                raise InputError(
+                    f"an arm cannot be called '{name}'", where="arms", remedy="letters, digits, '-' and '_'"
+                )
+            self._require_whole_shares(name, arm)
+        self._require_a_step()
         if "minimal_pair_accuracy" in self.yardsticks.names and not self.corpora.has_minimal_pairs:
-            raise ValueError("minimal_pair_accuracy needs a source with an embedded grammar, which brings the pairs")
+            raise InputError(
+                "there are no minimal pairs to take minimal_pair_accuracy on",
+                where="yardsticks",
+                why="a source with a grammar brings them, corpora.minimal_pairs_per_language says how many",
+                remedy="add such a source, or leave out this yardstick: --set yardsticks.others=[]",
+            )
         return self
+
+    def _require_whole_shares(self, name: str, arm: ArmSpec) -> None:
+        workers = self.resources.workers
+        searched = arm.load_space().dimensions.get("batch_sequences")
+        sizes = {self.training_of(arm).batch_sequences} if searched is None else set(ends_of(searched))
+        if isinstance(searched, Integer) and workers > 1:
+            sizes |= {searched.low + 1}
+        for size in sizes:
+            if size % workers:
+                inside = "space" if searched is not None else "training.batch_sequences"
+                own = searched is not None or "batch_sequences" in arm.training
+                raise InputError(
+                    f"a batch of {size} sequences cannot be shared out evenly among {workers} workers",
+                    where=f"arms.{name}.{inside}" if own else "training.batch_sequences",
+                    why="then an arm's result would depend on resources.workers",
+                    remedy=f"a multiple of {workers}, such as {-(-size // workers) * workers}",
+                )
+
+    def _require_a_step(self) -> None:
+        unit, amount = self.budget.unit, self.budget.amount
+        least = {"tokens": self.corpora.sequence_length * self.resources.workers, "steps": 1}.get(unit, 0)
+        if amount < least:
+            raise InputError(
+                f"a budget of {amount:g} {unit} buys no training step",
+                where=f"budget.{unit}",
+                why="the smallest step is one sequence of corpora.sequence_length tokens a worker",
+                remedy=f"at least {least}, and many times that to learn anything",
+            )
 
     def training_of(self, arm: ArmSpec, configuration: Mapping[str, Any] | None = None) -> TrainingConfig:
         """The training settings of an arm, with a configuration of the search on top."""
@@ -234,11 +314,19 @@ def study_file(name_or_path: str | Path) -> Path:
     path = Path(name_or_path)
     if path.is_file():
         return path
+    if str(name_or_path) and path.is_dir() and str(name_or_path) not in study_names():
+        raise InputError(
+            f"no study lies in {path}",
+            where=str(path),
+            why="it has no study.yaml",
+            remedy="a study file, a shipped study's name (h2h list), or the folder of a study that has begun",
+        )
     if str(name_or_path) in study_names():
         return SHIPPED / f"{name_or_path}.yaml"
     beside = [p.name for p in path.parent.glob("*.yaml")] if path.parent.is_dir() else []
     raise InputError(
         f"no study '{name_or_path}'",
+        where=str(path.absolute()),
         why="there is no such file and no shipped study of that name",
         remedy=nearest(path.name, [*study_names(), *beside]),
     )
@@ -256,22 +344,35 @@ def load_study(name_or_path: str | Path, overrides: Sequence[str] = ()) -> Study
     """
     path = study_file(name_or_path)
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError("the study is not YAML", where=str(path), why=str(error)) from error
+        content = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeysLoader)
+    except UnicodeDecodeError as error:
+        remedy = "save it as UTF-8"
+        raise InputError(
+            "the study is not UTF-8 text", where=str(path), why=str(error), remedy=remedy
+        ) from error
+    except yaml.YAMLError as error:
+        raise InputError(
+            "the study is not YAML",
+            where=str(path),
+            why=yaml_problem(error),
+            remedy=f"compare it with {SHIPPED}/demo.yaml",
+        ) from error
     return make_study(content, overrides, where=str(path))
 
 
 def make_study(content: Any, overrides: Sequence[str] = (), where: str = "study") -> StudySpec:
     """Validate a study given as nested dictionaries; see :func:`load_study`."""
     if not isinstance(content, dict):
-        raise InputError("the study is not a mapping of keys to values", where=where)
+        why = "it is empty" if content is None else f"it is of type {type(content).__name__}"
+        remedy = f"compare it with {SHIPPED}/demo.yaml"
+        raise InputError("the study is not a mapping of keys to values", where=where, why=why, remedy=remedy)
+    content = copy.deepcopy(content)
     for override in overrides:
         _override(content, override)
     try:
         return StudySpec.model_validate(content)
     except ValidationError as error:
-        raise input_error(error, StudySpec, where) from error
+        raise input_error(error, StudySpec, where, overrides) from error
 
 
 def dump_study(spec: StudySpec) -> str:
@@ -282,11 +383,15 @@ def dump_study(spec: StudySpec) -> str:
 def _override(content: Any, override: str) -> None:
     key, equals, text = override.partition("=")
     if not equals or not key:
-        raise InputError(f"'{override}' is not key=value", where="--set", remedy="as in --set confirm.seeds=6")
+        raise InputError(
+            f"'{override}' is not key=value", where="--set", remedy="as in --set confirm.seeds=6"
+        )
     try:
         value = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise InputError(f"the value of {key} is not YAML", where=f"--set {override}", why=str(error)) from error
+        raise InputError(
+            f"the value of {key} is not YAML", where=f"--set {override}", why=yaml_problem(error)
+        ) from error
     *parents, last = key.split(".")
     for parent in parents:
         if isinstance(content, list) and parent.isdigit() and int(parent) < len(content):
@@ -296,16 +401,70 @@ def _override(content: Any, override: str) -> None:
                 content[parent] = {}
             content = content[parent]
         else:
-            raise InputError(f"there is nothing under '{parent}' to set", where=f"--set {override}")
+            raise InputError(
+                f"there is nothing under '{parent}' to set",
+                where=f"--set {override}",
+                remedy=_positions(content),
+            )
     if isinstance(content, list):
         if not last.isdigit() or int(last) >= len(content):
-            raise InputError(f"'{last}' is no position in that list", where=f"--set {override}")
+            raise InputError(
+                f"'{last}' is no position in that list", where=f"--set {override}", remedy=_positions(content)
+            )
         content[int(last)] = value
     else:
         content[last] = value
 
 
-def _refuse_unknown(given: Mapping[str, Any], valid: Mapping[str, Any], what: str) -> None:
+def _positions(content: Any) -> str:
+    return f"positions are 0 to {len(content) - 1}; to add an item, set the whole list" if content else ""
+
+
+class _UniqueKeysLoader(yaml.SafeLoader):
+    """YAML in which no key is written twice: of two the last would win without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and keys.count(key.value) > 1:
+                raise yaml.MarkedYAMLError(
+                    problem=f"the key '{key.value}' is there twice", problem_mark=key.start_mark
+                )
+        return super().construct_mapping(node, deep)
+
+
+def ends_of(dimension: Dimension) -> tuple[Any, ...]:
+    """The outermost values of a dimension, or its choices."""
+    return dimension.choices if isinstance(dimension, Categorical) else (dimension.low, dimension.high)
+
+
+def _contains(dimension: Dimension, value: Any) -> bool:
+    if isinstance(dimension, Categorical):
+        return value in dimension.choices
+    whole = isinstance(value, int) or isinstance(dimension, Float)
+    return whole and isinstance(value, int | float) and dimension.low <= value <= dimension.high
+
+
+def _types(annotation: Any) -> tuple[Any, ...]:
+    return get_args(annotation) or (annotation,)
+
+
+def _validate(record: type[Config], values: Mapping[str, Any], key: str) -> None:
+    try:
+        record.model_validate(values)
+    except ValidationError as error:
+        raise _relative(error, record, key) from error
+
+
+def _relative(error: ValidationError, record: type[BaseModel], key: str) -> InputError:
+    """As :func:`input_error`, found below a key of the record that is being validated."""
+    found = input_error(error, record, "")
+    return InputError(
+        found.what, where=key + found.where.replace(": ", "."), why=found.why, remedy=found.remedy
+    )
+
+
+def _refuse_unknown(given: Mapping[str, Any], valid: Mapping[str, Any], what: str, key: str) -> None:
     for name in given:
         if name not in valid:
-            raise InputError(f"{what} '{name}'", remedy=nearest(name, valid))
+            raise InputError(f"{what} '{name}'", where=key, remedy=nearest(name, valid))

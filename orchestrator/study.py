@@ -26,11 +26,11 @@ STUDY_FILE = "study.yaml"
 _RESOURCES_SECONDS = 5.0
 
 
-class Interrupted(Exception):
+class StudyInterrupted(KeyboardInterrupt):
     """The study was stopped by the user; its state is saved."""
 
 
-class StudyFailed(Exception):
+class StudyError(Exception):
     """The study cannot come to a comparison."""
 
 
@@ -45,7 +45,9 @@ class Study:
         InputError: something in it is wrong.
     """
 
-    def __init__(self, study: str | Path | Mapping[str, Any] | StudySpec, overrides: Sequence[str] = ()) -> None:
+    def __init__(
+        self, study: str | Path | Mapping[str, Any] | StudySpec, overrides: Sequence[str] = ()
+    ) -> None:
         if isinstance(study, StudySpec):
             self.spec = study
         elif isinstance(study, Mapping):
@@ -64,7 +66,9 @@ class Study:
         location = folder if isinstance(folder, Location) else Location(folder)
         frozen = location / STUDY_FILE
         if not frozen.exists():
-            raise InputError(f"no study lies in {location}", where=str(frozen), remedy="h2h run STUDY makes one")
+            raise InputError(
+                f"no study lies in {location}", where=str(frozen), remedy="h2h run STUDY makes one"
+            )
         import yaml
 
         study = cls(make_study(yaml.safe_load(frozen.read_bytes()), where=str(frozen)))
@@ -84,8 +88,8 @@ class Study:
 
         Raises:
             InputError: something is wrong with it, or its folder holds a study already.
-            Interrupted: Ctrl-C or SIGTERM; :meth:`resume` goes on.
-            StudyFailed: an arm has no completed trial.
+            StudyInterrupted: Ctrl-C or SIGTERM; :meth:`resume` goes on.
+            StudyError: an arm has no completed trial.
         """
         if (self.folder / STUDY_FILE).exists():
             raise InputError(
@@ -158,6 +162,8 @@ class Study:
         if workers.gpus_per_worker:
             fitting = min(fitting, machine.gpus // (resources.workers * workers.gpus_per_worker))
         concurrent = resources.concurrent_trials or max(1, fitting)
+        if fitting == 0:
+            recorder.event("the cluster cannot place a trial as it is now: its autoscaler is waited for")
         executor = Executor(recorder, self.folder, workers, concurrent, resources.attempts)
 
         with _signals(executor.interrupt), _resources(recorder):
@@ -172,7 +178,7 @@ class Study:
                 with _phase(recorder, name):
                     executor.run(phase(spec, history, str(corpus)))
                     if executor.interrupted:
-                        raise Interrupted
+                        raise StudyInterrupted
                     if name == "search":
                         self._require_best(recorder)
             with _phase(recorder, "compare"):
@@ -181,9 +187,13 @@ class Study:
     def _require_best(self, recorder: Recorder) -> None:
         for arm in self.spec.arms:
             if not best_trials(recorder.history, arm, self.spec.yardsticks.primary, 1):
-                ends = {t.trial: f"{t.outcome}: {t.reason}" for t in recorder.history.trials_of("search", arm)}
+                ends = {
+                    t.trial: f"{t.outcome}: {t.reason}" for t in recorder.history.trials_of("search", arm)
+                }
                 listing = "; ".join(f"{name} {end}" for name, end in ends.items())
-                raise StudyFailed(f"no search trial of the arm {arm} completed, so there is nothing to confirm. {listing}")
+                raise StudyError(
+                    f"no search trial of the arm {arm} completed, so there is nothing to confirm. {listing}"
+                )
 
     def _description(self) -> dict[str, Any]:
         spec = self.spec
@@ -311,7 +321,11 @@ def _resources(recorder: Recorder) -> Iterator[None]:
         last = None
         while not finished.wait(_RESOURCES_SECONDS if last else 0.0):
             total, free = ray.cluster_resources(), ray.available_resources()
-            now = {kind: [total[kind] - free.get(kind, 0.0), total[kind]] for kind in ("CPU", "GPU") if kind in total}
+            now = {
+                kind: [total[kind] - free.get(kind, 0.0), total[kind]]
+                for kind in ("CPU", "GPU")
+                if kind in total
+            }
             if now != last:
                 recorder.record("resources", flush=False, cluster=now)
             last = now

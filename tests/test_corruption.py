@@ -1,4 +1,4 @@
-"""Corruptions: pure functions of (tokens, sequence number, seed), with the shares that BERT's paper states."""
+"""Corruptions: pure functions of (tokens, sequence number, seed), with the shares of BERT's paper."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_the_seed_and_the_number_each_change_the_masks():
 def test_every_sequence_has_the_rounded_number_of_targets(length, mask_rate):
     found = corrupt(ordinary_tokens(3, length), range(3), mask_rate=mask_rate)
     T = found.position_NT.shape[1]
-    assert T == num_masked(length, mask_rate)
+    assert num_masked(length, mask_rate) == T
     assert T >= 1
     assert abs(T - mask_rate * length) <= 0.5 or (T == 1 and mask_rate * length < 0.5)
     assert (np.diff(found.position_NT, axis=1) > 0).all(), "ascending, each once"
@@ -94,7 +94,7 @@ def test_special_tokens_are_masked_last(length, num_special, seed):
 
 
 def test_shares_are_bert_s():
-    """80% mask, 10% random, 10% unchanged, each within five standard deviations; a random token may be the same."""
+    """80% mask, 10% random, 10% unchanged, within five deviations; a random token may be the same."""
     tokens = ordinary_tokens(4000, 128, seed=3)
     found = corrupt(tokens, range(4000), seed=5)
     shown_NT = np.take_along_axis(found.input_NL, found.position_NT, axis=1)
@@ -127,7 +127,7 @@ def test_positions_and_kinds_are_uniform_and_independent():
     tokens = ordinary_tokens(8000, 32, seed=1)
     found = corrupt(tokens, range(8000), mask_rate=0.25)
     counts = np.bincount(found.position_NT.ravel(), minlength=32)
-    # Draws without replacement vary less than the multinomial ones of the test: it errs on the strict side only below.
+    # Draws without replacement vary less than multinomial ones: the statistic is small if all is well.
     assert stats.chisquare(counts).pvalue > 1e-4
     masked = np.take_along_axis(found.input_NL, found.position_NT, axis=1) == MASK
     by_position = np.bincount(found.position_NT.ravel(), weights=masked.ravel(), minlength=32) / counts

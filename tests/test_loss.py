@@ -52,7 +52,9 @@ def test_contrastive_loss_is_the_papers(
     rng = np.random.default_rng(seed)
     generator = torch.Generator().manual_seed(seed)
     targets = rng.integers(0, vocabulary, num_targets)
-    hidden = (scale * torch.randn(num_targets, hidden_size, dtype=torch.float64, generator=generator)).requires_grad_()
+    hidden = (
+        scale * torch.randn(num_targets, hidden_size, dtype=torch.float64, generator=generator)
+    ).requires_grad_()
     table = torch.randn(vocabulary, hidden_size, dtype=torch.float64, generator=generator).requires_grad_()
 
     found = in_batch_candidates(targets, negatives, np.random.default_rng(seed))
@@ -84,7 +86,9 @@ def test_contrastive_loss_is_the_papers(
     assert float((value - expected).abs()) <= 1e-12 * max(float(expected), magnitude)
     for got, wanted, other in zip(gradients, expected_gradients, (table, hidden), strict=True):
         floor = float(other.detach().abs().max()) / temperature
-        assert float((got - wanted).abs().max()) <= 1e-12 * max(float(wanted.abs().max()), floor) * num_targets
+        assert (
+            float((got - wanted).abs().max()) <= 1e-12 * max(float(wanted.abs().max()), floor) * num_targets
+        )
 
 
 @settings(max_examples=30, deadline=None)
@@ -132,7 +136,9 @@ def test_finite_where_the_naive_exponential_overflows():
     table = torch.full((2, 4), 50.0)
     table[1] = -50.0
     assert torch.isinf((hidden @ table.T).exp()).any()
-    value = contrastive_loss(hidden, table, torch.log(torch.tensor([2.0, 1.0])), torch.tensor([0, 0, 1]), 0.01)
+    value = contrastive_loss(
+        hidden, table, torch.log(torch.tensor([2.0, 1.0])), torch.tensor([0, 0, 1]), 0.01
+    )
     value.backward()
     assert torch.isfinite(value)
     assert torch.isfinite(hidden.grad).all()
@@ -145,7 +151,9 @@ def test_duplicates_need_their_counts():
     targets = [0, 0, 1]
     expected = direct_formula(hidden, table, targets, 1.0, targets)
     index = torch.tensor(targets)
-    right = contrastive_loss(hidden, table, torch.log(torch.tensor([2.0, 1.0], dtype=torch.float64)), index, 1.0)
+    right = contrastive_loss(
+        hidden, table, torch.log(torch.tensor([2.0, 1.0], dtype=torch.float64)), index, 1.0
+    )
     wrong = contrastive_loss(hidden, table, torch.zeros(2, dtype=torch.float64), index, 1.0)
     assert relative(right, expected) < 1e-14
     assert relative(wrong, expected) > 0.1
@@ -177,7 +185,9 @@ def test_logits_are_never_stored_whole():
     torch.Tensor.logsumexp = spy
     try:
         K = 6000
-        found = in_batch_candidates(np.random.default_rng(0).integers(0, 100_000, K), None, np.random.default_rng(0))
+        found = in_batch_candidates(
+            np.random.default_rng(0).integers(0, 100_000, K), None, np.random.default_rng(0)
+        )
         contrastive_loss(
             torch.randn(K, 4),
             torch.randn(len(found.token_C), 4),

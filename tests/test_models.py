@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
+from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import BertForMaskedLM, BertModel, GPTNeoXForCausalLM, GPTNeoXModel
 
@@ -22,7 +22,9 @@ from trainables.training.batch import BatchMaker
 torch.set_num_threads(1)
 
 
-def make_learner(name, *, model=None, vocabulary=1000, length=32, attention="eager", seed=0, device="cpu", **options):
+def make_learner(
+    name, *, model=None, vocabulary=1000, length=32, attention="eager", seed=0, device="cpu", **options
+):
     objective = find_objective(name)
     config = body_config(
         model or ModelConfig(shape="tiny"),
@@ -64,7 +66,7 @@ def count_parameters(module):
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-# --- FLOPs --------------------------------------------------------------------------------------------------------
+# --- FLOPs --------------------------------------------------------------------------------------------------
 
 
 def stored_logits(hidden_KD, weight_CD, target_K, bias_C=None, own_logit_K=None):
@@ -72,9 +74,9 @@ def stored_logits(hidden_KD, weight_CD, target_K, bias_C=None, own_logit_K=None)
     logits_KC = hidden_KD @ weight_CD.T
     if bias_C is not None:
         logits_KC = logits_KC + bias_C
-    if own_logit_K is not None:
+    if own_logit_K is not None:  # its last column is the position's own candidate
         logits_KC = torch.cat([logits_KC, own_logit_K[:, None]], dim=1)
-    return F.cross_entropy(logits_KC, target_K, reduction="sum")
+    return functional.cross_entropy(logits_KC, target_K, reduction="sum")
 
 
 ENCODERS = [
@@ -82,6 +84,8 @@ ENCODERS = [
     ModelConfig(
         config={
             "model_type": "bert",
+            "hidden_dropout_prob": 0.0,
+            "attention_probs_dropout_prob": 0.0,
             "hidden_size": 96,
             "num_hidden_layers": 3,
             "num_attention_heads": 4,
@@ -117,7 +121,9 @@ DECODERS = [
     ],
     ids=str,
 )
-def test_flops_are_what_the_counter_counts(monkeypatch, name, options, which, num_sequences, length, vocabulary):
+def test_flops_are_what_the_counter_counts(
+    monkeypatch, name, options, which, num_sequences, length, vocabulary
+):
     model = (ENCODERS if find_objective(name).task == "masked" else DECODERS)[which]
     learner = make_learner(name, model=model, vocabulary=vocabulary, length=length, **options)
     maker, batch = make_batch(learner, num_sequences, vocabulary, length)
@@ -142,7 +148,7 @@ def test_the_loss_makes_the_three_products_it_states():
     assert counter.get_total_flops() == 6 * K * C * D
 
 
-# --- shapes -------------------------------------------------------------------------------------------------------
+# --- shapes -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("shape", sorted(SHAPES))
@@ -157,7 +163,10 @@ def test_shapes_have_the_parameters_of_transformers_models(shape):
         )
         with torch.device("meta"):
             if task == "masked":
-                whole, body = BertForMaskedLM(learner.config), BertModel(learner.config, add_pooling_layer=False)
+                whole, body = (
+                    BertForMaskedLM(learner.config),
+                    BertModel(learner.config, add_pooling_layer=False),
+                )
             else:
                 whole, body = GPTNeoXForCausalLM(learner.config), GPTNeoXModel(learner.config)
         assert count_parameters(learner) == count_parameters(whole)
@@ -175,7 +184,9 @@ def test_shapes_have_the_parameters_of_transformers_models(shape):
     ],
 )
 def test_pythia_shapes_are_pythia_s(shape, published):
-    learner = make_learner("headless_clm", model=ModelConfig(shape=shape), vocabulary=8, length=128, device="meta")
+    learner = make_learner(
+        "headless_clm", model=ModelConfig(shape=shape), vocabulary=8, length=128, device="meta"
+    )
     assert count_parameters(learner) - learner.embedding_VD.numel() == published
 
 
@@ -213,6 +224,7 @@ def test_a_shape_of_the_wrong_kind_is_refused_with_the_fitting_ones(model, task,
         ({}, "exactly one"),
         ({"config": {"model_type": "llama"}}, "bert, gpt_neox"),
         ({"shape": "tiny", "droput": 0.1}, "droput"),
+        ({"config": {"model_type": "bert"}, "dropout": 0.1}, "hidden_dropout_prob"),
     ],
 )
 def test_model_configurations_that_are_refused(given, hint):
@@ -221,14 +233,16 @@ def test_model_configurations_that_are_refused(given, hint):
 
 
 def test_a_configuration_takes_vocabulary_and_length_from_the_study():
-    given = ModelConfig(config={"model_type": "bert", "vocab_size": 7, "max_position_embeddings": 9, "hidden_size": 24})
+    given = ModelConfig(
+        config={"model_type": "bert", "vocab_size": 7, "max_position_embeddings": 9, "hidden_size": 24}
+    )
     config = body_config(given, "masked", vocabulary_size=321, sequence_length=64)
     assert (config.vocab_size, config.max_position_embeddings, config.hidden_size) == (321, 64, 24)
     longer = ModelConfig(shape="tiny", position_limit=99)
     assert body_config(longer, "causal", vocabulary_size=8, sequence_length=64).max_position_embeddings == 99
 
 
-# --- heads and weights --------------------------------------------------------------------------------------------
+# --- heads and weights --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("vanilla", "headless"), [("mlm", "headless_mlm"), ("clm", "headless_clm")])
@@ -248,7 +262,9 @@ def test_bert_s_head_is_tied_and_has_a_transform():
     assert learner.head.bias.shape == (1000,)
     assert learner.head.transform is not None
     names = [name for name, _ in learner.named_parameters()]
-    assert sum("word_embeddings" in name or "weight_VD" in name for name in names) == 1, "the optimiser has it twice"
+    assert sum("word_embeddings" in name or "weight_VD" in name for name in names) == 1, (
+        "the optimiser has it twice"
+    )
 
 
 def test_neox_s_head_is_untied_and_bare():
@@ -282,8 +298,8 @@ def test_logits_are_the_definition(name):
             dense, norm = learner.head.transform.dense, learner.head.transform.LayerNorm
             learner.head.bias.copy_(torch.randn(1000))
             got = learner.logits(hidden)
-            transformed = F.gelu(hidden @ dense.weight.T + dense.bias)
-            transformed = F.layer_norm(transformed, (128,), norm.weight, norm.bias, norm.eps)
+            transformed = functional.gelu(hidden @ dense.weight.T + dense.bias)
+            transformed = functional.layer_norm(transformed, (128,), norm.weight, norm.bias, norm.eps)
             expected = transformed @ learner.embedding_VD.T + learner.head.bias
     torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
 
@@ -300,7 +316,7 @@ def test_the_vanilla_loss_is_that_of_transformers_own_model(name, whole):
         theirs.cls.predictions.bias.data.copy_(learner.head.bias.data)
     else:
         theirs.gpt_neox.load_state_dict(learner.body.state_dict())
-        theirs.embed_out.weight.data.copy_(learner.head.weight_VD.data)
+        theirs.get_output_embeddings().weight.data.copy_(learner.head.weight_VD.data)
     _, batch = make_batch(learner, 3, 80, 16)
     label_NL = torch.full(batch.input_NL.shape, -100)
     # transformers shifts a decoder's labels itself.
@@ -311,11 +327,11 @@ def test_the_vanilla_loss_is_that_of_transformers_own_model(name, whole):
 
 
 def test_a_headless_loss_is_the_candidates_share_of_the_logits():
-    """Without negatives drawn, the loss is cross-entropy of ``logits`` over all targets' columns, duplicates too."""
+    """Without negatives drawn: cross-entropy of ``logits`` over all targets' columns, duplicates too."""
     learner = make_learner("headless_clm", length=16, vocabulary=40, temperature=0.5).eval()
     _, batch = make_batch(learner, 3, 40, 16)
     with torch.no_grad():
         hidden_KD = learner.hidden(batch.input_NL).flatten(0, 1)[batch.position_K]
         score_KK = learner.logits(hidden_KD)[:, batch.target_K]
-        expected = F.cross_entropy(score_KK, torch.arange(len(batch.target_K)), reduction="sum")
+        expected = functional.cross_entropy(score_KK, torch.arange(len(batch.target_K)), reduction="sum")
         assert float(learner(batch)) == pytest.approx(float(expected), rel=1e-5)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import islice
+import os
+from itertools import islice, pairwise
 
 import numpy as np
 import pytest
@@ -45,7 +46,7 @@ def join(batches):
     return Batch(*(array[order] for array in joined))
 
 
-# --- permutation --------------------------------------------------------------------------------------------------
+# --- permutation --------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=80, deadline=None)
@@ -79,7 +80,7 @@ def test_permute_spreads_neighbours():
     assert np.abs(np.diff(image)).mean() == pytest.approx(20_000 / 3, rel=0.05)
 
 
-# --- mixture ------------------------------------------------------------------------------------------------------
+# --- mixture ------------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=100, deadline=None)
@@ -137,7 +138,7 @@ def test_every_prefix_has_the_mix_and_ranks_have_no_gaps(weights, start_period):
         np.testing.assert_array_equal(ranks, np.arange(len(ranks)))
 
 
-# --- stream -------------------------------------------------------------------------------------------------------
+# --- stream -------------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=25, deadline=None)
@@ -145,7 +146,7 @@ def test_every_prefix_has_the_mix_and_ranks_have_no_gaps(weights, start_period):
 def test_batching_and_seeking_change_nothing(stream, start, sizes):
     ends = start + np.cumsum([0, *sizes])
     whole = stream.take(np.arange(ends[0], ends[-1]))
-    parts = [stream.take(np.arange(a, b)) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+    parts = [stream.take(np.arange(a, b)) for a, b in pairwise(ends)]
     assert_same(join(parts), whole)
 
 
@@ -184,7 +185,7 @@ def test_the_realised_mix_is_the_target(stream):
     np.testing.assert_allclose(realised, stream.share_l, atol=0.01)
 
 
-# --- workers ------------------------------------------------------------------------------------------------------
+# --- workers ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 4])
@@ -222,7 +223,7 @@ def test_digests_add_up_and_notice_order_place_and_content(stream):
     assert sequence_digest(whole._replace(token_NL=whole.token_NL.astype(np.uint32))) == digest
 
 
-# --- Ray Data -----------------------------------------------------------------------------------------------------
+# --- Ray Data -----------------------------------------------------------------------------------------------
 
 
 def take_both(stream, count, **arguments):
@@ -294,3 +295,18 @@ def test_closing_early_leaves_nothing_that_blocks(stream):
     assert ray.get(needs_all.remote(), timeout=60) == 1
     got, expected = take_both(stream, 1, start=5, batch_size=16, expected=16)
     assert_same(got[0], expected[0])
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.usefixtures("ray_cluster")
+def test_a_window_does_not_start_a_process_for_every_block(corpus, tmp_path):
+    class Spy(TokenStream):
+        def take(self, number_N):
+            (tmp_path / f"{os.getpid()}").touch()
+            return super().take(number_N)
+
+    feed = ray_data_batches(Spy(corpus, 7, 0.3, 4.0), 0, 2048)
+    for _ in islice(feed, 20):
+        pass
+    feed.close()
+    assert 1 <= len(list(tmp_path.iterdir())) <= 6

@@ -28,7 +28,8 @@ def small_study(name: str, storage: Path, **changes: Any) -> dict[str, Any]:
         "name": name,
         "corpora": {
             "sources": [
-                {"language": language, "grammar": language, "documents": 200} for language in ("veldan", "kharto")
+                {"language": language, "grammar": language, "documents": 200}
+                for language in ("veldan", "kharto")
             ],
             "sequence_length": 32,
             "validation_share": 0.1,
@@ -36,22 +37,31 @@ def small_study(name: str, storage: Path, **changes: Any) -> dict[str, Any]:
             "minimal_pairs_per_language": 20,
         },
         "tokenizer": {"train": {"vocabulary_size": 500}},
-        "model": {"config": {"model_type": "gpt_neox", "hidden_size": 32, "num_hidden_layers": 1,
-                             "num_attention_heads": 2, "intermediate_size": 64}},
+        "model": {
+            "config": {
+                "model_type": "gpt_neox",
+                "hidden_size": 32,
+                "num_hidden_layers": 1,
+                "num_attention_heads": 2,
+                "intermediate_size": 64,
+            }
+        },
         "training": {"batch_sequences": 8, "learning_rate": 3e-3},
         "arms": {"headless": {"objective": "headless_clm"}, "vanilla": {"objective": "clm"}},
         "budget": {"tokens": 8 * 32 * 40},
         "search": {"budget_per_arm": 2, "halving": {"rungs": 2}},
         "confirm": {"seeds": 2, "evaluations": 2},
-        "yardsticks": {"others": ["recovery_mrr", "minimal_pair_accuracy"],
-                       "evaluation": {"sequences_per_language": 8}},
+        "yardsticks": {
+            "others": ["recovery_mrr", "minimal_pair_accuracy"],
+            "evaluation": {"sequences_per_language": 8},
+        },
         "storage": str(storage),
         **changes,
     }
 
 
 def metrics(folder: Path) -> list[dict[str, Any]]:
-    """What the ledger says of every trial, without times, by arm: arms run side by side, so only their own order is fixed."""
+    """What the ledger says of every trial, without times, by arm: only an arm's own order is fixed."""
     kept = []
     for record in read_ledger(Location(folder / "ledger")):
         if record["kind"] in ("trial", "measure", "end"):
@@ -64,7 +74,11 @@ def metrics(folder: Path) -> list[dict[str, Any]]:
 
 def h2h(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "orchestrator", *arguments], capture_output=True, text=True, timeout=300, **options
+        [sys.executable, "-m", "orchestrator", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        **options,
     )
 
 
@@ -87,7 +101,8 @@ def test_a_study_comes_to_a_comparison(finished):
         assert all(t.outcome == "completed" and t.spent["tokens"] == 8 * 32 * 40 for t in confirmed)
     # Paired seeds: both arms saw the same tokens in the same order.
     digests = {
-        seed: {t.measures[-1]["digest"] for t in history.trials_of("confirm") if t.seed == seed} for seed in (1, 2)
+        seed: {t.measures[-1]["digest"] for t in history.trials_of("confirm") if t.seed == seed}
+        for seed in (1, 2)
     }
     assert all(len(values) == 1 for values in digests.values())
     assert digests[1] != digests[2]
@@ -150,13 +165,13 @@ def test_only_text_and_safetensors_are_written(finished):
 
 def test_a_failing_trial_is_an_outcome(ray_cluster, tmp_path):
     """Every learning rate diverges: the study says so, with the trials' ends, and exits without a traceback."""
-    from orchestrator.study import StudyFailed
+    from orchestrator.study import StudyError
 
     space = tmp_path / "wild.yaml"
     space.write_text("dimensions: {learning_rate: {type: float, low: 1.0e+30, high: 1.0e+31}}\n")
     arms = {"vanilla": {"objective": "clm", "space": str(space)}}
     study = Study(small_study("diverging", tmp_path, arms=arms))
-    with pytest.raises(StudyFailed, match="diverged"):
+    with pytest.raises(StudyError, match="diverged"):
         study.run()
     outcomes = {t.outcome for t in study.results.history.trials.values()}
     assert outcomes == {"diverged"}
@@ -186,7 +201,11 @@ def test_interrupt_and_resume(finished, tmp_path):
     assert any(trial.attempts > 1 for trial in broken.trials.values())
     for name, trial in undisturbed.trials.items():
         other = broken.trials[name]
-        assert (trial.outcome, trial.configuration, trial.seed) == (other.outcome, other.configuration, other.seed)
+        assert (trial.outcome, trial.configuration, trial.seed) == (
+            other.outcome,
+            other.configuration,
+            other.seed,
+        )
         for key in ("step", "loss", "digest", "yardsticks", "mix"):
             assert [m[key] for m in trial.measures] == [m[key] for m in other.measures], (name, key)
     steps = [
@@ -240,3 +259,20 @@ def test_ray_train_gives_the_same_ledger(finished, tmp_path):
         last, other = trial.measures[-1], direct[name].measures[-1]
         assert (last["digest"], last["mix"], last["step"]) == (other["digest"], other["mix"], other["step"])
         assert last["loss"] == pytest.approx(other["loss"], rel=1e-3)
+
+
+@pytest.mark.slow
+def test_submit_a_study_to_a_local_head_node(tmp_path):
+    """The whole study as a job: followed to its end, results read from the storage."""
+    from cluster.local import LocalCluster
+
+    file = tmp_path / "study.yaml"
+    file.write_text(
+        json.dumps(small_study("job", tmp_path, search={"budget_per_arm": 1}, confirm={"seeds": 1}))
+    )
+    with LocalCluster(autoscaling=False, head_cpus=2) as cluster:
+        done = h2h("submit", str(file), "--address", cluster.dashboard_url)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "phase    compare ends" in done.stdout  # the job's own lines
+    assert str(tmp_path / "job") in done.stdout
+    assert len(Results(str(tmp_path / "job")).comparison) == 3

@@ -31,7 +31,9 @@ class Location:
             self.filesystem, self.path = pafs.FileSystem.from_uri(self.uri)
         except (ValueError, OSError) as error:
             raise InputError(
-                f"cannot open the location {uri}", why=str(error), remedy="a local path, s3://BUCKET/... or gs://BUCKET/..."
+                f"cannot open the location {uri}",
+                why=str(error),
+                remedy="a local path, s3://BUCKET/... or gs://BUCKET/...",
             ) from error
 
     def __truediv__(self, name: str) -> Location:
@@ -46,7 +48,7 @@ class Location:
     @property
     def name(self) -> str:
         """The last part of the path."""
-        return self.path.rstrip("/").rsplit("/", 1)[-1]
+        return str(self.path.rstrip("/").rsplit("/", 1)[-1])
 
     @property
     def local(self) -> Path | None:

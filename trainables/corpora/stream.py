@@ -10,7 +10,7 @@ Letters: N sequences, L tokens each.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from typing import Any, NamedTuple
 
@@ -58,7 +58,9 @@ class TokenStream:
     def take(self, number_N: NDArray[np.int64]) -> Batch:
         """The sequences at these places. Per language every sequence comes once before any comes twice."""
         language_N, count_N = self._pattern.locate(number_N)
-        token_NL = np.empty((len(number_N), self.corpus.manifest.sequence_length), dtype=self.corpus.manifest.dtype)
+        token_NL = np.empty(
+            (len(number_N), self.corpus.manifest.sequence_length), dtype=self.corpus.manifest.dtype
+        )
         for language in np.unique(language_N):
             here = language_N == language
             size = int(self._size_l[language])
@@ -87,7 +89,7 @@ def local_batches(
     rank: int = 0,
     world_size: int = 1,
     expected: int | None = None,
-) -> Iterator[Batch]:
+) -> Generator[Batch, None, None]:
     """One worker's batches from ``start`` on, without end, read in this process.
 
     Worker r of W has the places start + r, start + r + W, ...: together the workers' n-th batches are the next
@@ -112,7 +114,7 @@ def ray_data_batches(
     rank: int = 0,
     world_size: int = 1,
     expected: int | None = None,
-) -> Iterator[Batch]:
+) -> Generator[Batch, None, None]:
     """The same batches as :func:`local_batches`, gathered by Ray Data tasks and prefetched."""
     import ray
 
@@ -124,11 +126,13 @@ def ray_data_batches(
     window = block * max(1, min(_WINDOW_BLOCKS, blocks))
     for first in itertools.count(start + rank, window * world_size):
         firsts = [first + world_size * offset for offset in range(0, window, block)]
-        # The tasks only copy memory-mapped rows. Were CPUs reserved for them, they would wait for ever behind the
-        # trials that hold the CPUs and wait for them. As nothing else limits how many run at once, their number is
-        # set: otherwise every block of the window starts a process of its own, half a minute's work for two cores.
+        # The tasks only copy memory-mapped rows. Were CPUs reserved for them, they would wait for ever behind
+        # the trials that hold the CPUs and wait for them. So nothing but their number limits how many run at
+        # once: without it every block of a window starts a process, half a minute's work for two cores.
         dataset = ray.data.read_datasource(
-            _datasource(stream, firsts, block, world_size), num_cpus=0, concurrency=_READ_TASKS
+            _datasource(stream, firsts, block, world_size),
+            num_cpus=0,
+            concurrency=min(_READ_TASKS, len(firsts)),
         )
         batches = dataset.iter_batches(batch_size=batch_size, prefetch_batches=2, batch_format="numpy")
         with closing(iter(batches)) as rows:
@@ -149,7 +153,7 @@ def _datasource(stream: TokenStream, firsts: list[int], block: int, step: int) -
             {"token": batch.token_NL, "language": batch.language_N, "number": batch.number_N}
         )
 
-    class StreamDatasource(Datasource):
+    class StreamDatasource(Datasource):  # type: ignore[misc]
         def estimate_inmemory_data_size(self) -> int:
             return len(firsts) * block * row_bytes
 

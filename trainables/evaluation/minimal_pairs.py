@@ -78,9 +78,7 @@ def _causal(
     return score
 
 
-def _pad(
-    rows: list[NDArray[np.int64]], manifest: Manifest, device: torch.device
-) -> tuple[Tensor, Tensor]:
+def _pad(rows: list[NDArray[np.int64]], manifest: Manifest, device: torch.device) -> tuple[Tensor, Tensor]:
     length = max(len(row) for row in rows)
     token_NL = np.full((len(rows), length), manifest.pad_token, dtype=np.int64)
     mask_NL = np.zeros((len(rows), length), dtype=np.int64)

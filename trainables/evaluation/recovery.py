@@ -72,6 +72,6 @@ def _ranks_in_slices(learner: Learner, hidden_KD: Tensor, target_K: Tensor) -> N
     rows = max(1, _SLICE_ELEMENTS // learner.config.vocab_size)
     ranks = [
         target_ranks(learner.logits(hidden).float(), target)
-        for hidden, target in zip(hidden_KD.split(rows), target_K.split(rows), strict=True)
+        for hidden, target in zip(torch.split(hidden_KD, rows), torch.split(target_K, rows), strict=True)
     ]
     return np.asarray(torch.cat(ranks).cpu().numpy(), dtype=np.int64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 import torch
@@ -77,9 +77,7 @@ class Evaluator:
             tokens.append(self.corpus.take(self.split, language, index))
             language_N += [language] * len(index)
         token_NL = np.concatenate(tokens).astype(np.int64)
-        ranks_NT = recovery_ranks(
-            learner, token_NL, self.corpus.manifest, self.config.mask_rate, self.device
-        )
+        ranks_NT = recovery_ranks(learner, token_NL, self.corpus.manifest, self.config.mask_rate, self.device)
         by_language: dict[str, list[NDArray[np.int64]]] = defaultdict(list)
         for language, ranks_T in zip(language_N, ranks_NT, strict=True):
             by_language[language].append(ranks_T[ranks_T > 0])
@@ -103,7 +101,7 @@ class Evaluator:
         return _score({language: right[language_P == language] for language in sorted(set(language_P))})
 
 
-def _score(values: dict[str, NDArray[np.generic]]) -> Score:
+def _score(values: dict[str, NDArray[Any]]) -> Score:
     """Overall: the mean over languages, each counting the same."""
     languages = {name: float(np.mean(value)) for name, value in values.items()}
     return {"overall": float(np.mean(list(languages.values()))), "languages": languages}

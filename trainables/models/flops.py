@@ -15,7 +15,7 @@ FORWARD_AND_BACKWARD = 3
 
 def body_flops(config: PreTrainedConfig, sequence_length: int) -> int:
     """FLOPs of the body for one sequence, forward and backward."""
-    L, D, F = sequence_length, config.hidden_size, config.intermediate_size
+    L, D, F = sequence_length, int(config.hidden_size), int(config.intermediate_size)
     projections = 2 * L * (4 * D * D + 2 * D * F)
     attention = 2 * 2 * L * L * D
     return FORWARD_AND_BACKWARD * int(config.num_hidden_layers) * (projections + attention)

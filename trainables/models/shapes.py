@@ -1,4 +1,4 @@
-"""Model shapes: named sizes of BERT-like encoders and GPT-NeoX-like decoders, or any Hugging Face configuration of both."""
+"""Model shapes: named sizes of BERT-like encoders and GPT-NeoX-like decoders, or Hugging Face configurations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Shape(NamedTuple):
     feed_forward_size: int
 
 
-_SIZES = {
+_SIZES: dict[str, Shape] = {
     "tiny": Shape(2, 128, 2, 512),
     "mini": Shape(4, 256, 4, 1024),
     "small": Shape(4, 512, 8, 2048),
@@ -37,11 +37,11 @@ _DECODERS = {f"neox-{name}": shape for name, shape in _SIZES.items()} | {
     "pythia-70m": Shape(6, 512, 8, 2048),
     "pythia-160m": Shape(12, 768, 12, 3072),
 }
-SHAPES: dict[str, dict[Task, Shape]] = (
-    {name: {"masked": shape, "causal": shape} for name, shape in _SIZES.items()}
-    | {name: {"masked": shape} for name, shape in _ENCODERS.items()}
-    | {name: {"causal": shape} for name, shape in _DECODERS.items()}
-)
+SHAPES: dict[str, dict[Task, Shape]] = {
+    **{name: {"masked": shape, "causal": shape} for name, shape in _SIZES.items()},
+    **{name: {"masked": shape} for name, shape in _ENCODERS.items()},
+    **{name: {"causal": shape} for name, shape in _DECODERS.items()},
+}
 """By name. A plain size (``mini``) is an encoder or a decoder, as the arm's objective needs."""
 
 _MODEL_TYPES: dict[str, Task] = {"bert": "masked", "gpt_neox": "causal"}
@@ -53,9 +53,9 @@ class ModelConfig(Config):
     shape: str | None = None
     """A named shape; `h2h list` shows them."""
     config: dict[str, Any] | None = None
-    """A Hugging Face configuration: `{model_type: bert | gpt_neox, ...}`. Vocabulary and length are set by the study."""
+    """A Hugging Face configuration: `{model_type: bert | gpt_neox, ...}`. The study sets vocabulary and length."""
     dropout: float = Field(0.0, ge=0, lt=1)
-    """Of hidden states and attention. Short pretraining on fresh text does without."""
+    """Of a shape's hidden states and attention. Short pretraining on fresh text does without."""
     position_limit: int | None = Field(None, ge=8)
     """Longest sequence the model can take, in tokens; null: the study's sequence length."""
 
@@ -67,6 +67,11 @@ class ModelConfig(Config):
             raise ValueError(f"unknown shape '{self.shape}'; {nearest(self.shape, SHAPES)}")
         if self.config is not None and self.config.get("model_type") not in _MODEL_TYPES:
             raise ValueError(f"config.model_type must be one of {', '.join(sorted(_MODEL_TYPES))}")
+        if self.config is not None and self.dropout:
+            raise ValueError(
+                "'dropout' is for a shape; in 'config' set hidden_dropout_prob and attention_probs_dropout_prob"
+                " (bert) or hidden_dropout and attention_dropout (gpt_neox)"
+            )
         return self
 
 
@@ -112,4 +117,9 @@ def body_config(
 def _wrong_kind(what: str, task: Task, where: str) -> InputError:
     need = "an encoder (BERT-like)" if task == "masked" else "a decoder (GPT-NeoX-like)"
     fitting = ", ".join(name for name, kinds in SHAPES.items() if task in kinds)
-    return InputError(f"{what} does not fit the arm's objective", where=where, why=f"it needs {need}", remedy=f"one of: {fitting}")
+    return InputError(
+        f"{what} does not fit the arm's objective",
+        where=where,
+        why=f"it needs {need}",
+        remedy=f"one of: {fitting}",
+    )

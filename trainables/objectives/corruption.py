@@ -35,7 +35,7 @@ def masked_positions(
     mask_rate: float,
     special_tokens: tuple[int, ...],
 ) -> NDArray[np.int64]:
-    """Positions drawn uniformly without replacement, (N, T), ascending; special tokens only where nothing else is left."""
+    """Positions drawn uniformly without replacement, (N, T), ascending; special tokens only where all else is drawn."""
     key_NL = uniform(_keys(token_NL, number_N, seed, salt=1))
     key_NL += np.isin(token_NL, special_tokens)
     count = num_masked(token_NL.shape[1], mask_rate)

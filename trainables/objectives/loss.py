@@ -99,7 +99,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return loss
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, bias, own = (
             None if grad is None else grad * grad_loss.to(grad.dtype) for grad in ctx.saved_tensors

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -37,7 +38,7 @@ class TrialConfig(Config):
     trial: str
     """Its name, unique in the study; its checkpoints lie under it."""
     objective: str
-    options: dict[str, float | int | None] = {}
+    options: dict[str, float | int | None] = Field(default_factory=dict)
     """The objective's settings."""
     model: ModelConfig
     training: TrainingConfig
@@ -160,7 +161,9 @@ class Trial:
         self.next_sequence = state["next_sequence"]
         total, count = state["losses"]
         self.losses.restore(0.0, count)
-        if self.world.rank == 0:  # the workers' parts add up: one goes on from the sums, the others from nothing
+        if (
+            self.world.rank == 0
+        ):  # the workers' parts add up: one goes on from the sums, the others from nothing
             self.losses.restore(total, count)
             self.digest = int(state["digest"], 16)
             self.seen_l[:] = state["seen"]
@@ -188,7 +191,12 @@ class Trial:
         world = self.world
         share = max(1, self.config.training.batch_sequences // world.size)
         feed = self.feed(
-            self.stream, self.next_sequence, share, world.rank, world.size, expected=self._expected_sequences()
+            self.stream,
+            self.next_sequence,
+            share,
+            world.rank,
+            world.size,
+            expected=self._expected_sequences(),
         )
         fractions = self._report_points()
         try:
@@ -247,7 +255,7 @@ class Trial:
             return None if left < 1 else self._prepare(batch)
         if unit == "tokens":
             affordable = int(left) // (batch.token_NL.shape[1] * self.world.size)
-            return self._prepare(_head(batch, min(size, affordable))) if affordable else None
+            return self._prepare(_rows(batch, slice(min(size, affordable)))) if affordable else None
         prepared = self._prepare(batch)
         if prepared[2] <= left:
             return prepared
@@ -255,7 +263,7 @@ class Trial:
         best, affordable, too_many = None, 0, size
         while too_many - affordable > 1:
             middle = (affordable + too_many) // 2
-            prepared = self._prepare(_head(batch, middle))
+            prepared = self._prepare(_rows(batch, slice(middle)))
             if prepared[2] <= left:
                 best, affordable = prepared, middle
             else:
@@ -264,13 +272,12 @@ class Trial:
 
     def _prepare(self, batch: Batch) -> tuple[Batch, list[MicroBatch], int]:
         rows = self.config.training.micro_batch_sequences or len(batch.number_N)
-        parts = [
-            Batch(*(array[start : start + rows] for array in batch))
-            for start in range(0, len(batch.number_N), rows)
-        ]
+        parts = [_rows(batch, slice(start, start + rows)) for start in range(0, len(batch.number_N), rows)]
         micro_batches = [self.batches.make(part) for part in parts]
         flops = sum(
-            self.learner.flops(*m.input_NL.shape, len(m.target_K), self.batches.num_candidates(m))
+            self.learner.flops(
+                m.input_NL.shape[0], m.input_NL.shape[1], len(m.target_K), self.batches.num_candidates(m)
+            )
             for m in micro_batches
         )
         return batch, micro_batches, self.world.sum_integers(flops)
@@ -427,5 +434,5 @@ class _LossMeter:
         self._count = count
 
 
-def _head(batch: Batch, size: int) -> Batch:
-    return Batch(*(array[:size] for array in batch))
+def _rows(batch: Batch, rows: slice) -> Batch:
+    return Batch(batch.token_NL[rows], batch.language_N[rows], batch.number_N[rows])

@@ -1,0 +1,34 @@
+# Two commands do everything on a machine with Python 3.11 to 3.13, make and a C compiler:
+#   make demo    set up, then compare headless and vanilla pretraining on embedded text
+#   make test    set up, then run all tests
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test quick-test lint setup clean
+
+demo: setup
+	$(BIN)/h2h run demo --set name=demo-$$(date +%Y%m%d-%H%M%S)
+
+test: setup lint
+	$(BIN)/python -m pytest
+
+quick-test: setup
+	$(BIN)/python -m pytest -m "not slow"
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+setup: $(VENV)/installed
+
+$(VENV)/installed: pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(None if (3, 11) <= sys.version_info < (3, 14) else "Python 3.11 to 3.13 is needed: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV)

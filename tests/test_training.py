@@ -1,0 +1,485 @@
+"""The loop: budgets, schedules, resuming, workers. A resumed run equals an undisturbed one bit for bit."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_corpus import LENGTH, VOCABULARY, write_corpus
+
+from trainables.corpora.packed import PackedCorpus
+from trainables.corpora.stream import TokenStream, sequence_digest
+from trainables.errors import InputError
+from trainables.storage import Location
+from trainables.training import loop
+from trainables.training.budget import UNITS, BudgetConfig
+from trainables.training.checkpoint import KEPT, Checkpoints
+from trainables.training.loop import Trial, TrialConfig
+from trainables.training.schedule import learning_rate_share
+from trainables.training.world import World
+
+torch.set_num_threads(1)
+
+OBJECTIVES = ["mlm", "headless_mlm", "clm", "headless_clm"]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return write_corpus(tmp_path_factory.mktemp("corpus"), {"en": 300, "fr": 60, "sw": 20})
+
+
+def make_config(objective="mlm", *, budget=None, training=None, model=None, **changes):
+    """A trial of a very small model with dropout, whose random state a resumed run must have too."""
+    bert = "mlm" in objective
+    config = {
+        "model_type": "bert" if bert else "gpt_neox",
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+        **(
+            {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.0}
+            if bert
+            else {"hidden_dropout": 0.1, "attention_dropout": 0.0}
+        ),
+        **(model or {}),
+    }
+    return TrialConfig.model_validate(
+        {
+            "trial": "one",
+            "objective": objective,
+            "model": {"config": config},
+            "training": {"learning_rate": 3e-3, "batch_sequences": 8, **(training or {})},
+            "budget": budget or {"steps": 24},
+            "seed": 11,
+            "corpus": "unused",
+            "alpha": 0.3,
+            "maximum_repetition": 4.0,
+            "evaluation": {"sequences_per_language": 4, "mask_rate": 0.3},
+            "split": "validation",
+            "yardsticks": ["recovery_mrr", "recovery_accuracy"],
+            "rungs": [1 / 3, 2 / 3],
+            "evaluations": [0.5],
+            "reports": 6,
+            **changes,
+        }
+    )
+
+
+def make_trial(corpus, config, folder=None, **arguments):
+    stream = TokenStream(corpus, config.seed, config.alpha, config.maximum_repetition)
+    checkpoints = None if folder is None else Checkpoints(Location(folder))
+    return Trial(config, stream, checkpoints, **arguments)
+
+
+def run(corpus, config, folder=None, **arguments):
+    return list(make_trial(corpus, config, folder, **arguments).run())
+
+
+def comparable(reports):
+    """All that must be the same again: everything but seconds."""
+    kept = []
+    for report in reports:
+        measure = {key: value for key, value in report.measure.items() if key != "overhead"}
+        measure["spent"] = {
+            unit: amount for unit, amount in measure["spent"].items() if unit != "device_seconds"
+        }
+        kept.append((report.status, measure))
+    return kept
+
+
+def stop_after(calls):
+    counter = itertools.count()
+    return lambda: next(counter) >= calls
+
+
+# --- budget -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("given", [{}, {"tokens": 10, "steps": 2}, dict.fromkeys(UNITS, 5)])
+def test_exactly_one_unit_binds(given):
+    with pytest.raises(ValueError, match="exactly one"):
+        BudgetConfig.model_validate(given)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_the_unit_that_binds(unit):
+    budget = BudgetConfig.model_validate({unit: 7})
+    assert (budget.unit, budget.amount) == (unit, 7.0)
+    for wrong in (0, -1, math.inf, math.nan):
+        with pytest.raises(ValueError, match=unit):
+            BudgetConfig.model_validate({unit: wrong})
+
+
+def read_exactly(corpus, config, measure):
+    """Whether the run read the stream from its start on without a gap, as often as it says."""
+    num_sequences, rest = divmod(measure["spent"]["tokens"], LENGTH)
+    stream = TokenStream(corpus, config.seed, config.alpha, config.maximum_repetition)
+    batch = stream.take(np.arange(num_sequences))
+    mix = dict(zip(corpus.languages, np.bincount(batch.language_N, minlength=3).tolist(), strict=True))
+    return rest == 0 and measure["digest"] == f"{sequence_digest(batch):016x}" and measure["mix"] == mix
+
+
+@pytest.mark.parametrize("sequences", [1, 7, 8, 9, 43, 48])
+@pytest.mark.parametrize("extra", [0, LENGTH - 1])
+def test_tokens_are_spent_to_the_last_whole_sequence(corpus, sequences, extra):
+    config = make_config(
+        budget={"tokens": sequences * LENGTH + extra}, rungs=[], evaluations=[], yardsticks=[]
+    )
+    last = run(corpus, config)[-1]
+    assert last.status == "completed"
+    assert last.measure["spent"]["tokens"] == sequences * LENGTH
+    assert last.measure["spent"]["steps"] == -(-sequences // 8)
+    assert read_exactly(corpus, config, last.measure)
+
+
+@pytest.mark.parametrize("steps", [1, 5, 5.5])
+def test_steps(corpus, steps):
+    config = make_config(budget={"steps": steps}, rungs=[], evaluations=[], yardsticks=[])
+    last = run(corpus, config)[-1]
+    assert last.measure["spent"]["steps"] == int(steps)
+    assert last.measure["spent"]["tokens"] == int(steps) * 8 * LENGTH
+    assert last.measure["progress"] == int(steps) / steps
+
+
+@settings(max_examples=12, deadline=None)
+@given(sequences=st.floats(0.5, 40), objective=st.sampled_from(OBJECTIVES), micro=st.sampled_from([None, 3]))
+def test_flops_are_never_overshot_and_not_wasted(corpus, sequences, objective, micro):
+    config = make_config(objective, training={"micro_batch_sequences": micro})
+    learner = make_trial(corpus, config).learner
+    targets = 2 if "mlm" in objective else LENGTH - 1
+    dearest = learner.flops(1, LENGTH, targets, VOCABULARY)
+    changes = {"rungs": (), "evaluations": (), "yardsticks": ()}
+    config = config.model_copy(update={**changes, "budget": BudgetConfig(flops=sequences * dearest)})
+    last = run(corpus, config)[-1]
+    assert last.status == "completed"
+    spent = last.measure["spent"]
+    assert spent["flops"] <= config.budget.amount
+    # One more sequence costs its body and its targets' scores, and adds candidates to the micro-batch.
+    more = dearest + learner.flops(0, LENGTH, 8 * targets, targets)
+    assert config.budget.amount - spent["flops"] < more
+    assert read_exactly(corpus, config, last.measure)
+    if objective in ("mlm", "clm"):
+        assert spent["flops"] == spent["tokens"] / LENGTH * dearest
+
+
+def test_seconds_bind_and_only_training_is_billed(corpus, monkeypatch, tmp_path):
+    """By a clock that ticks when it is read: a step takes one tick, whatever else takes how many."""
+    ticks = itertools.count()
+    monkeypatch.setattr(loop.time, "perf_counter", lambda: float(next(ticks)))
+    config = make_config(budget={"device_seconds": 12}, training={"schedule": "linear", "warmup": 0.0})
+    reports = run(corpus, config, tmp_path)
+    monkeypatch.undo()
+    assert reports[-1].status == "completed"
+    assert reports[-1].measure["spent"]["steps"] == 12
+    assert reports[-1].measure["spent"]["device_seconds"] == 12
+    assert reports[-1].measure["learning_rate"] == pytest.approx(3e-3 * 0.5 / 12)
+    overhead = reports[-1].measure["overhead"]
+    # A measured stretch is a tick too: two of start-up, one batch each step, evaluations and checkpoints.
+    assert (overhead["startup"], overhead["data_wait"]) == (2, 12)
+    assert (overhead["evaluation"], overhead["checkpoint"]) == (4, 3)
+
+
+# --- progress and schedule ----------------------------------------------------------------------------------
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    progress=st.floats(0, 1),
+    warmup=st.floats(0, 0.9),
+    floor=st.floats(0, 1),
+    schedule=st.sampled_from(["linear", "cosine", "constant"]),
+)
+def test_the_schedule_in_closed_form(progress, warmup, floor, schedule):
+    share = learning_rate_share(progress, warmup, schedule, floor)
+    if progress < warmup:
+        expected = progress / warmup
+    else:
+        through = (progress - warmup) / (1 - warmup)
+        expected = {
+            "linear": 1 + through * (floor - 1),
+            "cosine": floor + (1 - floor) * (1 + math.cos(math.pi * through)) / 2,
+            "constant": 1.0,
+        }[schedule]
+    assert share == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+@pytest.mark.parametrize("budget", [{"steps": 24}, {"tokens": 24 * 8 * LENGTH}])
+def test_learning_rate_and_progress_follow_the_budget(corpus, schedule, budget):
+    assert learning_rate_share(1.0, 0.25, schedule, 0.2) == pytest.approx(0.2)
+    training = {"schedule": schedule, "warmup": 0.25, "learning_rate_floor": 0.2}
+    reports = run(corpus, make_config(budget=budget, training=training, yardsticks=["recovery_mrr"]))
+    assert [report.measure["step"] for report in reports] == [4, 8, 12, 16, 20, 24]
+    for report in reports:
+        step = report.measure["step"]
+        assert report.measure["progress"] == pytest.approx(step / 24)
+        middle_of_the_step = (step - 0.5) / 24
+        expected = 3e-3 * learning_rate_share(middle_of_the_step, 0.25, schedule, 0.2)
+        assert report.measure["learning_rate"] == pytest.approx(expected)
+
+
+def test_reports_rungs_and_evaluations(corpus, tmp_path):
+    reports = run(corpus, make_config(evaluations=[0.3, 0.5]), tmp_path)
+    assert [report.measure["step"] for report in reports] == [4, 8, 12, 16, 20, 24]
+    assert [report.measure["rung"] for report in reports] == [None, 0, None, 1, None, None]
+    # 0.3 is passed at step 8, so is the rung: one report. Before the end only the primary is taken.
+    primary, everything = ["recovery_mrr"], ["recovery_mrr", "recovery_accuracy"]
+    assert [list(r.measure["yardsticks"]) for r in reports] == [[], primary, primary, primary, [], everything]
+    assert [report.status for report in reports] == ["running"] * 5 + ["completed"]
+    json.dumps([report.measure for report in reports], allow_nan=False)
+
+
+def test_the_loss_falls_and_is_the_mean_since_the_last_report(corpus):
+    fine = run(corpus, make_config(reports=24, budget={"steps": 24}))
+    coarse = run(corpus, make_config(reports=2, rungs=[], evaluations=[], budget={"steps": 24}))
+    losses = [report.measure["loss"] for report in fine]
+    assert len(losses) == 24
+    assert coarse[0].measure["loss"] == pytest.approx(np.mean(losses[:12]), rel=1e-5)
+    assert coarse[1].measure["loss"] == pytest.approx(np.mean(losses[12:]), rel=1e-5)
+    assert losses[0] == pytest.approx(
+        math.log(VOCABULARY), rel=0.05
+    )  # per target, before anything is learned
+    assert losses[-1] < losses[0]
+
+
+# --- the same again -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_the_same_configuration_gives_the_same_measures(corpus, tmp_path, objective):
+    config = make_config(objective)
+    one, other = run(corpus, config), run(corpus, config, tmp_path)
+    assert comparable(one) == comparable(other)
+    another_seed = run(corpus, config.model_copy(update={"seed": 12}))
+    assert another_seed[-1].measure["digest"] != one[-1].measure["digest"]
+    assert another_seed[-1].measure["loss"] != one[-1].measure["loss"]
+
+
+def test_arms_with_one_seed_have_one_digest(corpus):
+    digests = {run(corpus, make_config(objective))[-1].measure["digest"] for objective in OBJECTIVES}
+    assert len(digests) == 1
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("calls", [0, 3, 8, 23])
+def test_an_interrupted_run_goes_on_as_if_undisturbed(corpus, tmp_path, objective, calls):
+    """Interrupted between reports, and right after a rung."""
+    options = {"negatives": 8} if objective == "headless_mlm" else {}
+    config = make_config(objective, options=options)
+    undisturbed = run(corpus, config)
+    first = run(corpus, config, tmp_path, should_stop=stop_after(calls))
+    assert first[-1].status == "interrupted"
+    assert first[-1].measure["step"] == calls
+    second = run(corpus, config, tmp_path)
+    assert comparable(first[:-1] + second) == comparable(undisturbed)
+
+
+def test_many_interruptions(corpus, tmp_path):
+    config = make_config("clm", budget={"flops": 3e7})
+    undisturbed = run(corpus, config)
+    reports = []
+    while not reports or reports[-1].status != "completed":
+        reports = [report for report in reports if report.status != "interrupted"]
+        reports += run(corpus, config, tmp_path, should_stop=stop_after(5))
+    assert comparable(reports) == comparable(undisturbed)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("rung", [0, 1])
+def test_a_killed_run_goes_on_from_its_rung(corpus, tmp_path, objective, rung):
+    config = make_config(objective, budget={"tokens": 24 * 8 * LENGTH})
+    undisturbed = run(corpus, config)
+    generator = make_trial(corpus, config, tmp_path).run()
+    seen = []
+    while not seen or seen[-1].measure["rung"] != rung:
+        seen.append(next(generator))
+    seen.append(next(generator))  # what it did since the rung is lost
+    generator.close()
+
+    trial = make_trial(corpus, config, tmp_path)
+    assert trial.start_step == seen[-2].measure["step"]
+    again = list(trial.run())
+    assert comparable(seen[:-1] + again) == comparable(undisturbed)
+
+
+def test_a_finished_run_says_so_again_and_trains_nothing(corpus, tmp_path, monkeypatch):
+    config = make_config("headless_clm")
+    last = run(corpus, config, tmp_path)[-1]
+    files = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    monkeypatch.setattr(Trial, "_step", None)
+    monkeypatch.setattr(Trial, "_warm_up", None)
+    again = run(corpus, config, tmp_path, should_stop=lambda: True)
+    assert comparable(again) == comparable([last])
+    assert again[0].measure["spent"] == last.measure["spent"]
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == files
+
+
+# --- micro-batches and workers ------------------------------------------------------------------------------
+
+
+def gradients_of(corpus, config):
+    trial = make_trial(corpus, config)
+    batch = trial.stream.take(np.arange(config.training.batch_sequences))
+    loss = trial._loss(trial._prepare(batch)[1], synchronise=True)
+    return float(loss), {name: parameter.grad for name, parameter in trial.learner.named_parameters()}
+
+
+NO_DROPOUT = {
+    "mlm": {"hidden_dropout_prob": 0.0},
+    "headless_mlm": {"hidden_dropout_prob": 0.0},
+    "clm": {"hidden_dropout": 0.0},
+    "headless_clm": {"hidden_dropout": 0.0},
+}
+
+
+@pytest.mark.parametrize("objective", ["mlm", "clm"])
+@pytest.mark.parametrize("micro", [1, 3, 8])
+def test_micro_batches_add_up_to_the_batch(corpus, objective, micro):
+    whole_loss, whole = gradients_of(corpus, make_config(objective, model=NO_DROPOUT[objective]))
+    training = {"micro_batch_sequences": micro}
+    loss, parts = gradients_of(corpus, make_config(objective, model=NO_DROPOUT[objective], training=training))
+    assert loss == pytest.approx(whole_loss, rel=1e-5)
+    for name, gradient in whole.items():
+        torch.testing.assert_close(parts[name], gradient, rtol=1e-4, atol=1e-6, msg=name)
+
+
+def test_a_headless_micro_batch_has_its_own_negatives(corpus):
+    model = NO_DROPOUT["headless_mlm"]
+    whole, _ = gradients_of(corpus, make_config("headless_mlm", model=model))
+    parts, _ = gradients_of(
+        corpus, make_config("headless_mlm", model=model, training={"micro_batch_sequences": 2})
+    )
+    assert parts < 0.8 * whole
+
+
+def _work(rank, folder, objectives):
+    """One of two gloo workers: a whole run of each objective, then one that is interrupted and resumed."""
+    torch.set_num_threads(1)
+    folder = Path(folder)
+    torch.distributed.init_process_group("gloo", f"file://{folder}/meeting", rank=rank, world_size=2)
+    corpus, world = PackedCorpus(Location(folder / "corpus")), World(rank, 2)
+    found = {}
+    for objective in objectives:
+        config = make_config(objective, model=NO_DROPOUT[objective])
+        found[objective] = comparable(run(corpus, config, world=world))
+        first = run(corpus, config, folder / objective, world=world, should_stop=stop_after(7))
+        second = run(corpus, config, folder / objective, world=world)
+        found[f"{objective} resumed"] = comparable(first[:-1] + second)
+    (folder / f"{rank}.json").write_text(json.dumps(found))
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.timeout(240)
+def test_two_workers_train_as_one_does(tmp_path):
+    corpus = write_corpus(tmp_path / "corpus", {"en": 300, "fr": 60, "sw": 20})
+    torch.multiprocessing.spawn(_work, (str(tmp_path), ["mlm", "clm"]), nprocs=2)
+    zero, one = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1))
+    for objective in ("mlm", "clm"):
+        alone = comparable(run(corpus, make_config(objective, model=NO_DROPOUT[objective])))
+        for found in (zero[objective], zero[f"{objective} resumed"]):
+            assert len(found) == len(alone)
+            for (status, measure), (expected_status, expected) in zip(found, alone, strict=True):
+                assert status == expected_status
+                for key in ("step", "progress", "spent", "digest", "mix", "rung", "learning_rate"):
+                    assert measure[key] == expected[key], key
+                assert measure["loss"] == pytest.approx(expected["loss"], rel=1e-4)
+                for name, score in expected["yardsticks"].items():
+                    assert measure["yardsticks"][name]["overall"] == pytest.approx(score["overall"], abs=0.02)
+        # The other worker agrees on everything, but takes no yardsticks.
+        for (_, measure), (_, other) in zip(zero[objective], one[objective], strict=True):
+            assert {**other, "yardsticks": measure["yardsticks"]} == measure
+            assert not other["yardsticks"]
+
+
+# --- failures -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_a_diverged_run_says_so(corpus, tmp_path, objective):
+    config = make_config(objective, training={"learning_rate": 1e30, "warmup": 0.0})
+    reports = run(corpus, config, tmp_path)
+    assert [report.status for report in reports].count("diverged") == 1
+    assert reports[-1].status == "diverged"
+    assert reports[-1].measure["loss"] is None
+    assert reports[-1].measure["yardsticks"] == {}
+    assert reports[-1].measure["progress"] < 1.0
+    json.dumps(reports[-1].measure, allow_nan=False)
+
+
+def newest(folder):
+    return max(folder.glob("step-*"))
+
+
+@pytest.mark.parametrize(
+    "model", [{"hidden_size": 32}, {"num_hidden_layers": 2}, {"num_hidden_layers": 0}], ids=str
+)
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_checkpoint_of_another_model_is_refused(corpus, tmp_path, model, finished):
+    run(corpus, make_config(), tmp_path, should_stop=stop_after(100 if finished else 3))
+    with pytest.raises(InputError, match="another model") as error:
+        make_trial(corpus, make_config(model=model), tmp_path)
+    assert str(newest(tmp_path)) in error.value.where
+    assert "parameters differ: body." in error.value.why
+    assert "configuration that made it" in error.value.remedy
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "optimiser.safetensors"])
+@pytest.mark.parametrize("left", [0, 5, 0.5, None], ids=["empty", "few bytes", "half", "gone"])
+def test_a_damaged_checkpoint_is_refused_with_the_remedy(corpus, tmp_path, file, left):
+    """Doing what the message says leads on: from the checkpoint before."""
+    config = make_config()
+    undisturbed = run(corpus, config)
+    generator = make_trial(corpus, config, tmp_path).run()
+    for report in generator:
+        if report.measure["rung"] == 1:
+            break
+    generator.close()
+    damaged = newest(tmp_path) / file
+    content = damaged.read_bytes()
+    damaged.unlink()
+    if left is not None:
+        damaged.write_bytes(content[: int(left if left >= 1 else left * len(content))])
+    with pytest.raises(InputError, match="cannot be loaded") as error:
+        make_trial(corpus, config, tmp_path)
+    assert error.value.where == str(newest(tmp_path))
+    assert error.value.why
+    assert "remove that folder" in error.value.remedy
+
+    Location(error.value.where).delete()
+    trial = make_trial(corpus, config, tmp_path)
+    assert trial.start_step == 8
+    assert comparable(trial.run())[-1] == comparable(undisturbed)[-1]
+
+
+def test_two_checkpoints_are_kept_without_pickles(corpus, tmp_path):
+    config = make_config(rungs=[0.25, 0.5, 0.75])
+    generator = make_trial(corpus, config, tmp_path).run()
+    kept = []
+    for report in generator:
+        if report.measure["rung"] is not None:
+            kept.append(sorted(int(path.name[5:]) for path in tmp_path.glob("step-*")))
+    assert kept == [[6], [6, 12], [12, 18]]
+    assert Checkpoints(Location(tmp_path)).steps() == [18, 24]
+    assert KEPT == 2
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert {path.name for path in files} == {"model.safetensors", "optimiser.safetensors", "state.json"}
+    assert not (newest(tmp_path) / "optimiser.safetensors").exists(), "a finished run needs no optimiser"
+
+
+def test_a_checkpoint_without_its_state_does_not_count(corpus, tmp_path):
+    """As a kill amid its writing leaves it."""
+    config = make_config()
+    undisturbed = run(corpus, config)
+    run(corpus, config, tmp_path, should_stop=stop_after(20))
+    (newest(tmp_path) / "state.json").unlink()
+    trial = make_trial(corpus, config, tmp_path)
+    assert trial.start_step == 16
+    assert comparable(trial.run()) == comparable(undisturbed)[-2:]
