@@ -35,8 +35,8 @@ class ArmSearch:
         search: how it is searched.
         yardstick: the primary one; higher is better.
         seed: of the study.
-        trials: the arm's trials so far, from the ledger. Finished ones are told again; those that still run are
-            waiting to be gone on with (:meth:`adopt`).
+        trials: the arm's trials so far, from the ledger, by number. All are lived through again; those that have
+            not ended wait to be gone on with.
     """
 
     def __init__(
@@ -69,8 +69,8 @@ class ArmSearch:
     def ask(self, number: int) -> dict[str, Any]:
         """The configuration of the arm's trial of that number.
 
-        The sampler is seeded anew for every trial, so that what it suggests depends on the trials before, and not on
-        what this process happened to draw.
+        The sampler is seeded anew for every trial, so that what it suggests depends on the trials before, and not
+        on what this process happened to draw.
         """
         seed = int.from_bytes(
             hashlib.blake2b(f"{self.seed}/{self.arm}/{number}".encode(), digest_size=4).digest()
@@ -83,13 +83,14 @@ class ArmSearch:
         return dict(trial.params)
 
     def adopt(self, trial: TrialHistory) -> None:
-        """Take up a trial that an earlier session began."""
+        """Live again through a trial that an earlier session began, up to its last report."""
         self._study.enqueue_trial(trial.configuration)
         self._running[trial.number] = optuna_trial = self._study.ask(self.distributions)
         for measure in trial.evaluations:
             if measure["rung"] is not None:
                 self._report(optuna_trial, measure)
-                optuna_trial.should_prune()  # asked for what it leaves behind: the pruner's note of the rung's value
+                # It leaves the pruner's note of the rung's value, by which later trials are judged.
+                optuna_trial.should_prune()
 
     def should_stop(self, number: int, measure: Record) -> bool:
         """Whether a trial that reports from a rung is not among the best there, and stops."""

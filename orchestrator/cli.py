@@ -129,13 +129,13 @@ def _require_same(study: Study, frozen: Study) -> None:
             f"the study in {frozen.folder} began with another '{changed[0]}'",
             where=", ".join(changed),
             why="a study that has begun cannot change",
-            remedy=f"h2h resume {frozen.folder}   goes on as it began;   --set name=ANOTHER   with h2h run makes a new one",
+            remedy=f"h2h resume {frozen.folder}   goes on as it began;   h2h run --set name=ANOTHER   makes a new one",
         )
 
 
 def _train(options: argparse.Namespace, work: Callable[[Study], Results]) -> int:
     from orchestrator.dashboard import follow, print_results
-    from orchestrator.study import StudyError, StudyInterrupted
+    from orchestrator.study import STUDY_FILE, StudyError
 
     study = _study(options)
     console = Console(force_terminal=False if options.plain else None)
@@ -151,11 +151,10 @@ def _train(options: argparse.Namespace, work: Callable[[Study], Results]) -> int
 
     try:
         results = work(study)
-    except StudyInterrupted:
+    except KeyboardInterrupt:
         close_dashboard()
-        console.print(
-            f"\nInterrupted; everything is saved. Go on with:  h2h resume {study.folder}", soft_wrap=True
-        )
+        remedy = f"; go on with:  h2h resume {study.folder}" if (study.folder / STUDY_FILE).exists() else ""
+        console.print(f"\nInterrupted{remedy}", soft_wrap=True, highlight=False)
         return EXIT_INTERRUPTED
     except StudyError as error:
         close_dashboard()

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.comparison import compare
+from orchestrator.history import History
+from orchestrator.ledger import read_ledger
 from orchestrator.phases import ConfirmPhase, SearchPhase, best_trials
 from orchestrator.recorder import Recorder
 from orchestrator.results import Results
@@ -114,13 +116,16 @@ class Study:
         finished = (self.folder / STUDY_FILE).exists() and self.results.history.phases.get("compare") == "end"
         if finished:
             return self.results
-        tokenizer = check_study(self.spec)
+        # What is prepared already needs its sources no more.
+        tokenizer = None if self._prepared_corpus() else check_study(self.spec)
         machine = Machine.here()
         if address is None:
             check_resources(self.spec, machine, self._gpus_per_worker(machine))
         frozen = self.folder / STUDY_FILE
         if not frozen.exists():
-            frozen.write_bytes(dump_study(self.spec).encode())
+            # Absolute, so that the study can be resumed from any working directory.
+            frozen_spec = self.spec.model_copy(update={"storage": str(Location(self.spec.storage))})
+            frozen.write_bytes(dump_study(frozen_spec).encode())
         recorder = Recorder(self.folder / "ledger")
         try:
             with _ray_session(address, machine, dashboard=self._launcher(machine) == "ray_train"):
@@ -133,6 +138,16 @@ class Study:
         finally:
             recorder.close()
         return self.results
+
+    def _prepared_corpus(self) -> Location | None:
+        """The packed corpus that an earlier session of this study recorded, if it is still there."""
+        if not (self.folder / STUDY_FILE).exists() or not (self.folder / "ledger").names():
+            return None
+        record = History.of(read_ledger(self.folder / "ledger")).corpus
+        if record is None:
+            return None
+        corpus = Location(self.spec.storage) / "corpora" / record["fingerprint"]
+        return corpus if (corpus / "manifest.json").exists() else None
 
     def _gpus_per_worker(self, machine: Any) -> int:
         wanted = self.spec.resources.gpus_per_worker
@@ -167,11 +182,12 @@ class Study:
         executor = Executor(recorder, self.folder, workers, concurrent, resources.attempts)
 
         with _signals(executor.interrupt), _resources(recorder):
-            with _phase(recorder, "prepare"):
-                store = Location(spec.storage) / "corpora"
-                manifest = prepare(spec.corpora, tokenizer, store)
-                corpus = store / manifest.fingerprint
-                recorder.record("corpus", **self._corpus_record(corpus))
+            corpus = self._prepared_corpus()
+            if corpus is None:
+                with _phase(recorder, "prepare"):
+                    store = Location(spec.storage) / "corpora"
+                    corpus = store / prepare(spec.corpora, tokenizer, store).fingerprint
+                    recorder.record("corpus", **self._corpus_record(corpus))
             for name, phase in (("search", SearchPhase), ("confirm", ConfirmPhase)):
                 if history.phases.get(name) == "end":
                     continue

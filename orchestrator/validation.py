@@ -66,6 +66,8 @@ def input_error(
         what, remedy = f"'{path[-1]}' is missing", f"add the key: {_meaning(model, path)}"
     else:
         what, remedy = _what(first, path), _meaning(model, path)
+        _, hint, names = first["msg"].partition("; did you mean")
+        remedy = f"{hint.removeprefix('; ')}{names}" if hint else remedy
         if "input" in first and not isinstance(first["input"], dict | list):
             why = f"the value is {first['input']!r}"
     if others:
@@ -88,7 +90,7 @@ def _what(finding: Any, path: list[str]) -> str:
         name = f"'{path[-1]}'" if path else "it"
         return f"{name} {_WORDS[finding['type']].format(**finding.get('ctx', {}))}"
     message: str = finding["msg"].removeprefix("Value error, ")
-    return message
+    return message.partition("; did you mean")[0]
 
 
 def _where(key: str, file: str, overrides: Sequence[str]) -> str:

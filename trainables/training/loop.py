@@ -161,9 +161,8 @@ class Trial:
         self.next_sequence = state["next_sequence"]
         total, count = state["losses"]
         self.losses.restore(0.0, count)
-        if (
-            self.world.rank == 0
-        ):  # the workers' parts add up: one goes on from the sums, the others from nothing
+        # The workers' parts add up: one goes on from the sums, the others from nothing.
+        if self.world.rank == 0:
             self.losses.restore(total, count)
             self.digest = int(state["digest"], 16)
             self.seen_l[:] = state["seen"]

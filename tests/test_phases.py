@@ -1,0 +1,239 @@
+"""Who gets the next trial, and what a search remembers: phases driven without Ray, over made-up reports."""
+
+import copy
+import random
+
+import optuna
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.history import History
+from orchestrator.phases import ConfirmPhase, SearchPhase, best_trials, confirm_seeds
+from orchestrator.spec import load_study
+
+PRIMARY = "recovery_accuracy"
+TOKENS = 160_000
+
+
+def study(*overrides):
+    return load_study("demo", [f"budget.tokens={TOKENS}", *overrides])
+
+
+class Driver:
+    """Does what the executor does, one report at a time; chance decides how trials fare."""
+
+    def __init__(self, spec, phase=SearchPhase, seed=0, *, trouble=True, history=None, capacity=2):
+        self.spec, self.kind, self.trouble, self.capacity = spec, phase, trouble, capacity
+        self.rng = random.Random(seed)
+        self.history, self.records, self.running = history or History(), [], {}
+        self.phase = phase(spec, self.history, "corpus")
+        self.begun, self.widest = [], 0.0
+
+    def record(self, kind, **fields):
+        record = {"kind": kind, "time": len(self.records), **fields}
+        self.records.append(copy.deepcopy(record))
+        self.history.apply(record)
+
+    def start_all(self):
+        while len(self.running) < self.capacity and not self.phase.exhausted():
+            planned = self.phase.next()
+            if planned is None:
+                return
+            name, known = planned.trial, self.history.trials.get(planned.trial)
+            assert name not in self.running
+            step = known.measures[-1]["step"] if known and known.measures else 0
+            if known is None and planned.phase == "search":
+                assert self.spent(planned.arm) + self.owed(planned.arm) + 1 <= self.spec.search.budget_per_arm + 1e-6
+            self.running[name] = planned
+            self.begun.append((name, dict(planned.configuration)))
+            keys = {"phase": planned.phase, "arm": planned.arm, "trial": name, "attempt": planned.attempt}
+            self.record("trial", **keys, number=planned.number, seed=planned.seed,
+                        configuration=dict(planned.configuration), start_step=step)
+
+    def spent(self, arm):
+        return self.history.spent("search", arm, "tokens") / TOKENS
+
+    def owed(self, arm):
+        return sum(1 - self.history.trials[n].progress for n, p in self.running.items() if p.arm == arm)
+
+    def end(self, name, outcome):
+        planned = self.running.pop(name)
+        keys = {"phase": planned.phase, "arm": planned.arm, "trial": name, "attempt": planned.attempt}
+        self.record("end", **keys, outcome=outcome, reason="")
+        self.phase.ended(self.history.trials[name])
+
+    def score(self, planned, progress):
+        """A pure function of the trial and how far it is: the same in every session."""
+        chance = random.Random(f"{planned.arm}/{planned.number}/{planned.seed}").random()
+        return 0.5 * chance + 0.3 * progress
+
+    def advance(self, name):
+        planned = self.running[name]
+        history = self.history.trials[name]
+        rungs = planned.config.rungs
+        if self.trouble and self.rng.random() < 0.08:
+            self.end(name, self.rng.choice(["failed", "diverged", "retried"]))
+            return
+        nxt = [f for f in (*rungs, 1.0) if f > history.progress + 1e-12][0]
+        rung = rungs.index(nxt) if nxt in rungs else None
+        step = round(1e6 * nxt)
+        measure = {"step": step, "progress": nxt, "spent": {"tokens": nxt * TOKENS}, "rung": rung,
+                   "yardsticks": {PRIMARY: {"overall": self.score(planned, nxt), "languages": {}}}}
+        keys = {"phase": planned.phase, "arm": planned.arm, "trial": name, "attempt": planned.attempt}
+        self.record("measure", **keys, **measure)
+        if nxt == 1.0:
+            self.end(name, "completed")
+        elif self.phase.should_stop(self.history.trials[name], measure):
+            self.end(name, "pruned")
+
+    def run(self, reports=10_000):
+        for _ in range(reports):
+            self.start_all()
+            if not self.running:
+                assert self.phase.exhausted()
+                return self
+            self.advance(self.rng.choice(sorted(self.running)))
+            spending = [self.spent(arm) for arm in self.spec.arms]
+            if self.kind is SearchPhase:
+                self.widest = max(self.widest, max(spending) - min(spending))
+        return self
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(0, 10**6), st.sampled_from([1, 2, 4]), st.sampled_from([1, 3]), st.sampled_from([3, 5.5]))
+def test_arms_spend_alike_at_every_moment(seed, capacity, rungs, budget):
+    spec = study(f"search.halving.rungs={rungs}", f"search.budget_per_arm={budget}", "search.algorithm=random")
+    driver = Driver(spec, seed=seed, capacity=capacity).run()
+    assert driver.widest <= 1 + 1e-9
+    for arm in spec.arms:
+        assert budget - 1 < driver.spent(arm) <= budget + 1e-9
+
+
+def test_several_trials_of_an_arm_at_a_time():
+    driver = Driver(study("search.concurrent_per_arm=3", "search.budget_per_arm=9"), capacity=6).run()
+    assert driver.widest <= 3 + 1e-9
+
+
+def test_outcomes_reach_optuna():
+    driver = Driver(study("search.budget_per_arm=12", "search.algorithm=random"), seed=3).run()
+    states = {"completed": "COMPLETE", "pruned": "PRUNED", "failed": "FAIL", "diverged": "FAIL"}
+    seen = set()
+    for arm, search in driver.phase._arms.items():
+        trials = driver.history.trials_of("search", arm)
+        assert len(trials) == len(search.optuna_study.trials)
+        for trial, known in zip(trials, search.optuna_study.trials, strict=True):
+            seen.add(known.state.name)
+            assert known.state.name == states[trial.outcome]
+            assert known.params == trial.configuration
+            rungs = {3 ** m["rung"]: m["yardsticks"][PRIMARY]["overall"]
+                     for m in trial.evaluations if m["rung"] is not None}
+            assert known.intermediate_values == rungs
+    assert seen == {"COMPLETE", "PRUNED", "FAIL"}
+
+
+@pytest.mark.parametrize("algorithm", ["random", "tpe"])
+def test_a_search_cut_off_anywhere_goes_on_as_if_it_had_not_been(algorithm):
+    spec = study("search.budget_per_arm=6", f"search.algorithm={algorithm}", "search.startup_trials=2")
+    whole = Driver(spec, trouble=False, capacity=1).run()
+    assert {t.outcome for t in whole.history.trials.values()} == {"completed", "pruned"}
+    for cut in range(1, len(whole.records), 5):
+        history = History.of(copy.deepcopy(whole.records[:cut]))
+        resumed = Driver(spec, trouble=False, capacity=1, history=history).run()
+        assert {n: (t.configuration, t.outcome, t.progress) for n, t in resumed.history.trials.items()} == {
+            n: (t.configuration, t.outcome, t.progress) for n, t in whole.history.trials.items()
+        }, cut
+
+
+def test_finished_trials_are_still_remembered_at_the_rungs():
+    whole = Driver(study("search.budget_per_arm=6"), trouble=False).run()
+    replayed = SearchPhase(whole.spec, History.of(whole.records), "corpus")
+    for arm, search in whole.phase._arms.items():
+        pairs = zip(search.optuna_study.trials, replayed._arms[arm].optuna_study.trials, strict=True)
+        for before, after in pairs:
+            notes = [{k: v for k, v in t.system_attrs.items() if k.startswith("completed_rung")} for t in (before, after)]
+            assert notes[0] == notes[1]
+            assert (before.state, before.value, before.intermediate_values) == (
+                after.state, after.value, after.intermediate_values)
+
+
+def test_halving_never_looks_at_another_arm():
+    class Better(Driver):
+        def score(self, planned, progress):
+            return super().score(planned, progress) * 0.01 + (0.9 if planned.arm == "headless" else 0.0)
+
+    fates = []
+    for kind in (Driver, Better):
+        driver = kind(study("search.algorithm=random"), trouble=False, capacity=1).run()
+        fates.append([t.outcome for t in driver.history.trials_of("search", "vanilla")])
+    assert fates[0] == fates[1]
+    assert "pruned" in fates[0]
+
+
+def test_a_trial_a_moment_too_long_costs_the_arm_no_trial():
+    class Slow(Driver):
+        def record(self, kind, **fields):
+            if kind == "measure" and fields["progress"] == 1.0:
+                fields["spent"] = {"tokens": 1.001 * TOKENS}
+            super().record(kind, **fields)
+
+    spec = study("search.halving.rungs=1", "search.budget_per_arm=4")
+    driver = Slow(spec, trouble=False, capacity=1)
+    driver.start_all = lambda: Driver.start_all(driver) if driver.spent("vanilla") < 2.9 else _start(driver)
+    driver.run()
+    assert [len(driver.history.trials_of("search", arm)) for arm in spec.arms] == [4, 4]
+
+
+def _start(driver):
+    planned = None if driver.running or driver.phase.exhausted() else driver.phase.next()
+    if planned is not None:
+        driver.running[planned.trial] = planned
+        keys = {"phase": planned.phase, "arm": planned.arm, "trial": planned.trial, "attempt": planned.attempt}
+        driver.record("trial", **keys, number=planned.number, seed=planned.seed,
+                      configuration=dict(planned.configuration), start_step=0)
+
+
+def test_the_best_are_completed_ones():
+    driver = Driver(study("search.budget_per_arm=8", "search.algorithm=random"), trouble=False).run()
+    history = driver.history
+    best = best_trials(history, "vanilla", PRIMARY, 3)
+    completed = [t for t in history.trials_of("search", "vanilla") if t.outcome == "completed"]
+    assert best == sorted(completed, key=lambda t: -t.score(PRIMARY))[:3]
+    pruned = next(t for t in history.trials.values() if t.outcome == "pruned")
+    pruned.measures[-1]["yardsticks"][PRIMARY]["overall"] = 5.0
+    assert pruned not in best_trials(history, pruned.arm, PRIMARY, 100)
+
+
+def test_confirmation_pairs_seeds_and_runs_nothing_twice():
+    spec = study("confirm.top=2", "search.algorithm=random", "confirm.seeds=3")
+    search = Driver(spec, trouble=False).run()
+    confirm = Driver(spec, ConfirmPhase, trouble=False, history=copy.deepcopy(search.history), capacity=1)
+    confirm.run(7)
+    done = {name for name, t in confirm.history.trials.items() if t.phase == "confirm" and t.outcome}
+    assert done
+    again = Driver(spec, ConfirmPhase, trouble=False, history=confirm.history, capacity=1).run()
+    assert not done & {name for name, _ in again.begun}
+    runs = again.history.trials_of("confirm")
+    assert {t.outcome for t in runs} == {"completed"}
+    assert len(runs) == 2 * 2 * 3
+    for arm in spec.arms:
+        best = [t.configuration for t in best_trials(again.history, arm, PRIMARY, 2)]
+        for rank, configuration in enumerate(best):
+            own = [t for t in runs if t.arm == arm and t.number // 3 == rank]
+            assert [t.seed for t in own] == confirm_seeds(spec)
+            assert all(t.configuration == configuration for t in own)
+    assert spec.seed not in confirm_seeds(spec)
+
+
+def test_planned_trials_carry_the_arms_settings():
+    spec = study("arms.headless.options={temperature: 0.5}", "arms.headless.space=clm", "training.beta1=0.8",
+                 "arms.headless.training={beta1: 0.7}")
+    driver = Driver(spec)
+    driver.start_all()
+    configs = {planned.arm: planned.config for planned in driver.running.values()}
+    assert configs["headless"].options == {"temperature": 0.5}
+    assert (configs["headless"].training.beta1, configs["vanilla"].training.beta1) == (0.7, 0.8)
+    assert configs["headless"].split == "validation"
+    assert configs["headless"].rungs == spec.search.halving.fractions
+    assert configs["vanilla"].training.learning_rate == 1e-3  # the space's first
+    assert optuna.logging.get_verbosity() == optuna.logging.WARNING
