@@ -56,6 +56,7 @@ class ArmSearch:
         )
         self._study = optuna.create_study(direction="maximize", pruner=pruner)
         self._running: dict[int, optuna.Trial] = {}
+        self._condemned: set[int] = set()
         for trial in trials or []:
             self.adopt(trial)
             if trial.outcome is not None:
@@ -89,11 +90,15 @@ class ArmSearch:
         for measure in trial.evaluations:
             if measure["rung"] is not None:
                 self._report(optuna_trial, measure)
-                # It leaves the pruner's note of the rung's value, by which later trials are judged.
-                optuna_trial.should_prune()
+                # It leaves the pruner's note of the rung's value, by which later trials are judged. The last verdict may
+                # have been cut off before it was written down: it is carried out at the trial's next report.
+                if optuna_trial.should_prune() and trial.outcome is None:
+                    self._condemned.add(trial.number)
 
     def should_stop(self, number: int, measure: Record) -> bool:
         """Whether a trial that reports from a rung is not among the best there, and stops."""
+        if number in self._condemned:
+            return True
         if measure["rung"] is None or not measure["yardsticks"]:
             return False
         trial = self._running[number]

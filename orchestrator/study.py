@@ -293,6 +293,8 @@ def _ray_session(address: str | None, machine: Any, *, dashboard: bool) -> Itera
             "_node_ip_address": "127.0.0.1",
             # Ray Train's cleaner of placement groups asks the dashboard's state API.
             "include_dashboard": dashboard,
+            # Processes that gather data are idle between trials; starting them anew costs each trial a second or two.
+            "_system_config": {"idle_worker_killing_time_threshold_ms": 60_000},
         }
     else:
         options["address"] = address
