@@ -56,7 +56,7 @@ def largest_mix_error(results: Results) -> float:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--storage", type=Path)
-    parser.add_argument("--flops", type=float, default=2.5e12, help="of each trial")
+    parser.add_argument("--flops", type=float, default=2.2e12, help="of each trial")
     parser.add_argument("--seeds", type=int, default=7)
     options = parser.parse_args()
     data = os.environ.get("H2H_TEST_DATA")

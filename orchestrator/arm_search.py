@@ -90,8 +90,8 @@ class ArmSearch:
         for measure in trial.evaluations:
             if measure["rung"] is not None:
                 self._report(optuna_trial, measure)
-                # It leaves the pruner's note of the rung's value, by which later trials are judged. The last verdict may
-                # have been cut off before it was written down: it is carried out at the trial's next report.
+                # It leaves the pruner's note of the rung's value, by which later trials are judged. The last verdict
+                # may have been cut off before it was written: it is carried out at the trial's next report.
                 if optuna_trial.should_prune() and trial.outcome is None:
                     self._condemned.add(trial.number)
 

@@ -95,7 +95,7 @@ class ArmPlan:
         except InputError:
             raise
         except (ValueError, TypeError, KeyError, ZeroDivisionError, StrictDataclassError) as error:
-            reason = str(error).strip().splitlines()[-1].strip()
+            reason = str(error).strip().splitlines()[-1].strip().removeprefix("ValueError: ")
             remedy = "h2h list shows shapes that work"
             raise InputError(
                 "there is no such model", where=f"{where}.config", why=reason, remedy=remedy

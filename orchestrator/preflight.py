@@ -83,8 +83,7 @@ def check_splits(corpora: CorporaConfig) -> None:
     for language, own in sources.items():
         found: set[str] = set()
         num_documents = 0
-        for document in _documents(own):
-            num_documents += 1
+        for num_documents, document in enumerate(_documents(own), 1):  # noqa: B007
             found.add(split_of(document.document_id, corpora.validation_share, corpora.test_share))
             if len(found) == len(SPLITS):
                 break

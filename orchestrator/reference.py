@@ -1,15 +1,14 @@
-"""The study reference, ``docs/study.md``, written from the schema: ``python -m orchestrator.reference > docs/study.md``."""
+"""The study reference, from the schema: ``python -m orchestrator.reference > docs/study.md``."""
 
 from __future__ import annotations
 
 import types
 from collections.abc import Iterator
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from orchestrator import formatting
 from orchestrator.spec import StudySpec
 from search_spaces import Categorical, Float, Integer, Space
 from trainables.objectives import OBJECTIVES
@@ -21,8 +20,7 @@ INTRODUCTION = """\
 
 A study is one YAML file. Unknown keys are refused with the nearest known one; `h2h plan STUDY` shows what it will
 train and spend. `--set KEY=VALUE` overrides any key from the command line: keys are dotted, positions in lists are
-numbers from 0, values are YAML (`--set corpora.sources.0.files=my/*.txt --set budget='{flops: 1e14}'`). YAML reads `1e14` as text,
-which is taken for the number it spells.
+numbers from 0, values are YAML (`--set corpora.sources.0.files=my/*.txt --set budget='{flops: 1e14}'`).
 """
 
 PRECEDENCE = """\
@@ -119,7 +117,7 @@ def _table(model: type[BaseModel], path: str) -> str:
             known = (
                 name if path and name in StudySpec.model_fields else _inner_path(path, name, field.annotation)
             )
-            value = value.replace(inner.__name__, f"see [{known}](#{_anchor(known)})")
+            value = value.replace(inner.__name__, f"[{known}](#{_anchor(known)})")
         rows.append(f"| `{name}` | {value} | {_default(field)} | {_one_line(field.description)} |")
     return "\n".join(rows) + "\n"
 
@@ -156,7 +154,7 @@ def _type(annotation: Any) -> str:
         return f"{_type(arguments[1])}, by name"
     if annotation in _TYPES:
         return _TYPES[annotation]
-    return str(getattr(annotation, "__name__", "dimension"))
+    return "dimension, see below" if get_origin(annotation) is Annotated else str(annotation.__name__)
 
 
 def _constraints(field: FieldInfo) -> str:

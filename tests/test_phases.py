@@ -44,12 +44,21 @@ class Driver:
             assert name not in self.running
             step = known.measures[-1]["step"] if known and known.measures else 0
             if known is None and planned.phase == "search":
-                assert self.spent(planned.arm) + self.owed(planned.arm) + 1 <= self.spec.search.budget_per_arm + 1e-6
+                assert (
+                    self.spent(planned.arm) + self.owed(planned.arm) + 1
+                    <= self.spec.search.budget_per_arm + 1e-6
+                )
             self.running[name] = planned
             self.begun.append((name, dict(planned.configuration)))
             keys = {"phase": planned.phase, "arm": planned.arm, "trial": name, "attempt": planned.attempt}
-            self.record("trial", **keys, number=planned.number, seed=planned.seed,
-                        configuration=dict(planned.configuration), start_step=step)
+            self.record(
+                "trial",
+                **keys,
+                number=planned.number,
+                seed=planned.seed,
+                configuration=dict(planned.configuration),
+                start_step=step,
+            )
 
     def spent(self, arm):
         return self.history.spent("search", arm, "tokens") / TOKENS
@@ -75,11 +84,16 @@ class Driver:
         if self.trouble and self.rng.random() < 0.08:
             self.end(name, self.rng.choice(["failed", "diverged", "retried"]))
             return
-        nxt = [f for f in (*rungs, 1.0) if f > history.progress + 1e-12][0]
+        nxt = next((f for f in (*rungs, 1.0) if f > history.progress + 1e-12), 1.0)
         rung = rungs.index(nxt) if nxt in rungs else None
         step = round(1e6 * nxt)
-        measure = {"step": step, "progress": nxt, "spent": {"tokens": nxt * TOKENS}, "rung": rung,
-                   "yardsticks": {PRIMARY: {"overall": self.score(planned, nxt), "languages": {}}}}
+        measure = {
+            "step": step,
+            "progress": nxt,
+            "spent": {"tokens": nxt * TOKENS},
+            "rung": rung,
+            "yardsticks": {PRIMARY: {"overall": self.score(planned, nxt), "languages": {}}},
+        }
         keys = {"phase": planned.phase, "arm": planned.arm, "trial": name, "attempt": planned.attempt}
         self.record("measure", **keys, **measure)
         if nxt == 1.0:
@@ -103,7 +117,9 @@ class Driver:
 @settings(deadline=None, max_examples=40)
 @given(st.integers(0, 10**6), st.sampled_from([1, 2, 4]), st.sampled_from([1, 3]), st.sampled_from([3, 5.5]))
 def test_arms_spend_alike_at_every_moment(seed, capacity, rungs, budget):
-    spec = study(f"search.halving.rungs={rungs}", f"search.budget_per_arm={budget}", "search.algorithm=random")
+    spec = study(
+        f"search.halving.rungs={rungs}", f"search.budget_per_arm={budget}", "search.algorithm=random"
+    )
     driver = Driver(spec, seed=seed, capacity=capacity).run()
     assert driver.widest <= 1 + 1e-9
     for arm in spec.arms:
@@ -126,8 +142,11 @@ def test_outcomes_reach_optuna():
             seen.add(known.state.name)
             assert known.state.name == states[trial.outcome]
             assert known.params == trial.configuration
-            rungs = {3 ** m["rung"]: m["yardsticks"][PRIMARY]["overall"]
-                     for m in trial.evaluations if m["rung"] is not None}
+            rungs = {
+                3 ** m["rung"]: m["yardsticks"][PRIMARY]["overall"]
+                for m in trial.evaluations
+                if m["rung"] is not None
+            }
             assert known.intermediate_values == rungs
     assert seen == {"COMPLETE", "PRUNED", "FAIL"}
 
@@ -161,10 +180,16 @@ def test_finished_trials_are_still_remembered_at_the_rungs():
     for arm, search in whole.phase._arms.items():
         pairs = zip(search.optuna_study.trials, replayed._arms[arm].optuna_study.trials, strict=True)
         for before, after in pairs:
-            notes = [{k: v for k, v in t.system_attrs.items() if k.startswith("completed_rung")} for t in (before, after)]
+            notes = [
+                {k: v for k, v in t.system_attrs.items() if k.startswith("completed_rung")}
+                for t in (before, after)
+            ]
             assert notes[0] == notes[1]
             assert (before.state, before.value, before.intermediate_values) == (
-                after.state, after.value, after.intermediate_values)
+                after.state,
+                after.value,
+                after.intermediate_values,
+            )
 
 
 def test_halving_never_looks_at_another_arm():
@@ -198,9 +223,20 @@ def _start(driver):
     planned = None if driver.running or driver.phase.exhausted() else driver.phase.next()
     if planned is not None:
         driver.running[planned.trial] = planned
-        keys = {"phase": planned.phase, "arm": planned.arm, "trial": planned.trial, "attempt": planned.attempt}
-        driver.record("trial", **keys, number=planned.number, seed=planned.seed,
-                      configuration=dict(planned.configuration), start_step=0)
+        keys = {
+            "phase": planned.phase,
+            "arm": planned.arm,
+            "trial": planned.trial,
+            "attempt": planned.attempt,
+        }
+        driver.record(
+            "trial",
+            **keys,
+            number=planned.number,
+            seed=planned.seed,
+            configuration=dict(planned.configuration),
+            start_step=0,
+        )
 
 
 def test_the_best_are_completed_ones():
@@ -236,8 +272,12 @@ def test_confirmation_pairs_seeds_and_runs_nothing_twice():
 
 
 def test_planned_trials_carry_the_arms_settings():
-    spec = study("arms.headless.options={temperature: 0.5}", "arms.headless.space=clm", "training.beta1=0.8",
-                 "arms.headless.training={beta1: 0.7}")
+    spec = study(
+        "arms.headless.options={temperature: 0.5}",
+        "arms.headless.space=clm",
+        "training.beta1=0.8",
+        "arms.headless.training={beta1: 0.7}",
+    )
     driver = Driver(spec)
     driver.start_all()
     configs = {planned.arm: planned.config for planned in driver.running.values()}

@@ -36,7 +36,10 @@ def test_no_such_space():
         ({"dimensions": {"a": {"type": "float", "low": 0, "high": 1, "log": True}}}, "low above 0"),
         ({"dimensions": {"a": {"type": "flaot", "low": 0, "high": 1}}}, "flaot"),
         ({"dimensions": {"a": {"type": "choice", "choices": []}}}, "at least 1"),
-        ({"dimensions": {"a": {"type": "int", "low": 0, "high": 1}}, "first": [{"b": 1}]}, "no dimensions: b"),
+        (
+            {"dimensions": {"a": {"type": "int", "low": 0, "high": 1}}, "first": [{"b": 1}]},
+            "no dimensions: b",
+        ),
     ],
 )
 def test_what_is_no_space(content, message):

@@ -1,0 +1,165 @@
+"""The command line: one screen, no traceback, exit code 2 and no Ray for every mistake."""
+
+import subprocess
+import sys
+
+import pytest
+
+from orchestrator.cli import main
+from orchestrator.spec import dump_study, load_study
+
+ONE_GRAMMAR = "corpora.sources=[{language: a, grammar: aleios, documents: 500}]"
+SMALL = [ONE_GRAMMAR, "tokenizer.train.vocabulary_size=300"]
+
+
+@pytest.fixture
+def h2h(tmp_path, monkeypatch, capsys):
+    """Runs a command in an empty folder, where importing Ray is an error; returns its exit code and messages."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+
+    def run(*arguments, overrides=()):
+        try:
+            code = main([*arguments, *(part for override in overrides for part in ("--set", override))])
+        except SystemExit as stop:  # argparse's
+            code = stop.code
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+def refused(result, *fragments):
+    code, _, err = result
+    assert code == 2
+    assert "Traceback" not in err
+    assert len(err.splitlines()) <= 24
+    for fragment in fragments:
+        assert fragment in err
+
+
+@pytest.mark.parametrize(
+    ("overrides", "fragments"),
+    [
+        (["serch=1"], ["unknown key 'serch'", "where: --set serch=1", "did you mean 'search'"]),
+        (["budget.flops=1e12"], ["tokens and flops are both set"]),
+        (["model.shape=bert-tiny"], ["does not fit the arm's objective", "needs a decoder", "neox-tiny"]),
+        (
+            ["model.position_limit=32"],
+            ["takes 32 tokens, a sequence has 64", "--set model.position_limit=64"],
+        ),
+        (
+            ["model={config: {model_type: gpt_neox, hiden_size: 64}}"],
+            ["unknown key 'hiden_size'", "model.config.hiden_size", "did you mean 'hidden_size'"],
+        ),
+        (
+            ["model={config: {model_type: gpt_neox, hidden_size: 100, num_attention_heads: 12}}"],
+            ["there is no such model", "hidden size"],
+        ),
+        (["tokenizer={pretrained: nowhere/at/all}"], ["there is no tokenizer nowhere/at/all"]),
+    ],
+)
+@pytest.mark.parametrize("command", ["plan", "run"])
+def test_mistakes_in_a_study(h2h, command, overrides, fragments):
+    refused(h2h(command, "demo", overrides=overrides), *fragments)
+
+
+FILES = {
+    "none/*.txt": (None, ["no file matches", "corpora.sources[0].files"]),
+    "empty.txt": (b"", ["empty.txt is empty"]),
+    "plain.jsonl.gz": (b'{"text": "a"}\n', ["of another format than its name says", "gzip"]),
+    "plain.parquet": (b"hello", ["of another format than its name says"]),
+    "broken.jsonl": (b'{"text": "a"}\n{"text": \n', ["a line is not JSON", "line 2"]),
+    "column.jsonl": (b'{"txt": "a"}\n', ["there is no column 'text'", "did you mean 'txt'", "text_column"]),
+    "latin.txt": (b"caf\xe9 au lait", ["bytes that are not UTF-8", "line 1", "iconv"]),
+    "file.foo": (b"a", ["unknown file format", ".jsonl"]),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files_that_cannot_be_read(h2h, tmp_path, name):
+    content, fragments = FILES[name]
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    overrides = [f"corpora.sources=[{{language: en, files: '{name}'}}]", "yardsticks.others=[]"]
+    refused(h2h("run", "demo", overrides=overrides), *fragments)
+
+
+def test_a_vocabulary_larger_than_the_text(h2h):
+    result = h2h("run", "demo", overrides=[ONE_GRAMMAR, "tokenizer.train.vocabulary_size=200000"])
+    refused(result, "larger than the text supports", "--set tokenizer.train.vocabulary_size=")
+
+
+def test_too_few_documents_to_hold_any_out(h2h):
+    source = "corpora.sources=[{language: a, grammar: aleios, documents: 2}]"
+    refused(h2h("run", "demo", overrides=[source]), "no document of 'a' is in the", "corpora.sources[0]")
+
+
+def test_more_than_the_machine_has(h2h):
+    many = ["resources.workers=4096", "training.batch_sequences=4096", "budget.tokens=1e9"]
+    refused(
+        h2h("run", "demo", overrides=[*SMALL, *many]), "a trial needs 4096 CPUs", "--set resources.workers="
+    )
+    result = h2h("run", "demo", overrides=[*SMALL, "resources.gpus_per_worker=99"])
+    refused(result, "a trial needs 99 GPUs", "--set resources.")
+
+
+def test_storage_that_cannot_be_written(h2h, tmp_path):
+    (tmp_path / "file").write_text("")
+    refused(h2h("run", "demo", overrides=[f"storage={tmp_path}/file/x"]), "cannot write", "where: storage")
+    refused(h2h("run", "demo", overrides=["storage=foo://x"]), "cannot open the location foo://x")
+
+
+@pytest.mark.parametrize("command", ["plan", "run", "watch", "compare"])
+def test_no_such_study(h2h, command):
+    refused(h2h(command, "dmo"), "no study 'dmo'", "did you mean 'demo'")
+
+
+@pytest.mark.parametrize("command", ["watch", "compare", "resume"])
+def test_a_study_that_has_not_begun(h2h, command):
+    refused(h2h(command, "demo"), "no study lies in")
+
+
+def test_a_study_that_has_begun_does_not_change(h2h, tmp_path):
+    folder = tmp_path / "studies" / "demo"
+    folder.mkdir(parents=True)
+    (folder / "study.yaml").write_text(dump_study(load_study("demo")))
+    refused(h2h("run", "demo"), "exists already", "h2h resume", "--set name=ANOTHER")
+    refused(h2h("resume", str(folder), overrides=["seed=1"]), "a frozen study cannot be overridden")
+    refused(
+        h2h("resume", "demo", overrides=["confirm.seeds=9"]), "began with another 'confirm'", "h2h resume"
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["plna", "demo"], ["plan"], ["plan", "demo", "--sett", "x"], ["submit", "demo"]]
+)
+def test_commands_that_are_none(h2h, arguments):
+    refused(h2h(*arguments), "usage: h2h")
+
+
+def test_plan_and_list(h2h):
+    code, out, _ = h2h("plan", "demo")
+    assert code == 0
+    assert "headless_clm" in out
+    code, out, _ = h2h("list")
+    assert code == 0
+    assert all(
+        name in out for name in ("laptop", "headless_mlm", "pythia-70m", "recovery_mrr", "aleios", ".jsonl")
+    )
+
+
+def test_a_mistake_costs_no_import_of_ray(tmp_path):
+    """Also where nothing stands in Ray's way."""
+    script = (
+        "import sys; from orchestrator.cli import main; "
+        "code = main(['run', 'demo', '--set', 'model.position_limit=32']); "
+        "assert 'ray' not in sys.modules; sys.exit(code)"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert ended.returncode == 2, ended.stderr
+    assert ended.stderr.startswith("h2h: ")
+    assert not list(tmp_path.iterdir())
