@@ -12,7 +12,7 @@ from rich.text import Text
 from torch import nn
 
 from orchestrator import formatting
-from orchestrator.spec import load_study, study_names
+from orchestrator.study_file import load_study, study_names
 from search_spaces import load_space, space_names
 from trainables.corpora.grammar import LANGUAGES
 from trainables.corpora.readers import READERS

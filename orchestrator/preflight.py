@@ -11,9 +11,10 @@ from transformers import PreTrainedTokenizerFast
 
 from orchestrator.plan import ArmPlan
 from orchestrator.spec import StudySpec
+from trainables.corpora.config import CorporaConfig
 from trainables.corpora.manifest import SPLITS
 from trainables.corpora.packing import split_of
-from trainables.corpora.preparation import CorporaConfig, make_tokenizer
+from trainables.corpora.preparation import make_tokenizer
 from trainables.corpora.sources import Document, SourceConfig, check_sources, expand, read_documents
 from trainables.errors import InputError
 from trainables.storage import Location
@@ -92,8 +93,8 @@ def check_splits(corpora: CorporaConfig) -> None:
             raise InputError(
                 f"no document of '{language}' is in the {missing} split",
                 where=own[0][1],
-                why=f"there are {num_documents}, and whole documents are held out; a .txt file is one",
-                remedy="more and shorter documents, as one a line of a .jsonl file"
+                why=f"there are {num_documents}, and whole documents are held out",
+                remedy="more and shorter documents: blank lines separate those of a .txt file"
                 + ("" if missing == "train" else f", or a larger share: --set corpora.{missing}_share=0.1"),
             )
 

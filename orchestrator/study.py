@@ -19,7 +19,8 @@ from orchestrator.ledger import read_ledger
 from orchestrator.phases import ConfirmPhase, SearchPhase, best_trials
 from orchestrator.recorder import Recorder
 from orchestrator.results import Results
-from orchestrator.spec import StudySpec, dump_study, load_study, make_study
+from orchestrator.spec import StudySpec
+from orchestrator.study_file import dump_study, load_study, make_study, study_file
 from trainables.errors import InputError
 from trainables.objectives import find_objective
 from trainables.storage import Location
@@ -50,11 +51,13 @@ class Study:
     def __init__(
         self, study: str | Path | Mapping[str, Any] | StudySpec, overrides: Sequence[str] = ()
     ) -> None:
+        self.file = "study"
         if isinstance(study, StudySpec):
             self.spec = study
         elif isinstance(study, Mapping):
             self.spec = make_study(dict(study), overrides)
         else:
+            self.file = str(study_file(study))
             self.spec = load_study(study, overrides)
         self.folder = Location(self.spec.storage) / self.spec.name
 
@@ -116,11 +119,14 @@ class Study:
         finished = (self.folder / STUDY_FILE).exists() and self.results.history.phases.get("compare") == "end"
         if finished:
             return self.results
-        # What is prepared already needs its sources no more.
-        tokenizer = None if self._prepared_corpus() else check_study(self.spec)
         machine = Machine.here()
-        if address is None:
-            check_resources(self.spec, machine, self._gpus_per_worker(machine))
+        try:
+            # What is prepared already needs its sources no more.
+            tokenizer = None if self._prepared_corpus() else check_study(self.spec)
+            if address is None:
+                check_resources(self.spec, machine, self._gpus_per_worker(machine))
+        except InputError as error:
+            raise error.within(self.file) from error
         frozen = self.folder / STUDY_FILE
         if not frozen.exists():
             # Absolute, so that the study can be resumed from any working directory.

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from orchestrator.cli import main
-from orchestrator.spec import dump_study, load_study
+from orchestrator.study_file import dump_study, load_study
 
 ONE_GRAMMAR = "corpora.sources=[{language: a, grammar: aleios, documents: 500}]"
 SMALL = [ONE_GRAMMAR, "tokenizer.train.vocabulary_size=300"]
@@ -107,7 +107,7 @@ def test_more_than_the_machine_has(h2h):
 
 def test_storage_that_cannot_be_written(h2h, tmp_path):
     (tmp_path / "file").write_text("")
-    refused(h2h("run", "demo", overrides=[f"storage={tmp_path}/file/x"]), "cannot write", "where: storage")
+    refused(h2h("run", "demo", overrides=[f"storage={tmp_path}/file/x"]), "cannot write", "demo.yaml: storage")
     refused(h2h("run", "demo", overrides=["storage=foo://x"]), "cannot open the location foo://x")
 
 

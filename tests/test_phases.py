@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from orchestrator.history import History
 from orchestrator.phases import ConfirmPhase, SearchPhase, best_trials, confirm_seeds
-from orchestrator.spec import load_study
+from orchestrator.study_file import load_study
 
 PRIMARY = "recovery_accuracy"
 TOKENS = 160_000

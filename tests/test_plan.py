@@ -9,7 +9,7 @@ from rich.console import Console
 
 from orchestrator.listing import listing
 from orchestrator.plan import arm_plans, plan_table, warnings_of
-from orchestrator.spec import load_study, study_names
+from orchestrator.study_file import load_study, study_names
 from trainables.models.learner import Learner
 from trainables.models.shapes import body_config
 from trainables.objectives import find_objective

@@ -63,6 +63,12 @@ def test_every_format_gives_the_same_documents(tmp_path: Path, suffix: str) -> N
         assert [document.document_id for document in with_ids] == ["id-0", "id-1", "id-2", "id-5"]
 
 
+def test_blank_lines_separate_the_documents_of_a_text_file(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"\n\none\ntwo\n \n\nthree\r\n\r\nfour")
+    found = documents_of(SourceConfig(language="en", files=f"{tmp_path}/a.txt"))
+    assert [document.text for document in found] == ["one\ntwo", "three", "four"]
+
+
 def test_ids_depend_on_text_and_language_only(tmp_path: Path) -> None:
     write_table(tmp_path / "a.jsonl", ["same", "other"])
     write_table(tmp_path / "b.csv", ["first", "same"])

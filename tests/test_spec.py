@@ -7,7 +7,7 @@ import yaml
 
 from orchestrator import reference
 from orchestrator.preflight import check_study
-from orchestrator.spec import SHIPPED, dump_study, load_study, make_study, study_names
+from orchestrator.study_file import SHIPPED, dump_study, load_study, make_study, study_names
 from trainables.errors import InputError
 
 MISTAKES = {

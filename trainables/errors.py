@@ -23,6 +23,12 @@ class InputError(ValueError):
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (self.what, self.where, self.why, self.remedy))
 
+    def within(self, file: str) -> InputError:
+        """The same error with its key placed in the study's ``file``; one that names a file of its own stays."""
+        if not self.where or "/" in self.where:
+            return self
+        return InputError(self.what, where=f"{file}: {self.where}", why=self.why, remedy=self.remedy)
+
     def __str__(self) -> str:
         lines = [self.what]
         lines += [f"  {label}: {text}" for label, text in self._details() if text]

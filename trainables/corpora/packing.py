@@ -17,7 +17,7 @@ from trainables.corpora.sources import Portion, SourceConfig, read_documents
 from trainables.storage import Location
 
 if TYPE_CHECKING:
-    from trainables.corpora.preparation import CorporaConfig
+    from trainables.corpora.config import CorporaConfig
 
 SHARD_TOKENS = 1 << 24
 """A shard is written when a split has so many tokens, which bounds a task's memory."""

@@ -20,10 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import Field, model_validator
 from tokenizers import Tokenizer
 
-from trainables.config import Config
+from trainables.corpora.config import CorporaConfig
 from trainables.corpora.manifest import (
     FORMAT_VERSION,
     SPLITS,
@@ -57,46 +56,6 @@ SAMPLE_FILES = 32
 
 GRAMMAR_VERSION = 1
 """Changes with the text that an embedded grammar generates for a seed."""
-
-
-class CorporaConfig(Config):
-    """The text to pretrain on and how it is cut, packed and mixed."""
-
-    sources: tuple[SourceConfig, ...] = Field(min_length=1)
-    """Where the text comes from."""
-
-    alpha: float = Field(default=0.3, ge=0, le=1)
-    """Languages are mixed in proportion to (their size) ** alpha: 1 as they are, 0 all alike."""
-
-    maximum_repetition: float = Field(default=8.0, ge=1)
-    """How often at most a language is repeated in one pass over a corpus of this size."""
-
-    sequence_length: int = Field(default=128, ge=8)
-    """Tokens in a sequence."""
-
-    validation_share: float = Field(default=0.02, gt=0, lt=1)
-    """Share of the documents held out for validation."""
-
-    test_share: float = Field(default=0.02, gt=0, lt=1)
-    """Share of the documents held out for the final test."""
-
-    minimal_pairs_per_language: int = Field(default=200, ge=0)
-    """Minimal pairs to judge models by, for each language that has a grammar."""
-
-    @model_validator(mode="after")
-    def _something_to_train_on(self) -> CorporaConfig:
-        if self.validation_share + self.test_share >= 1:
-            raise ValueError(
-                "validation_share and test_share leave nothing to train on: their sum must be below 1"
-            )
-        return self
-
-    @property
-    def has_minimal_pairs(self) -> bool:
-        """Whether any language's grammar gives minimal pairs."""
-        return self.minimal_pairs_per_language > 0 and any(
-            source.grammar is not None for source in self.sources
-        )
 
 
 def make_tokenizer(corpora: CorporaConfig, tokenizer: TokenizerConfig) -> PreTrainedTokenizerFast:

@@ -159,7 +159,7 @@ def read_jsonl(file: Location, columns: Columns, _: range | None = None) -> Iter
 
 
 def read_text(file: Location, columns: Columns, _: range | None = None) -> Iterator[Record]:
-    """The whole file is one document, whatever the text column is called."""
+    """Documents are separated by blank lines, as in BERT's own format; the text column's name does not matter."""
     if len(columns) > 1:
         raise InputError(
             f"there are no ids in {file.name}",
@@ -167,7 +167,16 @@ def read_text(file: Location, columns: Columns, _: range | None = None) -> Itera
             why="a text file has no columns",
             remedy="leave out id_column",
         )
-    yield "line 1", {columns[0]: "".join(_lines(file))}
+    begin, document = 1, ""
+    for number, line in enumerate(_lines(file), 1):
+        if line.strip():
+            document += line
+            continue
+        if document:
+            yield f"line {begin}", {columns[0]: document.removesuffix("\n").removesuffix("\r")}
+        begin, document = number + 1, ""
+    if document:
+        yield f"line {begin}", {columns[0]: document}
 
 
 def read_delimited(file: Location, columns: Columns, _: range | None = None) -> Iterator[Record]:

@@ -1,0 +1,150 @@
+"""Study files: finding, reading, overriding and writing them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from orchestrator.spec import StudySpec
+from orchestrator.validation import input_error, yaml_problem
+from trainables.errors import InputError, nearest
+
+SHIPPED = Path(__file__).parent / "studies"
+
+
+def study_names() -> list[str]:
+    """Names of the shipped studies."""
+    return sorted(path.stem for path in SHIPPED.glob("*.yaml"))
+
+
+def study_file(name_or_path: str | Path) -> Path:
+    """The YAML file of a study: a path as it is, a shipped study by its name.
+
+    Raises:
+        InputError: there is neither.
+    """
+    path = Path(name_or_path)
+    if path.is_file():
+        return path
+    if str(name_or_path) and path.is_dir() and str(name_or_path) not in study_names():
+        raise InputError(
+            f"no study lies in {path}",
+            where=str(path),
+            why="it has no study.yaml",
+            remedy="a study file, a shipped study's name (h2h list), or the folder of a study that has begun",
+        )
+    if str(name_or_path) in study_names():
+        return SHIPPED / f"{name_or_path}.yaml"
+    beside = [p.name for p in path.parent.glob("[!.]*.yaml")] if path.parent.is_dir() else []
+    raise InputError(
+        f"no study '{name_or_path}'",
+        where=str(path.absolute()),
+        why="there is no such file and no shipped study of that name",
+        remedy=nearest(path.name, [*study_names(), *beside]),
+    )
+
+
+def load_study(name_or_path: str | Path, overrides: Sequence[str] = ()) -> StudySpec:
+    """Read and validate a study.
+
+    Args:
+        name_or_path: a YAML file, or a shipped study's name.
+        overrides: ``key=value`` each, as of ``--set``: dotted keys, YAML values.
+
+    Raises:
+        InputError: no such study, not YAML, or something in it is wrong.
+    """
+    path = study_file(name_or_path)
+    try:
+        content = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeysLoader)
+    except UnicodeDecodeError as error:
+        remedy = "save it as UTF-8"
+        raise InputError(
+            "the study is not UTF-8 text", where=str(path), why=str(error), remedy=remedy
+        ) from error
+    except yaml.YAMLError as error:
+        raise InputError(
+            "the study is not YAML",
+            where=str(path),
+            why=yaml_problem(error),
+            remedy=f"compare it with {SHIPPED}/demo.yaml",
+        ) from error
+    return make_study(content, overrides, where=str(path))
+
+
+def make_study(content: Any, overrides: Sequence[str] = (), where: str = "study") -> StudySpec:
+    """Validate a study given as nested dictionaries; see :func:`load_study`."""
+    if not isinstance(content, dict):
+        why = "it is empty" if content is None else f"it is of type {type(content).__name__}"
+        remedy = f"compare it with {SHIPPED}/demo.yaml"
+        raise InputError("the study is not a mapping of keys to values", where=where, why=why, remedy=remedy)
+    content = copy.deepcopy(content)
+    for override in overrides:
+        _override(content, override)
+    try:
+        return StudySpec.model_validate(content)
+    except ValidationError as error:
+        raise input_error(error, StudySpec, where, overrides) from error
+
+
+def dump_study(spec: StudySpec) -> str:
+    """The resolved study as YAML, every default written out."""
+    return yaml.safe_dump(spec.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=120)
+
+
+def _override(content: Any, override: str) -> None:
+    key, equals, text = override.partition("=")
+    if not equals or not key:
+        raise InputError(
+            f"'{override}' is not key=value", where="--set", remedy="as in --set confirm.seeds=6"
+        )
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise InputError(
+            f"the value of {key} is not YAML", where=f"--set {override}", why=yaml_problem(error)
+        ) from error
+    *parents, last = key.split(".")
+    for parent in parents:
+        if isinstance(content, list) and parent.isdigit() and int(parent) < len(content):
+            content = content[int(parent)]
+        elif isinstance(content, dict):
+            if not isinstance(content.get(parent), dict | list):
+                content[parent] = {}
+            content = content[parent]
+        else:
+            raise InputError(
+                f"there is nothing under '{parent}' to set",
+                where=f"--set {override}",
+                remedy=_positions(content),
+            )
+    if isinstance(content, list):
+        if not last.isdigit() or int(last) >= len(content):
+            raise InputError(
+                f"'{last}' is no position in that list", where=f"--set {override}", remedy=_positions(content)
+            )
+        content[int(last)] = value
+    else:
+        content[last] = value
+
+
+def _positions(content: Any) -> str:
+    return f"positions are 0 to {len(content) - 1}; to add an item, set the whole list" if content else ""
+
+
+class _UniqueKeysLoader(yaml.SafeLoader):
+    """YAML in which no key is written twice: of two the last would win without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and keys.count(key.value) > 1:
+                raise yaml.MarkedYAMLError(
+                    problem=f"the key '{key.value}' is there twice", problem_mark=key.start_mark
+                )
+        return super().construct_mapping(node, deep)
