@@ -107,7 +107,9 @@ def test_more_than_the_machine_has(h2h):
 
 def test_storage_that_cannot_be_written(h2h, tmp_path):
     (tmp_path / "file").write_text("")
-    refused(h2h("run", "demo", overrides=[f"storage={tmp_path}/file/x"]), "cannot write", "demo.yaml: storage")
+    refused(
+        h2h("run", "demo", overrides=[f"storage={tmp_path}/file/x"]), "cannot write", "demo.yaml: storage"
+    )
     refused(h2h("run", "demo", overrides=["storage=foo://x"]), "cannot open the location foo://x")
 
 
