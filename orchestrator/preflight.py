@@ -34,6 +34,14 @@ class Machine(NamedTuple):
             torch.cuda.device_count(),
         )
 
+    @classmethod
+    def of_cluster(cls) -> Machine:
+        """The Ray cluster that is connected; an autoscaler may add to it."""
+        import ray
+
+        total = ray.cluster_resources()
+        return cls(int(total.get("CPU", 0)), int(total.get("GPU", 0)))
+
 
 def check_study(spec: StudySpec) -> PreTrainedTokenizerFast:
     """Check sources, models, storage; make the tokenizer.

@@ -135,12 +135,7 @@ class Study:
         recorder = Recorder(self.folder / "ledger")
         try:
             with _ray_session(address, machine, dashboard=self._launcher(machine) == "ray_train"):
-                if address is not None:
-                    import ray
-
-                    total = ray.cluster_resources()
-                    machine = Machine(int(total.get("CPU", 0)), int(total.get("GPU", 0)))
-                self._run_phases(recorder, machine, tokenizer)
+                self._run_phases(recorder, Machine.of_cluster(), tokenizer)
         finally:
             recorder.close()
         return self.results
@@ -286,6 +281,10 @@ def _ray_session(address: str | None, machine: Any, *, dashboard: bool) -> Itera
         "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",
     }.items():
         os.environ.setdefault(name, value)
+    if address is None:
+        # Ray replaces a loopback address by the machine's own, and then listens on every interface, unless told that
+        # it serves one machine only. The variable is named after the systems where that is the default.
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     import ray
 
     if ray.is_initialized():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import pytest
 @pytest.fixture(scope="session")
 def ray_cluster() -> Iterator[None]:
     """A private Ray cluster of two CPUs, one for the whole session."""
+    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # listen on the loopback interface alone
     import ray
 
     folder = tempfile.mkdtemp(prefix="h2h-", dir="/tmp")  # short: the names of unix sockets are limited

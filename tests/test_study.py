@@ -163,6 +163,48 @@ def test_only_text_and_safetensors_are_written(finished):
     assert suffixes == {".yaml", ".jsonl", ".json", ".safetensors"}
 
 
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="looks into Linux's /proc")
+def test_a_study_on_this_machine_listens_on_the_loopback_only():
+    """Listening sockets of the processes of a session, by Linux's own tables."""
+    script = """
+import os, re
+from pathlib import Path
+from orchestrator.preflight import Machine
+from orchestrator.study import _ray_session
+with _ray_session(None, Machine(1, 0), dashboard=True):
+    import ray
+    ray.get(ray.remote(lambda: None).remote())
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            pid, rest = int(stat.parent.name), stat.read_text().rpartition(")")[2].split()
+        except OSError:  # it ended meanwhile
+            continue
+        parents[pid] = int(rest[1])
+    own = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in own} - own:
+        own |= more
+    sockets = set()
+    for pid in own:
+        for link in Path(f"/proc/{pid}/fd").glob("*"):
+            try:
+                sockets |= set(re.findall(r"socket:\\[(\\d+)\\]", os.readlink(link)))
+            except OSError:
+                continue
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for row in Path(table).read_text().splitlines()[1:]:
+            fields = row.split()
+            if fields[3] == "0A" and fields[9] in sockets:
+                print(fields[1].split(":")[0])
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    addresses = set(done.stdout.split())
+    assert addresses, "no listening socket was found"
+    # 127.0.0.1, and the same in IPv6's notation, as the kernel writes them.
+    assert addresses <= {"0100007F", "0000000000000000FFFF00000100007F"}
+
+
 def test_a_failing_trial_is_an_outcome(ray_cluster, tmp_path):
     """Every learning rate diverges: the study says so, with the trials' ends, and exits without a traceback."""
     from orchestrator.study import StudyError
