@@ -182,9 +182,9 @@ def test_seconds_bind_and_only_training_is_billed(corpus, monkeypatch, tmp_path)
     assert reports[-1].measure["spent"]["device_seconds"] == 12
     assert reports[-1].measure["learning_rate"] == pytest.approx(3e-3 * 0.5 / 12)
     overhead = reports[-1].measure["overhead"]
-    # A measured stretch is a tick too: two of start-up, one batch each step, evaluations and checkpoints.
+    # A measured stretch is a tick too: two of start-up, one batch each step, evaluations with a checkpoint each.
     assert (overhead["startup"], overhead["data_wait"]) == (2, 12)
-    assert (overhead["evaluation"], overhead["checkpoint"]) == (4, 3)
+    assert (overhead["evaluation"], overhead["checkpoint"]) == (4, 4)
 
 
 # --- progress and schedule ----------------------------------------------------------------------------------
@@ -294,20 +294,22 @@ def test_many_interruptions(corpus, tmp_path):
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("rung", [0, 1])
-def test_a_killed_run_goes_on_from_its_rung(corpus, tmp_path, objective, rung):
+def test_a_killed_run_goes_on_from_its_last_evaluation(corpus, tmp_path, objective, rung):
     config = make_config(objective, budget={"tokens": 24 * 8 * LENGTH})
     undisturbed = run(corpus, config)
     generator = make_trial(corpus, config, tmp_path).run()
     seen = []
     while not seen or seen[-1].measure["rung"] != rung:
         seen.append(next(generator))
-    seen.append(next(generator))  # what it did since the rung is lost
+    seen.append(next(generator))
     generator.close()
+    evaluated = [number for number, report in enumerate(seen) if report.measure["yardsticks"]]
+    kept = seen[: evaluated[-1] + 1]  # what it did since is lost
 
     trial = make_trial(corpus, config, tmp_path)
-    assert trial.start_step == seen[-2].measure["step"]
+    assert 0 < trial.start_step == kept[-1].measure["step"]
     again = list(trial.run())
-    assert comparable(seen[:-1] + again) == comparable(undisturbed)
+    assert comparable(kept + again) == comparable(undisturbed)
 
 
 def test_a_finished_run_says_so_again_and_trains_nothing(corpus, tmp_path, monkeypatch):
@@ -455,7 +457,7 @@ def test_a_damaged_checkpoint_is_refused_with_the_remedy(corpus, tmp_path, file,
 
     Location(error.value.where).delete()
     trial = make_trial(corpus, config, tmp_path)
-    assert trial.start_step == 8
+    assert trial.start_step == 12
     assert comparable(trial.run())[-1] == comparable(undisturbed)[-1]
 
 

@@ -55,7 +55,7 @@ class TrialConfig(Config):
     rungs: tuple[float, ...] = ()
     """Progress at which the search may stop the trial: an evaluation and a checkpoint each."""
     evaluations: tuple[float, ...] = ()
-    """Further progress points at which to evaluate."""
+    """Further progress points with an evaluation and a checkpoint."""
     reports: int = 20
     """Reports over the run, evenly by progress."""
 
@@ -179,8 +179,8 @@ class Trial:
     def run(self) -> Iterator[Report]:
         """Train from where the last checkpoint is to the end of the budget, yielding reports.
 
-        A report at a rung comes with a checkpoint, so the trial can be stopped there for good or gone on with. The
-        last report is ``completed``, ``interrupted`` (``should_stop`` said so; a checkpoint is saved) or ``diverged``.
+        A report at a rung or an evaluation comes with a checkpoint: a crash costs what came after it. The last
+        report is ``completed``, ``interrupted`` (``should_stop`` said so; a checkpoint is saved) or ``diverged``.
         A run that was completed before only says so again: its last report may not have reached its reader.
         """
         if self.finished is not None:
@@ -305,11 +305,11 @@ class Trial:
 
     def _warm_up(self, batch: Batch) -> None:
         """One step without an update, so that first-use costs count as start-up and not as training."""
-        state = torch.get_rng_state()
-        self._loss(self._prepare(batch)[1], synchronise=False)
+        cuda = self.world.device.type == "cuda"
+        with torch.random.fork_rng(devices=[self.world.device] if cuda else []):
+            self._loss(self._prepare(batch)[1], synchronise=False)
         self.optimiser.zero_grad(set_to_none=True)
-        torch.set_rng_state(state)
-        if self.world.device.type == "cuda":
+        if cuda:
             torch.cuda.synchronize()
 
     def _step(self, batch: Batch, micro_batches: list[MicroBatch], flops: int) -> torch.Tensor:
@@ -358,7 +358,9 @@ class Trial:
             self.losses.restore(0.0, 0)
         losses = self.losses.state(self.world)
         rungs = [number for number, rung in enumerate(self.config.rungs) if rung in crossed]
-        yardsticks = self._evaluate(status, crossed)
+        milestone = any(point in crossed for point in (*self.config.rungs, *self.config.evaluations))
+        milestone = status == "completed" or (status == "running" and milestone)
+        yardsticks = self._evaluate(status == "completed") if milestone else {}
         counts = [self.world.sum_integers(int(count)) for count in self.seen_l]
         digest = f"{self.world.sum_integers(self.digest):016x}"
         measure = {
@@ -373,17 +375,13 @@ class Trial:
             "rung": rungs[-1] if rungs else None,
             "yardsticks": yardsticks,
         }
-        if rungs or status in ("completed", "interrupted"):
+        if milestone or status == "interrupted":
             with self.meter.measure("checkpoint"):
                 self._save(status, measure, counts, losses)
             measure["overhead"] = dict(self.meter.seconds)
         return Report(status, measure)
 
-    def _evaluate(self, status: Status, crossed: Sequence[float]) -> dict[str, Any]:
-        final = status == "completed"
-        wanted = any(point in crossed for point in (*self.config.rungs, *self.config.evaluations))
-        if not final and not (status == "running" and wanted):
-            return {}
+    def _evaluate(self, final: bool) -> dict[str, Any]:
         with self.meter.measure("evaluation"):
             if self.world.rank > 0:
                 return {}
