@@ -293,13 +293,17 @@ def _total_spent(history: History, phase: str, arm: str) -> dict[str, float]:
 
 
 def verdict_in_words(comparison: dict[str, Any]) -> str:
-    """One paragraph a pair: who is ahead, on what, at which budget, by how much, and how sure that is."""
+    """One paragraph a pair: who is ahead, on what, at which budget, by how much, and how sure that is.
+
+    A last one says which arms are not compared.
+    """
     paragraphs = [_pair_in_words(comparison, pair) for pair in comparison["pairs"]]
-    paragraphs += [
-        f"{a} and {b} are not compared: their tasks differ "
-        f"({comparison['arms'][a]['task']}, {comparison['arms'][b]['task']})."
-        for a, b in comparison["not_compared"]
-    ]
+    if comparison["not_compared"]:
+        tasks: dict[str, list[str]] = defaultdict(list)
+        for arm, description in comparison["arms"].items():
+            tasks[description["task"]].append(arm)
+        groups = " and ".join(f"{', '.join(arms)} ({task})" for task, arms in tasks.items())
+        paragraphs.append(f"Arms of different tasks are not compared with each other: {groups}.")
     return "\n\n".join(paragraphs) or "There is nothing to compare."
 
 

@@ -133,7 +133,9 @@ def test_different_tasks_are_not_compared():
     comparison = compare(history(dict.fromkeys((*MASKED, *CAUSAL), (0.4,) * 6), arms=MASKED | CAUSAL))
     assert [(p["a"], p["b"]) for p in comparison["pairs"]] == [("headless", "vanilla")]
     assert comparison["not_compared"] == [["headless", "next"], ["vanilla", "next"]]
-    assert "their tasks differ (masked, causal)" in verdict_in_words(comparison)
+    words = verdict_in_words(comparison)
+    assert "Arms of different tasks are not compared" in words
+    assert "headless, vanilla (masked) and next (causal)" in words
 
 
 def test_p_is_adjusted_over_the_pairs_and_the_exploratory_ones_apart():
