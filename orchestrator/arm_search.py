@@ -57,6 +57,7 @@ class ArmSearch:
         self._study = optuna.create_study(direction="maximize", pruner=pruner)
         self._running: dict[int, optuna.Trial] = {}
         self._condemned: set[int] = set()
+        self._judged: set[tuple[int, int]] = set()
         for trial in trials or []:
             self.adopt(trial)
             if trial.outcome is not None:
@@ -90,17 +91,24 @@ class ArmSearch:
         for measure in trial.evaluations:
             if measure["rung"] is not None:
                 self._report(optuna_trial, measure)
+                self._judged.add((trial.number, measure["rung"]))
                 # It leaves the pruner's note of the rung's value, by which later trials are judged. The last verdict
-                # may have been cut off before it was written: it is carried out at the trial's next report.
+                # may have been cut off before it was written: it is carried out when the trial reports again.
                 if optuna_trial.should_prune() and trial.outcome is None:
                     self._condemned.add(trial.number)
 
     def should_stop(self, number: int, measure: Record) -> bool:
-        """Whether a trial that reports from a rung is not among the best there, and stops."""
+        """Whether a trial that reports from a rung is not among the best there, and stops.
+
+        A trial that was resumed repeats the report of its checkpoint: it is judged there once.
+        """
         if number in self._condemned:
             return True
         if measure["rung"] is None or not measure["yardsticks"]:
             return False
+        if (number, measure["rung"]) in self._judged:
+            return False
+        self._judged.add((number, measure["rung"]))
         trial = self._running[number]
         self._report(trial, measure)
         return trial.should_prune()

@@ -16,6 +16,7 @@ from ray import tune
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
+from orchestrator.history import TrialHistory
 from orchestrator.phases import Phase, PlannedTrial
 from orchestrator.recorder import Recorder
 from trainables.storage import Location
@@ -168,7 +169,7 @@ class _PhaseScheduler(FIFOScheduler):  # type: ignore[misc]
         planned = executor.running[name]
         report = json.loads(result["report"])
         status, measure = report["status"], report["measure"]
-        if status != "interrupted":
+        if status != "interrupted" and not _known(executor.recorder.history.trials[name], measure):
             flush = bool(measure["yardsticks"])
             executor.recorder.record("measure", flush=flush, **_keys(planned), **measure)
         if status == "running":
@@ -189,6 +190,14 @@ class _PhaseScheduler(FIFOScheduler):  # type: ignore[misc]
             error = trial.get_error()
             reason = str(error).strip().splitlines()[-1] if error is not None else "its process ended"
             self._executor.end(self._phase, name, "failed", reason)
+
+
+def _known(trial: TrialHistory, measure: dict[str, Any]) -> bool:
+    """Whether the ledger has the report already: a trial that goes on repeats that of its checkpoint."""
+    return bool(measure["yardsticks"]) and any(
+        known["step"] == measure["step"] and measure["yardsticks"].keys() <= known["yardsticks"].keys()
+        for known in trial.measures
+    )
 
 
 def _keys(planned: PlannedTrial) -> dict[str, Any]:

@@ -309,7 +309,8 @@ def test_a_killed_run_goes_on_from_its_last_evaluation(corpus, tmp_path, objecti
     trial = make_trial(corpus, config, tmp_path)
     assert 0 < trial.start_step == kept[-1].measure["step"]
     again = list(trial.run())
-    assert comparable(kept + again) == comparable(undisturbed)
+    assert comparable([kept[-1]]) == comparable(again[:1]), "the checkpoint's report comes again"
+    assert comparable(kept + again[1:]) == comparable(undisturbed)
 
 
 def test_a_finished_run_says_so_again_and_trains_nothing(corpus, tmp_path, monkeypatch):
@@ -484,4 +485,4 @@ def test_a_checkpoint_without_its_state_does_not_count(corpus, tmp_path):
     (newest(tmp_path) / "state.json").unlink()
     trial = make_trial(corpus, config, tmp_path)
     assert trial.start_step == 16
-    assert comparable(trial.run()) == comparable(undisturbed)[-2:]
+    assert comparable(trial.run()) == comparable(undisturbed)[-3:]

@@ -148,7 +148,7 @@ class Trial:
         self.seen_l = np.zeros(len(self.stream.corpus.languages), dtype=np.int64)
         self.step_seconds = 0.0
         self.losses = _LossMeter(device)
-        self.finished: Report | None = None
+        self.saved: Report | None = None
         self._resume()
 
     def _resume(self) -> None:
@@ -168,8 +168,8 @@ class Trial:
             self.seen_l[:] = state["seen"]
         self.step_seconds = state["step_seconds"]
         self.meter.seconds |= state["overhead"]
-        if state["finished"]:
-            self.finished = Report("completed", state["measure"])
+        if state["measure"]["yardsticks"]:
+            self.saved = Report("completed" if state["finished"] else "running", state["measure"])
 
     @property
     def progress(self) -> float:
@@ -181,11 +181,13 @@ class Trial:
 
         A report at a rung or an evaluation comes with a checkpoint: a crash costs what came after it. The last
         report is ``completed``, ``interrupted`` (``should_stop`` said so; a checkpoint is saved) or ``diverged``.
-        A run that was completed before only says so again: its last report may not have reached its reader.
+        A resumed run first repeats the report that came with its checkpoint, which may not have reached its reader;
+        for a completed one that is all.
         """
-        if self.finished is not None:
-            yield self.finished
-            return
+        if self.saved is not None:
+            yield self.saved
+            if self.saved.status == "completed":
+                return
         self.model.train()
         world = self.world
         share = max(1, self.config.training.batch_sequences // world.size)
