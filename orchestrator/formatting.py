@@ -63,7 +63,9 @@ def p_value(value: float | None) -> str:
 
 
 def setting(value: Any) -> str:
-    """A searched setting's value, at three digits."""
+    """A searched setting's value, at three digits; null as a study file has it."""
+    if value is None:
+        return "null"
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 

@@ -26,6 +26,7 @@ Records, by ``kind`` (all carry ``time``, seconds since the epoch; those of a tr
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import threading
@@ -33,6 +34,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
+from trainables.errors import InputError
 from trainables.storage import Location
 
 Record = dict[str, Any]
@@ -54,6 +56,7 @@ class LedgerWriter:
     def __init__(self, folder: Location) -> None:
         self._folder = folder
         self._lock = threading.Lock()
+        self._exclusive = _exclusive(folder)
         self._file: BinaryIO | None = None
         self._lines: list[bytes] = []
         self._flushed = 0.0
@@ -105,8 +108,33 @@ class LedgerWriter:
                 os.fsync(self._file.fileno())
                 self._file.close()
                 self._file = None
+                assert self._exclusive is not None
+                os.close(self._exclusive)
             elif self._lines:
                 self._flush_remote()
+
+
+def _exclusive(folder: Location) -> int | None:
+    """A lock on a local ledger's folder, which ends with this process; an object store has none.
+
+    Raises:
+        InputError: another process writes this ledger.
+    """
+    if folder.local is None:
+        return None
+    folder.local.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder.local, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise InputError(
+            "another process runs this study",
+            where=str(folder),
+            why="a ledger has one writer",
+            remedy="look at it with h2h watch, or stop that process first",
+        ) from error
+    return descriptor
 
 
 class LedgerReader:

@@ -60,6 +60,9 @@ def _ending(record: Record, history: History) -> Iterator[str]:
     spent = formatting.quantity(trial.spent.get(unit, 0.0), unit)
     reason = f" ({record['reason']})" if record["reason"] else ""
     score = formatting.score(trial.score(primary))
+    if trial.outcome is None:  # there is more to come: what it has reached and spent, its next report says
+        yield f"{record['outcome']:<8} {trial.trial}{reason}"
+        return
     yield f"{record['outcome']:<8} {trial.trial} {primary}={score} spent {spent}{reason}"
     if trial.phase == "search" and best_of_search(history, trial.arm) is trial:
         yield f"best     {trial.arm} {primary}={score} {formatting.settings(trial.configuration)}"

@@ -179,7 +179,7 @@ def _constraints(field: FieldInfo) -> str:
 def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "**required**"
-    default = field.default
+    default = field.get_default(call_default_factory=True)
     if isinstance(default, BaseModel):
         given = default.model_dump(exclude_defaults=True)
         return f"`{given}`" if given else "its defaults"

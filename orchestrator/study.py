@@ -189,6 +189,8 @@ class Study:
                     store = Location(spec.storage) / "corpora"
                     corpus = store / prepare(spec.corpora, tokenizer, store).fingerprint
                     recorder.record("corpus", **self._corpus_record(corpus))
+            if executor.interrupted:
+                raise StudyInterrupted
             for name, phase in (("search", SearchPhase), ("confirm", ConfirmPhase)):
                 if history.phases.get(name) == "end":
                     continue
@@ -323,6 +325,7 @@ def _signals(interrupt: Callable[[], None]) -> Iterator[None]:
         seen += 1
         if seen > 1:
             raise KeyboardInterrupt
+        os.write(2, b"\nstopping: what runs is saved first; once more to stop at once\n")
         interrupt()
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}

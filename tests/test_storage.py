@@ -94,6 +94,15 @@ def test_a_ledger_is_read_while_it_is_written_and_by_sessions(place):
         second.append("event", value=float("nan"))
 
 
+def test_a_local_ledger_has_one_writer(tmp_path):
+    folder = Location(tmp_path) / "ledger"
+    writer = LedgerWriter(folder)
+    with pytest.raises(InputError, match="another process runs this study"):
+        LedgerWriter(folder)
+    writer.close()
+    LedgerWriter(folder).close()
+
+
 def test_a_long_ledger_is_cut_into_segments_on_an_object_store(s3):
     folder = Location(s3) / "long"
     writer = LedgerWriter(folder)

@@ -26,7 +26,7 @@ class Location:
     def __init__(self, uri: str | os.PathLike[str]) -> None:
         self.uri = os.fspath(uri)
         if "://" not in self.uri:
-            self.uri = str(Path(self.uri).expanduser().absolute())
+            self.uri = str(Path(self.uri).expanduser().resolve())
         try:
             self.filesystem, self.path = pafs.FileSystem.from_uri(self.uri)
         except (ValueError, OSError) as error:

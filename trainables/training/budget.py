@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from trainables.config import Config
+from trainables.errors import InputError
 
 Unit = Literal["tokens", "steps", "flops", "device_seconds"]
 UNITS: tuple[Unit, ...] = ("tokens", "steps", "flops", "device_seconds")
@@ -29,8 +30,10 @@ class BudgetConfig(Config):
     def _exactly_one(self) -> BudgetConfig:
         given = [unit for unit in UNITS if getattr(self, unit) is not None]
         if len(given) > 1:
-            raise ValueError(
-                f"{' and '.join(given)} are both set, but exactly one unit binds; all are measured anyway. Keep one"
+            raise InputError(
+                f"{' and '.join(given)} are both set",
+                why="exactly one unit binds; all are measured anyway",
+                remedy=f"keep one; on the command line: --set budget='{{{given[-1]}: AMOUNT}}'",
             )
         if not given:
             raise ValueError(f"no budget: set exactly one of {', '.join(UNITS)}")
