@@ -8,7 +8,9 @@ if TYPE_CHECKING:
     from orchestrator.results import Results
     from orchestrator.study import Study
 
-__all__ = ["Results", "Study"]
+__version__ = "0.1.0"
+
+__all__ = ["Results", "Study", "__version__"]
 
 
 def __getattr__(name: str) -> Any:

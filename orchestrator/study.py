@@ -8,11 +8,12 @@ import os
 import platform
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from orchestrator import __version__
 from orchestrator.comparison import compare
 from orchestrator.history import History
 from orchestrator.ledger import read_ledger
@@ -20,10 +21,13 @@ from orchestrator.phases import ConfirmPhase, SearchPhase, best_trials
 from orchestrator.recorder import Recorder
 from orchestrator.results import Results
 from orchestrator.spec import StudySpec
-from orchestrator.study_file import dump_study, load_study, make_study, study_file
+from orchestrator.study_file import absolute, dump_study, load_study, make_study, study_file
 from trainables.errors import InputError
 from trainables.objectives import find_objective
 from trainables.storage import Location
+
+if TYPE_CHECKING:
+    from orchestrator.executor import Executor
 
 STUDY_FILE = "study.yaml"
 _RESOURCES_SECONDS = 5.0
@@ -116,8 +120,7 @@ class Study:
         from orchestrator.preflight import Machine, check_resources, check_study
 
         address = address or os.environ.get("RAY_ADDRESS")
-        finished = (self.folder / STUDY_FILE).exists() and self.results.history.phases.get("compare") == "end"
-        if finished:
+        if History.of(read_ledger(self.folder / "ledger")).phases.get("compare") == "end":
             return self.results
         machine = Machine.here()
         try:
@@ -129,9 +132,7 @@ class Study:
             raise error.within(self.file) from error
         frozen = self.folder / STUDY_FILE
         if not frozen.exists():
-            # Absolute, so that the study can be resumed from any working directory.
-            frozen_spec = self.spec.model_copy(update={"storage": str(Location(self.spec.storage))})
-            frozen.write_bytes(dump_study(frozen_spec).encode())
+            frozen.write_bytes(dump_study(absolute(self.spec)).encode())
         recorder = Recorder(self.folder / "ledger")
         try:
             with _ray_session(address, machine, dashboard=self._launcher(machine) == "ray_train"):
@@ -182,7 +183,7 @@ class Study:
             recorder.event("the cluster cannot place a trial as it is now: its autoscaler is waited for")
         executor = Executor(recorder, self.folder, workers, concurrent, resources.attempts)
 
-        with _signals(executor.interrupt), _resources(recorder):
+        with _signals(executor), _resources(recorder):
             corpus = self._prepared_corpus()
             if corpus is None:
                 with _phase(recorder, "prepare"):
@@ -233,9 +234,9 @@ class Study:
             "yardsticks": {"primary": spec.yardsticks.primary, "others": list(spec.yardsticks.names[1:])},
             "versions": {
                 package: importlib.metadata.version(package)
-                for package in ("headtohead", "ray", "torch", "transformers", "optuna")
+                for package in ("ray", "torch", "transformers", "optuna")
             }
-            | {"python": platform.python_version()},
+            | {"headtohead": __version__, "python": platform.python_version()},
             "machine": {"system": platform.platform(), "cpus": os.cpu_count()},
             "folder": str(self.folder),
         }
@@ -305,7 +306,15 @@ def _ray_session(address: str | None, machine: Any, *, dashboard: bool) -> Itera
         }
     else:
         options["address"] = address
-    ray.init(**options)
+    try:
+        ray.init(**options)
+    except ConnectionError as error:
+        raise InputError(
+            f"no Ray cluster answers at {address}",
+            where="--address, or RAY_ADDRESS",
+            why=str(error).splitlines()[0],
+            remedy="HOST:PORT as `ray start` printed it; without an address the study runs on this machine",
+        ) from error
     try:
         yield
     finally:
@@ -313,8 +322,8 @@ def _ray_session(address: str | None, machine: Any, *, dashboard: bool) -> Itera
 
 
 @contextmanager
-def _signals(interrupt: Callable[[], None]) -> Iterator[None]:
-    """Ctrl-C and SIGTERM save and stop; a second one stops at once."""
+def _signals(executor: Executor) -> Iterator[None]:
+    """Ctrl-C and SIGTERM save the running trials and stop; a second one, or one while none runs, stops at once."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -323,10 +332,10 @@ def _signals(interrupt: Callable[[], None]) -> Iterator[None]:
     def handle(number: int, frame: Any) -> None:
         nonlocal seen
         seen += 1
-        if seen > 1:
+        if seen > 1 or not executor.running:
             raise KeyboardInterrupt
         os.write(2, b"\nstopping: what runs is saved first; once more to stop at once\n")
-        interrupt()
+        executor.interrupt()
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -345,7 +354,7 @@ def _resources(recorder: Recorder) -> Iterator[None]:
 
     def watch() -> None:
         last = None
-        while not finished.wait(_RESOURCES_SECONDS if last else 0.0):
+        while not finished.wait(0.0 if last is None else _RESOURCES_SECONDS):
             total, free = ray.cluster_resources(), ray.available_resources()
             now = {
                 kind: [total[kind] - free.get(kind, 0.0), total[kind]]

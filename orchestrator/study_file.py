@@ -92,6 +92,33 @@ def make_study(content: Any, overrides: Sequence[str] = (), where: str = "study"
         raise input_error(error, StudySpec, where, overrides) from error
 
 
+def absolute(spec: StudySpec) -> StudySpec:
+    """The study with its local paths made absolute, so that it can be resumed from any working directory."""
+
+    def path(name: str) -> str:
+        return name if "://" in name else str(Path(name).expanduser().absolute())
+
+    def files(names: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
+        return path(names) if isinstance(names, str) else names and tuple(path(name) for name in names)
+
+    sources = tuple(
+        source.model_copy(update={"files": files(source.files)}) for source in spec.corpora.sources
+    )
+    arms = {
+        name: arm.model_copy(update={"space": path(arm.space)})
+        if arm.space is not None and arm.space.endswith((".yaml", ".yml"))
+        else arm
+        for name, arm in spec.arms.items()
+    }
+    return spec.model_copy(
+        update={
+            "storage": path(spec.storage),
+            "corpora": spec.corpora.model_copy(update={"sources": sources}),
+            "arms": arms,
+        }
+    )
+
+
 def dump_study(spec: StudySpec) -> str:
     """The resolved study as YAML, every default written out."""
     return yaml.safe_dump(spec.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=120)

@@ -48,9 +48,11 @@ class Pattern:
 
     def __init__(self, share_l: NDArray[np.float64]) -> None:
         exact_l = share_l * PERIOD
-        quota_l = np.floor(exact_l).astype(np.int64)
+        # However small its share, every language has a place: it counts in the yardsticks too.
+        quota_l = np.maximum(1, np.floor(exact_l).astype(np.int64))
         short = PERIOD - int(quota_l.sum())
-        quota_l[np.argsort(quota_l - exact_l, kind="stable")[:short]] += 1
+        quota_l[np.argsort(quota_l - exact_l, kind="stable")[: max(0, short)]] += 1
+        quota_l[quota_l.argmax()] += min(0, short)
         self.quota_l = quota_l
         language = np.repeat(np.arange(len(quota_l)), quota_l)
         rank = np.concatenate([np.arange(quota) for quota in quota_l])

@@ -1,8 +1,8 @@
 """File formats: each suffix and the function that streams the records of such a file.
 
 A new format is one entry of :data:`READERS`. A reader yields ``(place, record)``: where in the file the
-record is, as a person would say it, and its columns. It holds a bounded part of the file in memory;
-of ``.txt``, all of it.
+record is, as a person would say it, and its columns. It holds a bounded part of the file in memory:
+a batch of rows, a line, or a document.
 """
 
 from __future__ import annotations
@@ -173,10 +173,10 @@ def read_text(file: Location, columns: Columns, _: range | None = None) -> Itera
             document += line
             continue
         if document:
-            yield f"line {begin}", {columns[0]: document.removesuffix("\n").removesuffix("\r")}
+            yield f"line {begin}", {columns[0]: document.rstrip("\r\n")}
         begin, document = number + 1, ""
-    if document:
-        yield f"line {begin}", {columns[0]: document}
+    if document:  # without its line end too: text added to the file later must not change its id
+        yield f"line {begin}", {columns[0]: document.rstrip("\r\n")}
 
 
 def read_delimited(file: Location, columns: Columns, _: range | None = None) -> Iterator[Record]:

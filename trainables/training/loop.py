@@ -210,10 +210,10 @@ class Trial:
                 if self.spent.steps == self.start_step:
                     with self.meter.measure("startup"):
                         self._warm_up(batch)
-                before = self.progress
+                before, start = self.progress, time.perf_counter()
                 affordable = self._affordable(batch)
                 if affordable is not None:
-                    self.losses.add(self._step(*affordable))
+                    self.losses.add(self._step(start, *affordable))
                 crossed = [point for point in fractions if before < point <= self.progress]
                 cut = affordable is None or len(affordable[0].number_N) < len(batch.number_N)
                 ended = cut or self.progress >= 1.0
@@ -314,8 +314,9 @@ class Trial:
         if cuda:
             torch.cuda.synchronize()
 
-    def _step(self, batch: Batch, micro_batches: list[MicroBatch], flops: int) -> torch.Tensor:
-        config, start = self.config.training, time.perf_counter()
+    def _step(self, start: float, batch: Batch, micro_batches: list[MicroBatch], flops: int) -> torch.Tensor:
+        """One update. Its time counts from ``start``: corrupting and finding candidates are part of an objective."""
+        config = self.config.training
         num_sequences = len(batch.number_N) * self.world.size
         tokens = num_sequences * batch.token_NL.shape[1]
         cost = {"tokens": tokens, "steps": 1, "flops": flops, "device_seconds": self.step_seconds}
@@ -352,7 +353,8 @@ class Trial:
         if self.world.device.type == "cuda":
             start = time.perf_counter()
             torch.cuda.synchronize()
-            self.spent.device_seconds += (time.perf_counter() - start) * self.world.size
+            # The same for all workers: their progress must agree.
+            self.spent.device_seconds += self.world.largest(time.perf_counter() - start) * self.world.size
         loss = self.losses.mean(self.world)
         if loss is not None and not math.isfinite(loss):
             status = "diverged"
