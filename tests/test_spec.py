@@ -7,7 +7,7 @@ import yaml
 
 from orchestrator import reference
 from orchestrator.preflight import check_study
-from orchestrator.study_file import SHIPPED, dump_study, load_study, make_study, study_names
+from orchestrator.study_file import SHIPPED, absolute, dump_study, load_study, make_study, study_names
 from trainables.errors import InputError
 
 MISTAKES = {
@@ -170,3 +170,18 @@ def test_a_budget_of_less_flops_than_a_step(tmp_path):
 def test_the_reference_is_up_to_date():
     page = Path(__file__).parents[1] / "docs" / "study.md"
     assert page.read_text() == reference.reference(), "python -m orchestrator.reference > docs/study.md"
+
+
+def test_a_frozen_study_names_its_files_absolutely(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.yaml").write_text(
+        "dimensions: {learning_rate: {type: float, low: 1.0e-4, high: 1.0e-3, log: true}}\n"
+    )
+    sources = 'corpora.sources=[{language: en, files: ["a/*.txt", "s3://bucket/b.jsonl"]}]'
+    frozen = absolute(load_study("laptop", [sources, "arms.vanilla.space=own.yaml", "storage=here"]))
+    assert frozen.corpora.sources[0].files == (f"{tmp_path}/a/*.txt", "s3://bucket/b.jsonl")
+    assert frozen.arms["vanilla"].space == f"{tmp_path}/own.yaml"
+    assert frozen.arms["headless"].space is None
+    assert frozen.storage == f"{tmp_path}/here"
+    monkeypatch.chdir("/")
+    assert make_study(yaml.safe_load(dump_study(frozen))) == frozen

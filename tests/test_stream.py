@@ -310,3 +310,10 @@ def test_a_window_does_not_start_a_process_for_every_block(corpus, tmp_path):
         pass
     feed.close()
     assert 1 <= len(list(tmp_path.iterdir())) <= 6
+
+
+def test_a_tiny_language_has_its_place():
+    share_l = mixture_shares(np.array([1_000_000, 1, 400_000]), 0.3, 8.0)
+    quota_l = Pattern(share_l).quota_l
+    assert quota_l.min() >= 1
+    assert quota_l.sum() == PERIOD
