@@ -122,7 +122,9 @@ def _resume(options: argparse.Namespace) -> int:
 
 def _require_same(study: Study, frozen: Study) -> None:
     """A study goes on as it began: what was changed since would be passed over without a word."""
-    now, then = study.spec.model_dump(), frozen.spec.model_dump()
+    from orchestrator.study_file import absolute
+
+    now, then = absolute(study.spec).model_dump(), frozen.spec.model_dump()
     changed = [key for key in now if now[key] != then[key] and key != "storage"]
     if changed:
         raise InputError(

@@ -58,7 +58,7 @@ class Executor:
 
     def run(self, phase: Phase) -> None:
         """Run all trials of a phase; returns when they have ended, or were saved after :meth:`interrupt`."""
-        if phase.exhausted() or self.interrupted:
+        if phase.exhausted():
             return
         with tempfile.TemporaryDirectory(prefix="h2h-tune-") as scratch:
             tuner = tune.Tuner(

@@ -66,9 +66,7 @@ class LedgerWriter:
         numbers = [int(name.split(".")[0]) for name in self._folder.names() if name.endswith(".jsonl")]
         self._segment = self._folder / f"{max(numbers, default=0) + 1:06d}.jsonl"
         self._lines = []
-        if self._folder.local is not None:
-            self._folder.local.mkdir(parents=True, exist_ok=True)
-            assert self._segment.local is not None
+        if self._segment.local is not None:
             self._file = self._segment.local.open("xb")
         else:
             self._segment.write_bytes(b"")

@@ -17,8 +17,8 @@ class Recorder:
     """
 
     def __init__(self, folder: Location) -> None:
+        self._writer = LedgerWriter(folder)  # first: from here on nobody else writes
         self.history = History.of(read_ledger(folder))
-        self._writer = LedgerWriter(folder)
 
     def record(self, kind: str, *, flush: bool = True, **fields: Any) -> None:
         """Add one record (see ``orchestrator.ledger``)."""

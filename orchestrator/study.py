@@ -120,12 +120,13 @@ class Study:
         from orchestrator.preflight import Machine, check_resources, check_study
 
         address = address or os.environ.get("RAY_ADDRESS")
-        if History.of(read_ledger(self.folder / "ledger")).phases.get("compare") == "end":
+        history = History.of(read_ledger(self.folder / "ledger"))
+        if history.phases.get("compare") == "end":
             return self.results
         machine = Machine.here()
         try:
             # What is prepared already needs its sources no more.
-            tokenizer = None if self._prepared_corpus() else check_study(self.spec)
+            tokenizer = None if self._prepared_corpus(history) else check_study(self.spec)
             if address is None:
                 check_resources(self.spec, machine, self._gpus_per_worker(machine))
         except InputError as error:
@@ -141,14 +142,11 @@ class Study:
             recorder.close()
         return self.results
 
-    def _prepared_corpus(self) -> Location | None:
+    def _prepared_corpus(self, history: History) -> Location | None:
         """The packed corpus that an earlier session of this study recorded, if it is still there."""
-        if not (self.folder / STUDY_FILE).exists() or not (self.folder / "ledger").names():
+        if history.corpus is None:
             return None
-        record = History.of(read_ledger(self.folder / "ledger")).corpus
-        if record is None:
-            return None
-        corpus = Location(self.spec.storage) / "corpora" / record["fingerprint"]
+        corpus = Location(self.spec.storage) / "corpora" / history.corpus["fingerprint"]
         return corpus if (corpus / "manifest.json").exists() else None
 
     def _gpus_per_worker(self, machine: Any) -> int:
@@ -184,14 +182,12 @@ class Study:
         executor = Executor(recorder, self.folder, workers, concurrent, resources.attempts)
 
         with _signals(executor), _resources(recorder):
-            corpus = self._prepared_corpus()
+            corpus = self._prepared_corpus(history)
             if corpus is None:
                 with _phase(recorder, "prepare"):
                     store = Location(spec.storage) / "corpora"
                     corpus = store / prepare(spec.corpora, tokenizer, store).fingerprint
                     recorder.record("corpus", **self._corpus_record(corpus))
-            if executor.interrupted:
-                raise StudyInterrupted
             for name, phase in (("search", SearchPhase), ("confirm", ConfirmPhase)):
                 if history.phases.get(name) == "end":
                     continue

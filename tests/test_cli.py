@@ -5,8 +5,10 @@ import sys
 
 import pytest
 
-from orchestrator.cli import main
-from orchestrator.study_file import dump_study, load_study
+from orchestrator.cli import _require_same, main
+from orchestrator.study import Study
+from orchestrator.study_file import absolute, dump_study, load_study
+from trainables.errors import InputError
 
 ONE_GRAMMAR = "corpora.sources=[{language: a, grammar: aleios, documents: 500}]"
 SMALL = [ONE_GRAMMAR, "tokenizer.train.vocabulary_size=300"]
@@ -165,3 +167,13 @@ def test_a_mistake_costs_no_import_of_ray(tmp_path):
     assert ended.returncode == 2, ended.stderr
     assert ended.stderr.startswith("h2h: ")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_study_with_relative_paths_is_the_one_that_began(tmp_path, monkeypatch):
+    """It is frozen with absolute paths, and compared with the file as its author wrote it."""
+    monkeypatch.chdir(tmp_path)
+    study = Study("laptop", [f"storage={tmp_path}"])
+    frozen = Study(absolute(study.spec))
+    _require_same(study, frozen)
+    with pytest.raises(InputError, match="began with another 'budget'"):
+        _require_same(Study("laptop", [f"storage={tmp_path}", "budget.tokens=5e6"]), frozen)
