@@ -5,26 +5,24 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from small_corpus import LENGTH, VOCABULARY, write_corpus
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import BertForMaskedLM, BertModel, GPTNeoXForCausalLM, GPTNeoXModel
+from transformers import AutoModelForCausalLM, BertForMaskedLM, BertModel, GPTNeoXForCausalLM
 
-from trainables.corpora.manifest import FORMAT_VERSION, Manifest
-from trainables.corpora.stream import Batch
+from trainables.corpora.stream import TokenStream
 from trainables.errors import InputError
-from trainables.models import learner as learner_module
 from trainables.models.learner import Learner
 from trainables.models.shapes import SHAPES, ModelConfig, body_config
 from trainables.objectives import OBJECTIVES, find_objective
 from trainables.objectives.loss import linear_cross_entropy
 from trainables.training.batch import BatchMaker
+from trainables.training.world import World
 
 torch.set_num_threads(1)
 
 
-def make_learner(
-    name, *, model=None, vocabulary=1000, length=32, attention="eager", seed=0, device="cpu", **options
-):
+def make_learner(name, *, model=None, vocabulary=1000, length=32, seed=0, device="cpu", **options):
     objective = find_objective(name)
     config = body_config(
         model or ModelConfig(shape="tiny"),
@@ -34,32 +32,18 @@ def make_learner(
     )
     torch.manual_seed(seed)
     with torch.device(device):
-        return Learner(config, objective, objective.options.model_validate(options), attention)
+        return Learner(config, objective, objective.options.model_validate(options))
 
 
-def make_manifest(vocabulary, length):
-    return Manifest(
-        format_version=FORMAT_VERSION,
-        fingerprint="none",
-        vocabulary_size=vocabulary,
-        sequence_length=length,
-        dtype="uint16",
-        pad_token=0,
-        mask_token=4,
-        separator_token=3,
-        special_tokens=(0, 1, 2, 3, 4),
-        languages=("en",),
-        splits={},
-    )
+def make_batch(learner, corpus, num_sequences):
+    maker = BatchMaker(learner, TokenStream(corpus, 0, 0.3, 4.0), 0.15, World())
+    (part,) = maker.prepare(maker.stream.take(np.arange(num_sequences)), 0)
+    return maker.send(part)
 
 
-def make_batch(learner, num_sequences, vocabulary, length):
-    maker = BatchMaker(
-        learner.objective, learner.options, make_manifest(vocabulary, length), 0, 0.15, torch.device("cpu")
-    )
-    tokens = np.random.default_rng(0).integers(5, vocabulary, (num_sequences, length))
-    batch = Batch(tokens, np.zeros(num_sequences, dtype=np.int64), np.arange(num_sequences))
-    return maker, maker.make(batch)
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return write_corpus(tmp_path_factory.mktemp("corpus"), {"en": 30})
 
 
 def count_parameters(module):
@@ -67,74 +51,6 @@ def count_parameters(module):
 
 
 # --- FLOPs --------------------------------------------------------------------------------------------------
-
-
-def stored_logits(hidden_KD, weight_CD, target_K, bias_C=None, own_logit_K=None):
-    """The same loss in plain torch, all of whose products the counter sees."""
-    logits_KC = hidden_KD @ weight_CD.T
-    if bias_C is not None:
-        logits_KC = logits_KC + bias_C
-    if own_logit_K is not None:  # its last column is the position's own candidate
-        logits_KC = torch.cat([logits_KC, own_logit_K[:, None]], dim=1)
-    return functional.cross_entropy(logits_KC, target_K, reduction="sum")
-
-
-ENCODERS = [
-    ModelConfig(shape="tiny"),
-    ModelConfig(
-        config={
-            "model_type": "bert",
-            "hidden_dropout_prob": 0.0,
-            "attention_probs_dropout_prob": 0.0,
-            "hidden_size": 96,
-            "num_hidden_layers": 3,
-            "num_attention_heads": 4,
-            "intermediate_size": 160,
-        }
-    ),
-]
-DECODERS = [
-    ModelConfig(shape="tiny"),
-    ModelConfig(
-        config={
-            "model_type": "gpt_neox",
-            "hidden_size": 96,
-            "num_hidden_layers": 3,
-            "num_attention_heads": 4,
-            "intermediate_size": 160,
-        }
-    ),
-]
-
-
-@pytest.mark.parametrize("which", [0, 1], ids=["tiny", "odd"])
-@pytest.mark.parametrize(("num_sequences", "length", "vocabulary"), [(4, 32, 900), (2, 128, 150)])
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("mlm", {}),
-        ("clm", {}),
-        ("headless_mlm", {}),
-        ("headless_clm", {}),
-        ("headless_mlm", {"negatives": 16}),
-        ("headless_clm", {"negatives": 40}),
-    ],
-    ids=str,
-)
-def test_flops_are_what_the_counter_counts(
-    monkeypatch, name, options, which, num_sequences, length, vocabulary
-):
-    model = (ENCODERS if find_objective(name).task == "masked" else DECODERS)[which]
-    learner = make_learner(name, model=model, vocabulary=vocabulary, length=length, **options)
-    maker, batch = make_batch(learner, num_sequences, vocabulary, length)
-    exact = float(learner(batch).detach())
-    monkeypatch.setattr(learner_module, "linear_cross_entropy", stored_logits)
-    with FlopCounterMode(display=False) as counter:
-        loss = learner(batch)
-        loss.backward()
-    assert float(loss.detach()) == pytest.approx(exact, rel=1e-5), "the reference is another loss"
-    stated = learner.flops(num_sequences, length, len(batch.target_K), maker.num_candidates(batch))
-    assert stated == pytest.approx(counter.get_total_flops(), rel=0.002)
 
 
 def test_the_loss_makes_the_three_products_it_states():
@@ -168,7 +84,8 @@ def test_shapes_have_the_parameters_of_transformers_models(shape):
                     BertModel(learner.config, add_pooling_layer=False),
                 )
             else:
-                whole, body = GPTNeoXForCausalLM(learner.config), GPTNeoXModel(learner.config)
+                whole = AutoModelForCausalLM.from_config(learner.config)
+                body = whole.base_model
         assert count_parameters(learner) == count_parameters(whole)
         assert count_parameters(bare) == count_parameters(body)
 
@@ -285,29 +202,29 @@ def test_a_headless_model_has_the_bodys_parameters_only(name):
 
 @pytest.mark.parametrize("name", sorted(OBJECTIVES))
 def test_logits_are_the_definition(name):
-    options = {"temperature": 0.7} if name.startswith("headless") else {}
-    learner = make_learner(name, **options).eval()
+    headless = name.startswith(("headless", "nce"))
+    learner = make_learner(name, **({"temperature": 0.7} if headless else {})).eval()
     hidden = torch.randn(6, 128)
     with torch.no_grad():
-        got = learner.logits(hidden)
-        if options:
-            expected = torch.stack([learner.embedding_VD @ row for row in hidden]) / 0.7
-        elif name == "clm":
+        if headless:
+            table_VD = learner.table_VD if name.startswith("nce") else learner.embedding_VD
+            expected = torch.stack([table_VD @ row for row in hidden]) / 0.7
+        elif learner.objective.task == "causal":
             expected = hidden @ learner.head.weight_VD.T
         else:
             dense, norm = learner.head.transform.dense, learner.head.transform.LayerNorm
             learner.head.bias.copy_(torch.randn(1000))
-            got = learner.logits(hidden)
             transformed = functional.gelu(hidden @ dense.weight.T + dense.bias)
             transformed = functional.layer_norm(transformed, (128,), norm.weight, norm.bias, norm.eps)
             expected = transformed @ learner.embedding_VD.T + learner.head.bias
+        got = learner.logits(hidden)
     torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(("name", "whole"), [("mlm", BertForMaskedLM), ("clm", GPTNeoXForCausalLM)])
-def test_the_vanilla_loss_is_that_of_transformers_own_model(name, whole):
+def test_the_vanilla_loss_is_that_of_transformers_own_model(corpus, name, whole):
     """Same weights in BertForMaskedLM and GPTNeoXForCausalLM: the same loss of the same targets."""
-    learner = make_learner(name, length=16, vocabulary=80).eval()
+    learner = make_learner(name, length=LENGTH, vocabulary=VOCABULARY).eval()
     theirs = whole(learner.config).eval()
     if name == "mlm":
         theirs.bert.load_state_dict(learner.body.state_dict())
@@ -317,21 +234,23 @@ def test_the_vanilla_loss_is_that_of_transformers_own_model(name, whole):
     else:
         theirs.gpt_neox.load_state_dict(learner.body.state_dict())
         theirs.get_output_embeddings().weight.data.copy_(learner.head.weight_VD.data)
-    _, batch = make_batch(learner, 3, 80, 16)
+    batch = make_batch(learner, corpus, 3)
     label_NL = torch.full(batch.input_NL.shape, -100)
     # transformers shifts a decoder's labels itself.
-    label_NL.view(-1)[batch.position_K + (name == "clm")] = batch.target_K
+    label_NL.scatter_(1, batch.position_NT + (name == "clm"), batch.target_K.view(batch.position_NT.shape))
     with torch.no_grad():
         expected = theirs(input_ids=batch.input_NL, labels=label_NL).loss * len(batch.target_K)
         assert float(learner(batch)) == pytest.approx(float(expected), rel=1e-5)
 
 
-def test_a_headless_loss_is_the_candidates_share_of_the_logits():
+@pytest.mark.parametrize("name", ["headless_clm", "headless_mlm"])
+def test_a_headless_loss_is_the_candidates_share_of_the_logits(corpus, name):
     """Without negatives drawn: cross-entropy of ``logits`` over all targets' columns, duplicates too."""
-    learner = make_learner("headless_clm", length=16, vocabulary=40, temperature=0.5).eval()
-    _, batch = make_batch(learner, 3, 40, 16)
+    learner = make_learner(name, length=LENGTH, vocabulary=VOCABULARY, temperature=0.5).eval()
+    batch = make_batch(learner, corpus, 3)
     with torch.no_grad():
-        hidden_KD = learner.hidden(batch.input_NL).flatten(0, 1)[batch.position_K]
+        hidden_NLD = learner.hidden(batch.input_NL)
+        hidden_KD = torch.stack([hidden_NLD[n, p] for n in range(3) for p in batch.position_NT[n]])
         score_KK = learner.logits(hidden_KD)[:, batch.target_K]
         expected = functional.cross_entropy(score_KK, torch.arange(len(batch.target_K)), reduction="sum")
         assert float(learner(batch)) == pytest.approx(float(expected), rel=1e-5)

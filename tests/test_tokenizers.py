@@ -15,6 +15,7 @@ from trainables.models.tokenizers import (
     TokenizerConfig,
     TrainTokenizer,
     load_tokenizer,
+    require_mask_token,
     separator_token,
     tokenizer_digest,
     train_tokenizer,
@@ -113,15 +114,20 @@ def test_a_missing_tokenizer(tmp_path: Path) -> None:
         load_tokenizer(str(tmp_path))
 
 
-@pytest.mark.parametrize(
-    ("dropped", "role"),
-    [(["mask_token"], "mask"), (["sep_token", "eos_token"], "separator"), (["pad_token"], "padding")],
-)
-def test_a_tokenizer_without_the_tokens_we_need(tmp_path: Path, dropped: list[str], role: str) -> None:
-    train("unigram").save_pretrained(tmp_path)
-    file = tmp_path / "tokenizer_config.json"
+def without(folder: Path, dropped: list[str]) -> str:
+    train("unigram").save_pretrained(folder)
+    file = folder / "tokenizer_config.json"
     settings = {key: value for key, value in json.loads(file.read_text()).items() if key not in dropped}
     file.write_text(json.dumps(settings))
-    (tmp_path / "special_tokens_map.json").unlink(missing_ok=True)
-    with pytest.raises(InputError, match=f"has no {role}"):
-        load_tokenizer(str(tmp_path))
+    (folder / "special_tokens_map.json").unlink(missing_ok=True)
+    return str(folder)
+
+
+def test_a_tokenizer_without_the_tokens_we_need(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="has no separator"):
+        load_tokenizer(without(tmp_path / "separator", ["sep_token", "eos_token"]))
+    assert load_tokenizer(without(tmp_path / "padding", ["pad_token"])).pad_token == "[SEP]"
+    tokenizer = load_tokenizer(without(tmp_path / "mask", ["mask_token"]))
+    with pytest.raises(InputError, match="no mask token") as error:
+        require_mask_token(tokenizer, "headless_mlm")
+    assert "headless_mlm" in error.value.why

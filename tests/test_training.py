@@ -153,7 +153,7 @@ def test_steps(corpus, steps):
 @given(sequences=st.floats(0.5, 40), objective=st.sampled_from(OBJECTIVES), micro=st.sampled_from([None, 3]))
 def test_flops_are_never_overshot_and_not_wasted(corpus, sequences, objective, micro):
     config = make_config(objective, training={"micro_batch_sequences": micro})
-    learner = make_trial(corpus, config).learner
+    learner = make_trial(corpus, config).stepper.learner
     targets = 2 if "mlm" in objective else LENGTH - 1
     dearest = learner.flops(1, LENGTH, targets, VOCABULARY)
     changes = {"rungs": (), "evaluations": (), "yardsticks": ()}
@@ -162,7 +162,7 @@ def test_flops_are_never_overshot_and_not_wasted(corpus, sequences, objective, m
     assert last.status == "completed"
     spent = last.measure["spent"]
     assert spent["flops"] <= config.budget.amount
-    # One more sequence costs its body and its targets' scores, and adds candidates to the micro-batch.
+    # One more sequence costs its body and its targets' scores, and adds candidates to the step.
     more = dearest + learner.flops(0, LENGTH, 8 * targets, targets)
     assert config.budget.amount - spent["flops"] < more
     assert read_exactly(corpus, config, last.measure)
@@ -318,7 +318,7 @@ def test_a_finished_run_says_so_again_and_trains_nothing(corpus, tmp_path, monke
     last = run(corpus, config, tmp_path)[-1]
     files = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
     monkeypatch.setattr(Trial, "_step", None)
-    monkeypatch.setattr(Trial, "_warm_up", None)
+    monkeypatch.setattr(Trial, "_start_up", None)
     again = run(corpus, config, tmp_path, should_stop=lambda: True)
     assert comparable(again) == comparable([last])
     assert again[0].measure["spent"] == last.measure["spent"]
@@ -331,8 +331,9 @@ def test_a_finished_run_says_so_again_and_trains_nothing(corpus, tmp_path, monke
 def gradients_of(corpus, config):
     trial = make_trial(corpus, config)
     batch = trial.stream.take(np.arange(config.training.batch_sequences))
-    loss = trial._loss(trial._prepare(batch)[1], synchronise=True)
-    return float(loss), {name: parameter.grad for name, parameter in trial.learner.named_parameters()}
+    loss, _ = trial.stepper.gradients(trial.stepper.prepare(batch, 0))
+    learner = trial.stepper.learner
+    return float(loss), {name: parameter.grad for name, parameter in learner.named_parameters()}
 
 
 NO_DROPOUT = {
@@ -343,7 +344,7 @@ NO_DROPOUT = {
 }
 
 
-@pytest.mark.parametrize("objective", ["mlm", "clm"])
+@pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("micro", [1, 3, 8])
 def test_micro_batches_add_up_to_the_batch(corpus, objective, micro):
     whole_loss, whole = gradients_of(corpus, make_config(objective, model=NO_DROPOUT[objective]))
@@ -354,11 +355,12 @@ def test_micro_batches_add_up_to_the_batch(corpus, objective, micro):
         torch.testing.assert_close(parts[name], gradient, rtol=1e-4, atol=1e-6, msg=name)
 
 
-def test_a_headless_micro_batch_has_its_own_negatives(corpus):
-    model = NO_DROPOUT["headless_mlm"]
-    whole, _ = gradients_of(corpus, make_config("headless_mlm", model=model))
+def test_a_headless_micro_batch_may_have_its_own_negatives(corpus):
+    model, options = NO_DROPOUT["headless_mlm"], {"gathered": False}
+    whole, _ = gradients_of(corpus, make_config("headless_mlm", model=model, options=options))
+    training = {"micro_batch_sequences": 2}
     parts, _ = gradients_of(
-        corpus, make_config("headless_mlm", model=model, training={"micro_batch_sequences": 2})
+        corpus, make_config("headless_mlm", model=model, options=options, training=training)
     )
     assert parts < 0.8 * whole
 
@@ -377,6 +379,7 @@ def _work(rank, folder, objectives):
         second = run(corpus, config, folder / objective, world=world)
         found[f"{objective} resumed"] = comparable(first[:-1] + second)
     (folder / f"{rank}.json").write_text(json.dumps(found))
+    torch.distributed.barrier()  # a peer that is gone aborts the others
     torch.distributed.destroy_process_group()
 
 
@@ -422,7 +425,7 @@ def newest(folder):
 
 
 @pytest.mark.parametrize(
-    "model", [{"hidden_size": 32}, {"num_hidden_layers": 2}, {"num_hidden_layers": 0}], ids=str
+    "model", [{"hidden_size": 32}, {"num_hidden_layers": 2}, {"intermediate_size": 48}], ids=str
 )
 @pytest.mark.parametrize("finished", [True, False])
 def test_a_checkpoint_of_another_model_is_refused(corpus, tmp_path, model, finished):
@@ -436,8 +439,7 @@ def test_a_checkpoint_of_another_model_is_refused(corpus, tmp_path, model, finis
 
 @pytest.mark.parametrize("file", ["model.safetensors", "optimiser.safetensors"])
 @pytest.mark.parametrize("left", [0, 5, 0.5, None], ids=["empty", "few bytes", "half", "gone"])
-def test_a_damaged_checkpoint_is_refused_with_the_remedy(corpus, tmp_path, file, left):
-    """Doing what the message says leads on: from the checkpoint before."""
+def test_after_a_damaged_checkpoint_the_one_before_goes_on(corpus, tmp_path, file, left):
     config = make_config()
     undisturbed = run(corpus, config)
     generator = make_trial(corpus, config, tmp_path).run()
@@ -450,16 +452,11 @@ def test_a_damaged_checkpoint_is_refused_with_the_remedy(corpus, tmp_path, file,
     damaged.unlink()
     if left is not None:
         damaged.write_bytes(content[: int(left if left >= 1 else left * len(content))])
-    with pytest.raises(InputError, match="cannot be loaded") as error:
-        make_trial(corpus, config, tmp_path)
-    assert error.value.where == str(newest(tmp_path))
-    assert error.value.why
-    assert "remove that folder" in error.value.remedy
-
-    Location(error.value.where).delete()
     trial = make_trial(corpus, config, tmp_path)
     assert trial.start_step == 12
-    assert comparable(trial.run())[-1] == comparable(undisturbed)[-1]
+    reports = list(trial.run())
+    assert any("step 16 was damaged" in message for report in reports for message in report.messages)
+    assert comparable(reports)[-1] == comparable(undisturbed)[-1]
 
 
 def test_two_checkpoints_are_kept_without_pickles(corpus, tmp_path):
@@ -469,7 +466,7 @@ def test_two_checkpoints_are_kept_without_pickles(corpus, tmp_path):
     for report in generator:
         if report.measure["rung"] is not None:
             kept.append(sorted(int(path.name[5:]) for path in tmp_path.glob("step-*")))
-    assert kept == [[6], [6, 12], [12, 18]]
+    assert all(len(steps) <= KEPT + 1 for steps in kept), "one may be being written"
     assert Checkpoints(Location(tmp_path)).steps() == [18, 24]
     assert KEPT == 2
     files = [path for path in tmp_path.rglob("*") if path.is_file()]

@@ -7,8 +7,9 @@ processes to start, which is what a small trial on one machine needs.
 from __future__ import annotations
 
 import json
+import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, Literal
@@ -18,6 +19,7 @@ import torch
 from trainables.config import Config
 from trainables.corpora.packed import PackedCorpus
 from trainables.corpora.stream import TokenStream, ray_data_batches
+from trainables.errors import InputError
 from trainables.storage import Location
 from trainables.training.checkpoint import Checkpoints
 from trainables.training.loop import Trial, TrialConfig
@@ -26,6 +28,20 @@ from trainables.training.world import World
 _STOP_POLL_SECONDS = 0.5
 _STOP_AGREEMENT_STEPS = 10
 """Several workers agree on stopping every so many steps: asking costs a collective operation."""
+RAY_OUT_OF_MEMORY = "low on memory"
+"""What Ray's memory monitor writes of a worker that it killed."""
+
+
+class TrialFailure(Exception):  # noqa: N818
+    """Why a trial cannot go on, in one line: the ledger's reason."""
+
+
+class OutOfMemory(TrialFailure):
+    """Another attempt may find more memory free; after the same again none will."""
+
+
+class WrongInput(TrialFailure):
+    """An :class:`InputError` met while running: every attempt would end with it."""
 
 
 class WorkerConfig(Config):
@@ -34,6 +50,9 @@ class WorkerConfig(Config):
     launcher: Literal["direct", "ray_train"]
     """``direct``: in the Tune function's own process. ``ray_train``: a TorchTrainer's workers."""
     workers: int
+    """That train one model together; with ``minimum_workers``, at most."""
+    minimum_workers: int | None = None
+    """An attempt starts on as many workers as there is room for, down to so many; None: on ``workers`` only."""
     cpus_per_worker: float
     gpus_per_worker: float
 
@@ -61,9 +80,15 @@ class StopSignal:
 def trainable(config: dict[str, Any]) -> None:
     """A Tune function. It reports ``{"report": JSON}``, of a :class:`trainables.training.loop.Report`.
 
+    The first report has the status ``begun`` and measures the step that the workers start from and their number. It
+    comes again where Ray Train starts the workers again, after a preemption or on more workers.
+
     Args:
         config: ``trial`` and ``workers``, the records of :class:`TrialConfig` and :class:`WorkerConfig`;
             ``folder``, the URI of the study's folder; ``stop``, the name of a :class:`StopSignal` actor.
+
+    Raises:
+        TrialFailure: the trial cannot go on, for a reason that is known.
     """
     from ray import tune
 
@@ -84,11 +109,59 @@ def _reports(config: dict[str, Any], world: World) -> Iterator[dict[str, Any]]:
         trial_config.maximum_repetition,
     )
     checkpoints = Checkpoints(Location(config["folder"]) / "trials" / trial_config.trial)
-    with _asking(config["stop"], world) as should_stop:
+    with _explained(), _asking(config["stop"], world) as should_stop:
         trial = Trial(trial_config, stream, checkpoints, world, ray_data_batches, should_stop)
+        start = {"step": trial.start_step, "workers": world.size}
+        yield {"report": json.dumps({"status": "begun", "measure": start})}
         for report in trial.run():
             # As text: Tune would flatten nested values.
             yield {"report": json.dumps(asdict(report), allow_nan=False)}
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Failures with a known cause become :class:`TrialFailure` s."""
+    try:
+        yield
+    except InputError as error:
+        raise WrongInput(f"{error.what} ({error.where}): {error.why}; remedy: {error.remedy}") from error
+    except (MemoryError, RuntimeError) as error:
+        if not _is_out_of_memory(error):
+            raise
+        raise out_of_memory(str(error)) from error
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    # torch's CPU allocator has no exception of its own.
+    of_torch = isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
+    return of_torch or isinstance(error, MemoryError)
+
+
+def out_of_memory(message: str) -> OutOfMemory:
+    """The failure, with the first line of the ``message`` and the remedy."""
+    first = message.strip().partition("\n")[0]
+    return OutOfMemory(
+        f"out of memory ({first}); remedy: a smaller training.micro_batch_sequences,"
+        " or training.activation_checkpointing"
+    )
+
+
+def failure_of(workers: Mapping[int, BaseException]) -> TrialFailure:
+    """The failure that tells most of those of several workers: one's end makes others fail in collectives.
+
+    Args:
+        workers: exceptions by rank.
+    """
+    for kind in (WrongInput, OutOfMemory):
+        for error in workers.values():
+            if isinstance(error, kind):
+                return error
+    for error in workers.values():
+        if RAY_OUT_OF_MEMORY in str(error):
+            return out_of_memory(str(error))
+    rank, error = min(workers.items())
+    lines = str(error).strip().splitlines() or [""]
+    return TrialFailure(f"worker {rank}: {type(error).__name__}: {lines[-1]}")
 
 
 @contextmanager
@@ -133,18 +206,22 @@ def _train_worker(config: dict[str, Any]) -> None:
 
 
 def _fit_with_ray_train(config: dict[str, Any], workers: WorkerConfig) -> None:
-    from ray.train import FailureConfig, RunConfig, ScalingConfig
+    from ray.train import FailureConfig, RunConfig, ScalingConfig, WorkerGroupError
     from ray.train.torch import TorchTrainer
     from ray.tune.integration.ray_train import TuneReportCallback
 
     resources = {"CPU": workers.cpus_per_worker}
     if workers.gpus_per_worker:
         resources["GPU"] = workers.gpus_per_worker
-    TorchTrainer(
+    trainer = TorchTrainer(
         _train_worker,
         train_loop_config=config,
         scaling_config=ScalingConfig(
-            num_workers=workers.workers,
+            num_workers=(workers.minimum_workers, workers.workers)
+            if workers.minimum_workers
+            else workers.workers,
+            # Workers that are whole are left to work: a new number of them starts from the last checkpoint.
+            elastic_resize_monitor_interval_s=math.inf,
             use_gpu=workers.gpus_per_worker > 0,
             resources_per_worker=resources,
         ),
@@ -153,6 +230,11 @@ def _fit_with_ray_train(config: dict[str, Any], workers: WorkerConfig) -> None:
             name=f"{config['trial']['trial']}-{config['attempt']}",
             storage_path=str(Location(config["folder"]) / "ray_train"),
             callbacks=[TuneReportCallback()],
+            # Our own attempts repeat it, with as many workers as there is then room for.
             failure_config=FailureConfig(max_failures=0),
         ),
-    ).fit()
+    )
+    try:
+        trainer.fit()
+    except WorkerGroupError as error:
+        raise failure_of(error.worker_failures) from error

@@ -23,6 +23,9 @@ class CorporaConfig(Config):
     sequence_length: int = Field(default=128, ge=8)
     """Tokens in a sequence."""
 
+    document_attention: bool = False
+    """Attention stays inside documents, and positions restart with them; otherwise it crosses packed documents."""
+
     validation_share: float = Field(default=0.02, gt=0, lt=1)
     """Share of the documents held out for validation."""
 

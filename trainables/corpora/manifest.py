@@ -66,8 +66,8 @@ class Manifest(Config):
     pad_token: int
     """Id of the padding token."""
 
-    mask_token: int
-    """Id of the mask token."""
+    mask_token: int | None
+    """Id of the mask token; None where the tokenizer has none, which only masked objectives need."""
 
     separator_token: int
     """Id of the token after every document."""
@@ -80,6 +80,12 @@ class Manifest(Config):
 
     splits: dict[Split, dict[str, LanguageCounts]]
     """Counts by split and language."""
+
+    @property
+    def required_mask_token(self) -> int:
+        """The mask token, for a masked objective: a study without one has none such."""
+        assert self.mask_token is not None
+        return self.mask_token
 
 
 def token_dtype(vocabulary_size: int) -> Literal["uint16", "uint32"]:

@@ -41,7 +41,7 @@ def log_likelihoods(
     for owner, tokens in enumerate(framed):
         for position in range(1, len(tokens) - 1):
             masked = tokens.copy()
-            masked[position] = manifest.mask_token
+            masked[position] = manifest.required_mask_token
             owners.append(owner)
             inputs.append(masked)
             positions.append(position)

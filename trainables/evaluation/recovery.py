@@ -53,7 +53,7 @@ def recovery_ranks(
     input_NL, offset = token_NL, 1
     if learner.objective.task == "masked":
         input_NL, offset = token_NL.copy(), 0
-        np.put_along_axis(input_NL, position_NT, manifest.mask_token, axis=1)
+        np.put_along_axis(input_NL, position_NT, manifest.required_mask_token, axis=1)
 
     ranks_NT = np.zeros(position_NT.shape, dtype=np.int64)
     usable_NT = position_NT > 0

@@ -1,29 +1,50 @@
 """Closed-form FLOPs of a training step, forward and backward: 2 a multiply-add, matrix products only.
 
 Norms, activations, look-ups and the optimiser are left out, as is usual (arXiv 2001.08361, section 2.1); attention is
-counted in full, as ``torch.utils.flop_counter`` does. Letters: L tokens a sequence, D hidden size, F feed-forward
-size, K target positions, C candidates.
+counted in full, as ``torch.utils.flop_counter`` does. Letters: N sequences, L tokens each, D hidden size, F
+feed-forward size, K target positions over all sequences, C candidates.
 """
 
 from __future__ import annotations
 
 from transformers import PreTrainedConfig
 
+from trainables.models.shapes import feed_forward_size
+
 FORWARD_AND_BACKWARD = 3
 """A product of the forward pass needs two of the same size in the backward pass."""
 
 
-def body_flops(config: PreTrainedConfig, sequence_length: int) -> int:
-    """FLOPs of the body for one sequence, forward and backward."""
-    L, D, F = sequence_length, int(config.hidden_size), int(config.intermediate_size)
-    projections = 2 * L * (4 * D * D + 2 * D * F)
-    attention = 2 * 2 * L * L * D
-    return FORWARD_AND_BACKWARD * int(config.num_hidden_layers) * (projections + attention)
+def body_flops(config: PreTrainedConfig, num_sequences: int, sequence_length: int, num_targets: int) -> int:
+    """FLOPs of the body, forward and backward.
+
+    An encoder's last layer has keys and values at all positions and all else at the K target positions alone.
+    """
+    L, D, F = sequence_length, int(config.hidden_size), feed_forward_size(config)
+    num_tokens, layers = num_sequences * L, int(config.num_hidden_layers)
+
+    def layer(num_queries: int) -> int:
+        keys_and_values = 2 * num_tokens * 2 * D * D
+        queries_and_output = 2 * num_queries * 2 * D * D
+        feed_forward = 2 * num_queries * 2 * D * F
+        attention = 2 * 2 * num_queries * L * D
+        return keys_and_values + queries_and_output + feed_forward + attention
+
+    last = num_targets if config.model_type == "bert" else num_tokens
+    return FORWARD_AND_BACKWARD * ((layers - 1) * layer(num_tokens) + layer(last))
 
 
-def loss_flops(hidden_size: int, num_targets: int, num_candidates: int) -> int:
-    """FLOPs of the linear cross-entropy of K positions against C candidates: 6 K C D."""
-    return FORWARD_AND_BACKWARD * 2 * num_targets * num_candidates * hidden_size
+def loss_flops(hidden_size: int, num_targets: int, num_candidates: int, *, detached: bool = False) -> int:
+    """FLOPs of the linear cross-entropy of K positions against C candidates: 6 K C D.
+
+    Args:
+        hidden_size: D.
+        num_targets: K.
+        num_candidates: C.
+        detached: candidates get no gradient: 4 K C D.
+    """
+    products = FORWARD_AND_BACKWARD - detached
+    return products * 2 * num_targets * num_candidates * hidden_size
 
 
 def transform_flops(hidden_size: int, num_targets: int) -> int:

@@ -1,15 +1,17 @@
 """Candidate sets: against which tokens a target is told apart.
 
-Vanilla objectives have the whole vocabulary. Contrastive weight tying has the targets of the micro-batch: a token
-that occurs m times among them counts m times (also as its own negative), so the K targets are exactly their U unique
+Vanilla objectives have the whole vocabulary. Contrastive weight tying has the targets of the batch: a token that
+occurs m times among them counts m times (also as its own negative), so the K targets are exactly their U unique
 tokens with bias log(m) (arXiv 2309.08351, equation 3). With N negatives (its footnote 2) the set is a sample of N of
-the K targets, shared by all positions, and each position's own target is added where the sample lacks it.
+them, shared by all positions, and each position's own target is added where the sample lacks it. Sampled softmax
+draws from the vocabulary.
 
 All of it is made from the token ids alone, with NumPy, beside the data: a GPU need not wait for it.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -21,26 +23,90 @@ class Candidates(NamedTuple):
 
     token_C: NDArray[np.int64]
     """Token ids, ascending, each once."""
-    log_count_C: NDArray[np.float64]
-    """Log of how often each occurs."""
+    bias_C: NDArray[np.float64]
+    """Added to their scores."""
     index_K: NDArray[np.int64]
     """Where each position's target is among them; C where it is the position's own."""
+    own_bias_K: NDArray[np.float64] | None
+    """Added to the score of a position's own candidate, -inf where it has none; None where no position has one."""
+    constant: float
+    """To be added to the loss summed over the positions."""
 
 
-def in_batch_candidates(
-    target_K: NDArray[np.int64], negatives: int | None, rng: np.random.Generator
-) -> Candidates:
-    """The candidates that the targets themselves make.
+@dataclass(frozen=True)
+class CandidateSet:
+    """What the positions of one or more micro-batches share. Letters: C candidates, V vocabulary."""
+
+    token_C: NDArray[np.int64]
+    log_count_C: NDArray[np.float64]
+    correction_V: NDArray[np.float64] | None
+    """Taken off the score of every token, whether it is a candidate of all or of its position alone."""
+
+    def of(self, target_K: NDArray[np.int64]) -> Candidates:
+        """The candidates of positions with these targets, (K,)."""
+        index_K = np.searchsorted(self.token_C, target_K)
+        found_K = self.token_C[np.minimum(index_K, len(self.token_C) - 1)] == target_K
+        constant = float(self.log_count_C[index_K[found_K]].sum())
+        bias_C, own_bias_K = self.log_count_C, np.zeros(len(target_K))
+        if self.correction_V is not None:
+            bias_C, own_bias_K = bias_C - self.correction_V[self.token_C], -self.correction_V[target_K]
+        return Candidates(
+            self.token_C,
+            bias_C,
+            np.where(found_K, index_K, len(self.token_C)),
+            None if found_K.all() else np.where(found_K, -np.inf, own_bias_K),
+            constant,
+        )
+
+
+def target_candidates(
+    pool_P: NDArray[np.int64], log_frequency_V: NDArray[np.float64] | None = None
+) -> CandidateSet:
+    """The candidates that targets make: each counts as often as it occurs among them.
+
+    exp(s) summed over the m copies of a token is exp(s + log m); the paper's numerator has one copy, so log m of the
+    target is a constant of the loss, without gradient.
 
     Args:
-        target_K: token id of every target position, (K,).
-        negatives: N, how many of the K targets are drawn, without replacement; None, or N >= K, takes all.
-        rng: draws them.
+        pool_P: the targets to be told apart from, duplicates included, (P,); see :func:`negatives_of`.
+        log_frequency_V: log-probability of drawing each token; given, it is taken off the scores (the log-Q
+            correction; Yi et al. 2019, "Sampling-bias-corrected neural modeling", equation 3), the target's included.
     """
-    sample = target_K
-    if negatives is not None and negatives < len(target_K):
-        sample = rng.choice(target_K, size=negatives, replace=False)
-    token_C, count_C = np.unique(sample, return_counts=True)
-    index_K = np.searchsorted(token_C, target_K)
-    found = token_C[np.minimum(index_K, len(token_C) - 1)] == target_K
-    return Candidates(token_C, np.log(count_C), np.where(found, index_K, len(token_C)))
+    token_C, count_C = np.unique(pool_P, return_counts=True)
+    return CandidateSet(token_C, np.log(count_C), log_frequency_V)
+
+
+def negatives_of(
+    target_P: NDArray[np.int64],
+    negatives: int | None,
+    rng: np.random.Generator,
+    beyond_E: NDArray[np.int64] | None = None,
+) -> NDArray[np.int64]:
+    """N of the batch's targets, without replacement; all of them where N is null or more than there are.
+
+    Args:
+        target_P: the batch's targets, (P,).
+        negatives: N.
+        rng: draws them.
+        beyond_E: tokens that fill up to N where the targets do not suffice, (E,).
+    """
+    if negatives is None or negatives == len(target_P):
+        return target_P
+    if negatives < len(target_P):
+        return rng.choice(target_P, size=negatives, replace=False)
+    return target_P if beyond_E is None else np.concatenate([target_P, beyond_E[: negatives - len(target_P)]])
+
+
+def sampled_candidates(draw_S: NDArray[np.int64], log_frequency_V: NDArray[np.float64]) -> CandidateSet:
+    """Candidates drawn from the vocabulary, with replacement, for sampled softmax.
+
+    Every candidate's score, the target's included, is lowered by the log-probability of its being in the sample,
+    1 - (1 - q)^S: the sampled loss goes to the full one as S grows (arXiv 1412.2007, section 3).
+
+    Args:
+        draw_S: the tokens drawn, (S,).
+        log_frequency_V: log q, log-probability of drawing each token, (V,).
+    """
+    token_C = np.unique(draw_S)
+    inclusion_V = -np.expm1(len(draw_S) * np.log1p(-np.exp(log_frequency_V)))
+    return CandidateSet(token_C, np.zeros(len(token_C)), np.log(inclusion_V))

@@ -5,27 +5,28 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from pydantic import Field
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 from trainables.config import Config
+from trainables.corpora.manifest import Manifest
 from trainables.corpora.stream import Batch, TokenStream, local_batches, sequence_digest
 from trainables.evaluation import EvaluationConfig, Evaluator
-from trainables.models.learner import Learner, MicroBatch
+from trainables.models.learner import Learner
+from trainables.models.pretrained import load_pretrained
 from trainables.models.shapes import ModelConfig, body_config
 from trainables.objectives import find_objective
-from trainables.training.batch import BatchMaker
 from trainables.training.budget import BudgetConfig, Spending
 from trainables.training.checkpoint import Checkpoints
-from trainables.training.optimiser import TrainingConfig, make_optimiser
-from trainables.training.schedule import learning_rate_share
+from trainables.training.compilation import compile_layers
+from trainables.training.meters import LossMeter, OverheadMeter
+from trainables.training.micro_batch import largest_micro_batch
+from trainables.training.optimiser import TrainingConfig
+from trainables.training.stepper import PreparedStep, Stepper
 from trainables.training.world import World
 
 Feed = Callable[..., Generator[Batch, None, None]]
@@ -38,7 +39,7 @@ class TrialConfig(Config):
     trial: str
     """Its name, unique in the study; its checkpoints lie under it."""
     objective: str
-    options: dict[str, float | int | None] = Field(default_factory=dict)
+    options: dict[str, Any] = Field(default_factory=dict)
     """The objective's settings."""
     model: ModelConfig
     training: TrainingConfig
@@ -48,6 +49,8 @@ class TrialConfig(Config):
     """Folder of the packed corpus."""
     alpha: float
     maximum_repetition: float
+    document_attention: bool = False
+    """Attention stays inside documents, and positions restart with them."""
     evaluation: EvaluationConfig
     split: Literal["validation", "test"]
     yardsticks: tuple[str, ...]
@@ -58,6 +61,23 @@ class TrialConfig(Config):
     """Further progress points with an evaluation and a checkpoint."""
     reports: int = 20
     """Reports over the run, evenly by progress."""
+
+
+def make_learner(config: TrialConfig, manifest: Manifest) -> Learner:
+    """The trial's model under its objective, with newly drawn weights.
+
+    Raises:
+        InputError: the model does not fit the objective.
+    """
+    objective = find_objective(config.objective)
+    body = body_config(
+        config.model,
+        objective.task,
+        vocabulary_size=manifest.vocabulary_size,
+        sequence_length=manifest.sequence_length,
+    )
+    separator = manifest.separator_token if config.document_attention else None
+    return Learner(body, objective, objective.options.model_validate(config.options), separator=separator)
 
 
 Status = Literal["running", "completed", "interrupted", "diverged"]
@@ -71,23 +91,8 @@ class Report:
     """All but ``running`` are a trial's last word."""
     measure: dict[str, Any]
     """The fields of the ledger's ``measure`` record."""
-
-
-@dataclass
-class _Meter:
-    """Seconds that are not training, by cause."""
-
-    seconds: dict[str, float] = field(
-        default_factory=lambda: dict.fromkeys(("startup", "data_wait", "evaluation", "checkpoint"), 0.0)
-    )
-
-    @contextmanager
-    def measure(self, cause: str) -> Iterator[None]:
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds[cause] += time.perf_counter() - start
+    messages: tuple[str, ...] = ()
+    """For a person: what was found out or went otherwise than asked for."""
 
 
 class Trial:
@@ -115,31 +120,24 @@ class Trial:
         self.config, self.stream, self.checkpoints, self.feed = config, stream, checkpoints, feed
         self.world = world or World()
         self.should_stop = should_stop
-        self.meter = _Meter()
+        self.meter = OverheadMeter()
         with self.meter.measure("startup"):
             self._build()
 
     def _build(self) -> None:
         config, device = self.config, self.world.device
-        manifest = self.stream.corpus.manifest
-        objective = find_objective(config.objective)
-        options = objective.options.model_validate(config.options)
-        torch.manual_seed(config.seed)
-        body = body_config(
-            config.model,
-            objective.task,
-            vocabulary_size=manifest.vocabulary_size,
-            sequence_length=manifest.sequence_length,
-        )
-        self.learner = Learner(body, objective, options).to(device)
-        self.optimiser = make_optimiser(self.learner, config.training, device)
-        self.model: nn.Module = self.learner
-        if self.world.size > 1:
-            ids = [device.index] if device.type == "cuda" else None
-            self.model = DistributedDataParallel(self.learner, device_ids=ids)
-        self.batches = BatchMaker(
-            objective, options, manifest, config.seed, config.training.mask_rate, device
-        )
+
+        def make_stepper() -> Stepper:
+            torch.manual_seed(config.seed)
+            learner = make_learner(config, self.stream.corpus.manifest)
+            if config.model.pretrained is not None:
+                load_pretrained(learner, config.model.pretrained)
+            return Stepper(learner.to(device), self.stream, config.training, self.world)
+
+        self._make_stepper = make_stepper
+        self.stepper = make_stepper()
+        if self.world.rank > 0:  # all workers began with the same weights; each drops out what it likes
+            torch.manual_seed(int(np.random.default_rng([config.seed, self.world.rank]).integers(1 << 62)))
         self.evaluator = Evaluator(self.stream.corpus, config.evaluation, config.split, device)
         self.spent = Spending()
         self.learning_rate = 0.0
@@ -147,16 +145,23 @@ class Trial:
         self.digest = 0
         self.seen_l = np.zeros(len(self.stream.corpus.languages), dtype=np.int64)
         self.step_seconds = 0.0
-        self.losses = _LossMeter(device)
+        self.losses = LossMeter(device)
+        self.messages: list[str] = []
         self.saved: Report | None = None
         self._resume()
 
     def _resume(self) -> None:
-        steps = self.checkpoints.steps() if self.checkpoints else []
-        self.start_step = steps[-1] if steps else 0
-        if self.checkpoints is None or not steps:
+        self.start_step = 0
+        if self.checkpoints is None:
             return
-        state = self.checkpoints.load(self.start_step, self.learner, self.optimiser)
+        saved, messages = self.checkpoints.load_newest(self._layout, self.world)
+        self.messages += messages
+        if saved is None:
+            return
+        self.stepper.load(saved.tensors)
+        state = saved.state
+        self.start_step = saved.step
+        self.stepper.micro_batch_sequences = state["micro_batch_sequences"]
         self.spent = Spending(**state["spent"])
         self.next_sequence = state["next_sequence"]
         total, count = state["losses"]
@@ -170,6 +175,14 @@ class Trial:
         self.meter.seconds |= state["overhead"]
         if state["measure"]["yardsticks"]:
             self.saved = Report("completed" if state["finished"] else "running", state["measure"])
+
+    def _layout(self, state: dict[str, Any]) -> dict[str, dict[str, torch.Tensor]]:
+        """What is to be read of a checkpoint; the learner has a head or not as it had."""
+        if self.stepper.restored != state["restored"]:
+            self.stepper = self._make_stepper()
+        if state["restored"] and not self.stepper.restored:
+            self.stepper.restore_head()
+        return self.stepper.layout()
 
     @property
     def progress(self) -> float:
@@ -188,7 +201,7 @@ class Trial:
             yield self.saved
             if self.saved.status == "completed":
                 return
-        self.model.train()
+        self.stepper.learner.train()
         world = self.world
         share = max(1, self.config.training.batch_sequences // world.size)
         feed = self.feed(
@@ -209,13 +222,17 @@ class Trial:
                     batch = next(feed)
                 if self.spent.steps == self.start_step:
                     with self.meter.measure("startup"):
-                        self._warm_up(batch)
+                        self._start_up(batch)
+                if self._head_is_due():
+                    with self.meter.measure("startup"):
+                        self.stepper.restore_head()
+                        self.stepper.rehearse(self.stepper.prepare(batch, self.next_sequence))
                 before, start = self.progress, time.perf_counter()
                 affordable = self._affordable(batch)
                 if affordable is not None:
-                    self.losses.add(self._step(start, *affordable))
+                    self.losses.add(self._step(start, affordable))
                 crossed = [point for point in fractions if before < point <= self.progress]
-                cut = affordable is None or len(affordable[0].number_N) < len(batch.number_N)
+                cut = affordable is None or len(affordable.batch.number_N) < len(batch.number_N)
                 ended = cut or self.progress >= 1.0
                 if crossed or ended:
                     report = self._report("completed" if ended else "running", crossed)
@@ -224,6 +241,8 @@ class Trial:
                         return
         finally:
             feed.close()
+            if self.checkpoints is not None:
+                self.checkpoints.close()
 
     def _expected_sequences(self) -> int | None:
         """Sequences the run will still ask for at most; None where the budget does not tell."""
@@ -232,7 +251,7 @@ class Trial:
         per_sequence: dict[str, float] = {
             "tokens": length,
             "steps": 1 / self.config.training.batch_sequences,
-            "flops": self.learner.flops(1, length, 0, 0),
+            "flops": self.stepper.learner.flops(1, length, 0, 0),
         }
         if unit not in per_sequence:
             return None
@@ -244,104 +263,79 @@ class Trial:
 
     # --- one step -------------------------------------------------------------------------------------------------
 
-    def _affordable(self, batch: Batch) -> tuple[Batch, list[MicroBatch], int] | None:
-        """The batch, cut so that the budget is not overshot, its micro-batches and FLOPs; None if nothing fits."""
+    def _start_up(self, batch: Batch) -> None:
+        stepper, training = self.stepper, self.config.training
+
+        def rehearse(rows: int) -> None:
+            stepper.micro_batch_sequences = rows
+            stepper.rehearse(stepper.prepare(_rows(batch, slice(rows)), self.next_sequence))
+
+        if stepper.micro_batch_sequences == "auto":
+            rows = largest_micro_batch(rehearse, len(batch.number_N), self.world)
+            stepper.micro_batch_sequences = rows
+            self.messages.append(f"micro-batches of {rows} of {len(batch.number_N)} sequences")
+        step = stepper.prepare(batch, self.next_sequence)
+        if training.compile:
+            message = compile_layers(stepper.learner.body, lambda: stepper.rehearse(step))
+            self.messages += [message] if message else []
+        stepper.rehearse(step)
+
+    def _head_is_due(self) -> bool:
+        restoration = self.config.training.restoration
+        return (
+            restoration is not None and not self.stepper.restored and self.progress >= 1.0 - restoration.share
+        )
+
+    def _affordable(self, batch: Batch) -> PreparedStep | None:
+        """The step, cut so that the budget is not overshot; None if nothing fits."""
         unit, amount = self.config.budget.unit, self.config.budget.amount
         left = amount - getattr(self.spent, unit)
         size = len(batch.number_N)
         if unit == "device_seconds":
             # Time is known afterwards only: the step before tells how long this one will take.
-            return None if self.world.largest(self.step_seconds) > left else self._prepare(batch)
+            return None if self.world.largest(self.step_seconds) > left else self._prepare(batch, size)
         if unit == "steps":
-            return None if left < 1 else self._prepare(batch)
+            return None if left < 1 else self._prepare(batch, size)
         if unit == "tokens":
             affordable = int(left) // (batch.token_NL.shape[1] * self.world.size)
-            return self._prepare(_rows(batch, slice(min(size, affordable)))) if affordable else None
-        prepared = self._prepare(batch)
-        if prepared[2] <= left:
+            return self._prepare(batch, min(size, affordable)) if affordable else None
+        prepared = self._prepare(batch, size)
+        if prepared.flops <= left:
             return prepared
         # FLOPs are not linear in the sequences (the candidates grow with them): bisect.
         best, affordable, too_many = None, 0, size
         while too_many - affordable > 1:
             middle = (affordable + too_many) // 2
-            prepared = self._prepare(_rows(batch, slice(middle)))
-            if prepared[2] <= left:
+            prepared = self._prepare(batch, middle)
+            if prepared.flops <= left:
                 best, affordable = prepared, middle
             else:
                 too_many = middle
         return best
 
-    def _prepare(self, batch: Batch) -> tuple[Batch, list[MicroBatch], int]:
-        rows = self.config.training.micro_batch_sequences or len(batch.number_N)
-        parts = [_rows(batch, slice(start, start + rows)) for start in range(0, len(batch.number_N), rows)]
-        micro_batches = [self.batches.make(part) for part in parts]
-        flops = sum(
-            self.learner.flops(
-                m.input_NL.shape[0], m.input_NL.shape[1], len(m.target_K), self.batches.num_candidates(m)
-            )
-            for m in micro_batches
-        )
-        return batch, micro_batches, self.world.sum_integers(flops)
+    def _prepare(self, batch: Batch, num_sequences: int) -> PreparedStep:
+        return self.stepper.prepare(_rows(batch, slice(num_sequences)), self.next_sequence)
 
-    def _loss(self, micro_batches: list[MicroBatch], *, synchronise: bool) -> torch.Tensor:
-        """Forward and backward passes; returns this worker's part of the batch's mean loss."""
-        device = self.world.device
-        num_targets = sum(len(m.target_K) for m in micro_batches) * self.world.size
-        total = torch.zeros((), device=device)
-        for number, micro_batch in enumerate(micro_batches):
-            last = number == len(micro_batches) - 1
-            wrapped = isinstance(self.model, DistributedDataParallel)
-            quiet = wrapped and not (last and synchronise)
-            with self.model.no_sync() if quiet else nullcontext():  # type: ignore[operator]
-                with torch.autocast(device.type, torch.bfloat16, enabled=self._bfloat16):
-                    loss = self.model(micro_batch) / num_targets
-                # DistributedDataParallel averages over the workers; the loss is a sum over them.
-                (loss * self.world.size).backward()
-            total += loss.detach()
-        return total
-
-    @property
-    def _bfloat16(self) -> bool:
-        precision = self.config.training.precision
-        return precision == "bfloat16" or (precision == "auto" and self.world.device.type == "cuda")
-
-    def _warm_up(self, batch: Batch) -> None:
-        """One step without an update, so that first-use costs count as start-up and not as training."""
-        cuda = self.world.device.type == "cuda"
-        with torch.random.fork_rng(devices=[self.world.device] if cuda else []):
-            self._loss(self._prepare(batch)[1], synchronise=False)
-        self.optimiser.zero_grad(set_to_none=True)
-        if cuda:
-            torch.cuda.synchronize()
-
-    def _step(self, start: float, batch: Batch, micro_batches: list[MicroBatch], flops: int) -> torch.Tensor:
+    def _step(self, start: float, step: PreparedStep) -> torch.Tensor:
         """One update. Its time counts from ``start``: corrupting and finding candidates are part of an objective."""
-        config = self.config.training
+        batch, unit = step.batch, self.config.budget.unit
         num_sequences = len(batch.number_N) * self.world.size
         tokens = num_sequences * batch.token_NL.shape[1]
-        cost = {"tokens": tokens, "steps": 1, "flops": flops, "device_seconds": self.step_seconds}
-        middle = self.progress + 0.5 * cost[self.config.budget.unit] / self.config.budget.amount
-        rate = config.learning_rate * learning_rate_share(
-            middle, config.warmup, config.schedule, config.learning_rate_floor
-        )
-        for group in self.optimiser.param_groups:
-            group["lr"] = rate
-        loss = self._loss(micro_batches, synchronise=True)
-        nn.utils.clip_grad_norm_(self.model.parameters(), config.clip_norm)
-        self.optimiser.step()
-        self.optimiser.zero_grad(set_to_none=True)
-        if self.world.device.type == "cuda" and self.config.budget.unit == "device_seconds":
+        cost = {"tokens": tokens, "steps": 1, "flops": step.flops, "device_seconds": self.step_seconds}
+        middle = self.progress + 0.5 * cost[unit] / self.config.budget.amount
+        self.learning_rate = self.config.training.rate_at(middle, restored=self.stepper.restored)
+        loss = self.stepper.step(step, self.learning_rate)
+        if self.world.device.type == "cuda" and unit == "device_seconds":
             torch.cuda.synchronize()
 
-        self.learning_rate = rate
         self.spent.steps += 1
         self.spent.tokens += tokens
-        self.spent.flops += flops
+        self.spent.flops += step.flops
         self.next_sequence += num_sequences
         self.digest = (self.digest + sequence_digest(batch)) % (1 << 64)
         self.seen_l += np.bincount(batch.language_N, minlength=len(self.seen_l))
         seconds = (time.perf_counter() - start) * self.world.size
-        if self.config.budget.unit == "device_seconds":
+        if unit == "device_seconds":
             seconds = self.world.largest(seconds)
         self.step_seconds = seconds
         self.spent.device_seconds += seconds
@@ -383,21 +377,25 @@ class Trial:
             with self.meter.measure("checkpoint"):
                 self._save(status, measure, counts, losses)
             measure["overhead"] = dict(self.meter.seconds)
-        return Report(status, measure)
+        messages, self.messages = tuple(self.messages), []
+        return Report(status, measure, messages)
 
     def _evaluate(self, final: bool) -> dict[str, Any]:
-        with self.meter.measure("evaluation"):
-            if self.world.rank > 0:
+        names = self.config.yardsticks if final else self.config.yardsticks[:1]
+        with self.meter.measure("evaluation"), self.stepper.evaluated() as learner:
+            if self.world.rank > 0 and self.config.training.parallel == "ddp":
                 return {}
-            names = self.config.yardsticks if final else self.config.yardsticks[:1]
-            return dict(self.evaluator.take(self.learner, names))
+            # Sharded weights are gathered layer by layer, by all workers together.
+            return dict(self.evaluator.take(learner, names))
 
     def _save(
         self, status: Status, measure: dict[str, Any], counts: list[int], losses: tuple[float, int]
     ) -> None:
-        if self.checkpoints is None or self.world.rank > 0:
+        if self.checkpoints is None:
             return
         state = {
+            "restored": self.stepper.restored,
+            "micro_batch_sequences": self.stepper.micro_batch_sequences,
             "spent": self.spent.record(),
             "next_sequence": self.next_sequence,
             "digest": measure["digest"],
@@ -407,32 +405,11 @@ class Trial:
             "overhead": measure["overhead"],
             "measure": measure,
         }
-        optimiser = None if status == "completed" else self.optimiser
-        self.checkpoints.save(self.spent.steps, self.learner, optimiser, state)
-
-
-class _LossMeter:
-    """The mean loss since the last report, kept on the device so that no step waits for it."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._total = torch.zeros((), device=device)
-        self._count = 0
-
-    def add(self, loss: torch.Tensor) -> None:
-        self._total += loss
-        self._count += 1
-
-    def mean(self, world: World) -> float | None:
-        if not self._count:
-            return None
-        return world.sum_floats([float(self._total) / self._count])[0]
-
-    def state(self, world: World) -> tuple[float, int]:
-        return world.sum_floats([float(self._total)])[0], self._count
-
-    def restore(self, total: float, count: int) -> None:
-        self._total.fill_(total)
-        self._count = count
+        self.checkpoints.save(
+            self.spent.steps, self.stepper.tensors(finished=status == "completed"), state, self.world
+        )
+        if status != "running":
+            self.checkpoints.wait()
 
 
 def _rows(batch: Batch, rows: slice) -> Batch:

@@ -1,0 +1,125 @@
+"""A trained model in Hugging Face format: it loads with plain transformers, which knows nothing of this package."""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from tokenizers import Tokenizer
+from torch import nn
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    GenerationConfig,
+    PreTrainedConfig,
+    PreTrainedTokenizerFast,
+)
+
+from trainables.models.learner import Learner
+from trainables.models.pretrained import quiet_transformers
+from trainables.models.tokenizers import separator_token
+from trainables.storage import Location
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+CARD = "README.md"
+
+
+def export_model(
+    learner: Learner, tokenizer: PreTrainedTokenizerFast, folder: Location, card: str
+) -> tuple[str, ...]:
+    """Write a model that ``AutoModelForMaskedLM`` or ``AutoModelForCausalLM`` loads and scores as the learner does.
+
+    A headless model gets the head that scores as its input embedding does (:meth:`Head.over`).
+
+    Args:
+        learner: what was trained.
+        tokenizer: of its corpus.
+        folder: where to, local or on an object store; files of the same names are replaced.
+        card: the model card, Markdown.
+
+    Returns:
+        The names of the files: ``config.json``, ``model.safetensors``, the tokenizer's, the card and, of a decoder,
+        ``generation_config.json``.
+
+    Raises:
+        InputError: a headless encoder cannot be given such a head.
+    """
+    with tempfile.TemporaryDirectory() as scratch, quiet_transformers():
+        _whole_model(learner, tokenizer).save_pretrained(scratch)
+        _tokenizer_as_trained(tokenizer, learner.config).save_pretrained(scratch)
+        (Path(scratch) / CARD).write_text(card, encoding="utf-8")
+        names = sorted(path.name for path in Path(scratch).iterdir())
+        # The configuration comes last: a folder that an interruption left half written does not load.
+        for name in sorted(names, key=lambda name: name == "config.json"):
+            (folder / name).write_bytes((Path(scratch) / name).read_bytes())
+    return tuple(names)
+
+
+def _whole_model(learner: Learner, tokenizer: PreTrainedTokenizerFast) -> PreTrainedModel:
+    """The learner as transformers' own model of its family, to be saved."""
+    head, encoder = learner.scoring_head(), learner.config.model_type == "bert"
+    config = copy.deepcopy(learner.config)
+    separator = separator_token(tokenizer)
+    config.tie_word_embeddings = head.weight_VD is learner.embedding_VD
+    config.pad_token_id, config.eos_token_id = tokenizer.pad_token_id, separator
+    # A document begins after the separator of the one before: so does a text that is generated from nothing.
+    config.bos_token_id = None if encoder else separator
+    with torch.device("meta"):
+        model = (AutoModelForMaskedLM if encoder else AutoModelForCausalLM).from_config(
+            config, dtype=torch.float32
+        )
+    projection = _name_of(model, model.get_output_embeddings())
+    weights = {
+        f"{model.base_model_prefix}.{name}": value for name, value in learner.body.state_dict().items()
+    }
+    weights[f"{projection}.weight"] = head.weight_VD
+    if head.transform is not None and head.bias is not None:
+        inside = projection.rpartition(".")[0]
+        weights |= {
+            f"{inside}.transform.{name}": value for name, value in head.transform.state_dict().items()
+        }
+        # Of untied weights transformers reads both biases, and saves but one of two that share their memory.
+        weights |= {f"{inside}.bias": head.bias, f"{projection}.bias": head.bias.clone()}
+    model.load_state_dict(
+        {name: value.detach().float().cpu() for name, value in weights.items()}, strict=True, assign=True
+    )
+    model.tie_weights()
+    if not encoder:
+        model.generation_config = GenerationConfig(
+            bos_token_id=separator, eos_token_id=separator, pad_token_id=tokenizer.pad_token_id
+        )
+    return model
+
+
+def _name_of(model: nn.Module, module: nn.Module) -> str:
+    names: list[str] = [name for name, candidate in model.named_modules() if candidate is module]
+    return names[0]
+
+
+def _tokenizer_as_trained(
+    tokenizer: PreTrainedTokenizerFast, config: PreTrainedConfig
+) -> PreTrainedTokenizerFast:
+    """The tokenizer, adding no special tokens: the model was trained on none but the separator after a document."""
+    backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    backend.no_padding()
+    backend.no_truncation()
+    if backend.num_special_tokens_to_add(is_pair=False):
+        backend.post_processor = None
+    roles = ("unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+    special: dict[str, Any] = {role: getattr(tokenizer, role) for role in roles}
+    separator = tokenizer.convert_ids_to_tokens(separator_token(tokenizer))
+    special["eos_token"] = separator
+    if config.model_type != "bert":
+        special["bos_token"] = separator
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        model_max_length=int(config.max_position_embeddings),
+        model_input_names=["input_ids", "attention_mask"],
+        clean_up_tokenization_spaces=False,
+        **{role: token for role, token in special.items() if token is not None},
+    )

@@ -1,0 +1,58 @@
+"""What a run keeps count of beside its spending."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+
+from trainables.training.world import World
+
+
+@dataclass
+class OverheadMeter:
+    """Seconds that are not training, by cause."""
+
+    seconds: dict[str, float] = field(
+        default_factory=lambda: dict.fromkeys(("startup", "data_wait", "evaluation", "checkpoint"), 0.0)
+    )
+
+    @contextmanager
+    def measure(self, cause: str) -> Iterator[None]:
+        """Count the time inside."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[cause] += time.perf_counter() - start
+
+
+class LossMeter:
+    """The mean loss since the last report, kept on the device so that no step waits for it."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._total = torch.zeros((), device=device)
+        self._count = 0
+
+    def add(self, loss: torch.Tensor) -> None:
+        """Take in a step's loss: this worker's part of the mean over the step's targets."""
+        self._total += loss
+        self._count += 1
+
+    def mean(self, world: World) -> float | None:
+        """The mean over all workers; None where there was no step."""
+        if not self._count:
+            return None
+        return world.sum_floats([float(self._total) / self._count])[0]
+
+    def state(self, world: World) -> tuple[float, int]:
+        """Sum over all workers, and number of steps."""
+        return world.sum_floats([float(self._total)])[0], self._count
+
+    def restore(self, total: float, count: int) -> None:
+        """Go on from a sum and a number of steps."""
+        self._total.fill_(total)
+        self._count = count

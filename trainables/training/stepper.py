@@ -1,0 +1,216 @@
+"""One training step: from a worker's sequences to updated weights. When to step, at what rate, is the loop's.
+
+Letters: R rows of a table, D hidden size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
+
+from trainables.corpora.stream import Batch, TokenStream
+from trainables.models.learner import Learner, Table
+from trainables.training import parallel
+from trainables.training.batch import BatchMaker, Part
+from trainables.training.checkpoint import module_tensors
+from trainables.training.ema import WeightAverage
+from trainables.training.optimiser import Optimiser, TrainingConfig
+from trainables.training.world import World
+
+
+class PreparedStep(NamedTuple):
+    """A step that can be made."""
+
+    batch: Batch
+    """This worker's sequences."""
+    parts: list[Part]
+    """Its micro-batches, in memory of the host."""
+    num_targets: int
+    """Targets of the step, over all workers."""
+    flops: int
+    """FLOPs of the step, over all workers."""
+
+
+class Stepper:
+    """A learner with all that updates it.
+
+    Args:
+        learner: on its device.
+        stream: where the sequences are from.
+        training: how to train.
+        world: this worker among those that train together.
+    """
+
+    def __init__(self, learner: Learner, stream: TokenStream, training: TrainingConfig, world: World) -> None:
+        self.learner, self.stream, self.training, self.world = learner, stream, training, world
+        self.micro_batch_sequences = training.micro_batch_sequences
+        self.restored = False
+        """Whether a head was made of the embedding."""
+        self._assemble()
+
+    def _assemble(self) -> None:
+        training, learner = self.training, self.learner
+        for parameter in learner.parameters():
+            parameter.requires_grad_(True)
+        self.tables: Mapping[Table, Tensor] = self._row_tables()
+        for table_VD in self.tables.values():
+            table_VD.requires_grad_(False)  # the rows that a step touches get the gradient instead
+        if training.activation_checkpointing:
+            learner.body.gradient_checkpointing_enable({"use_reentrant": False})  # type: ignore[operator]
+        self.model = parallel.wrap(learner, self.world, training.parallel)
+        self.optimiser = Optimiser(
+            learner, training, {str(name): table for name, table in self.tables.items()}
+        )
+        self.average = WeightAverage(learner, training.ema_decay) if training.ema_decay else None
+        self.batches = BatchMaker(learner, self.stream, training.mask_rate, self.world)
+
+    def _row_tables(self) -> dict[Table, nn.Parameter]:
+        """The tables that are updated by rows: of those that a step only looks up, if so set."""
+        if self.world.size > 1 and self.training.parallel == "fsdp":
+            return {}
+        tables, num_rows = self.learner.tables, len(self.learner.embedding_VD)
+        rows = self.training.updates_rows(only_looked_up="embedding" in tables, num_rows=num_rows)
+        return tables if rows else {}
+
+    def restore_head(self) -> None:
+        """Go on as the vanilla objective (see :meth:`Learner.restore_head`), with a new optimiser."""
+        self.settle()
+        if self.average is not None:
+            self.learner.load_state_dict(self.average.model.state_dict())
+        self.learner.restore_head()
+        self.restored = True
+        self._assemble()
+
+    def prepare(self, batch: Batch, first: int) -> PreparedStep:
+        """Corrupt, find candidates, count FLOPs. All workers must call it together.
+
+        Args:
+            batch: this worker's sequences.
+            first: place in the stream of the step's first sequence, of all workers.
+        """
+        num_sequences, length = batch.token_NL.shape
+        rows = self.micro_batch_sequences or num_sequences
+        assert isinstance(rows, int), "'auto' was resolved"
+        parts = self.batches.prepare(batch, first, -(-num_sequences // rows))
+        flops = sum(
+            self.learner.flops(len(part.corrupted.input_NL), length, part.num_targets, part.num_candidates)
+            for part in parts
+        )
+        num_targets = sum(part.num_targets for part in parts) * self.world.size
+        return PreparedStep(batch, parts, num_targets, self.world.sum_integers(flops))
+
+    def gradients(self, step: PreparedStep, *, synchronise: bool = True) -> tuple[Tensor, list[Tensor]]:
+        """Forward and backward passes.
+
+        Args:
+            step: of :meth:`prepare`.
+            synchronise: sum the gradients over the workers.
+
+        Returns:
+            This worker's part of the step's mean loss, and the touched rows of tables, with their gradients.
+        """
+        row_R = self.batches.rows(step.parts, self.tables)
+        rows = {name: self.optimiser.rows[name].fetch(self._send(found)) for name, found in row_R.items()}
+        total = torch.zeros((), device=self.world.device)
+        for number, part in enumerate(step.parts):
+            last = number == len(step.parts) - 1
+            micro_batch = self.batches.send(part, row_R, rows)
+            with parallel.accumulating(self.model, more=not (last and synchronise)):
+                with torch.autocast(self.world.device.type, torch.bfloat16, enabled=self._bfloat16):
+                    loss = self.model(micro_batch) / step.num_targets
+                # Gradients are averaged over the workers; the loss is a sum over them.
+                (loss * self.world.size).backward()
+            total += loss.detach()
+        if synchronise and self.world.size > 1:
+            for leaf in rows.values():
+                assert leaf.grad is not None, "every worker has inputs and candidates"
+                dist.all_reduce(leaf.grad)
+                leaf.grad /= self.world.size
+        return total, list(rows.values())
+
+    def step(self, step: PreparedStep, rate: float) -> Tensor:
+        """One update. Nothing in it waits for the device.
+
+        Returns:
+            This worker's part of the step's mean loss, a scalar on the device.
+        """
+        loss, rows = self.gradients(step)
+        parallel.clip_gradients([*self.model.parameters(), *rows], self.training.clip_norm)
+        self.optimiser.set_rate(rate)
+        self.optimiser.step()
+        self.optimiser.zero_grad()
+        if self.average is not None:
+            self.average.update(self.learner)
+        return loss
+
+    def rehearse(self, step: PreparedStep) -> None:
+        """A step without an update, so that first-use costs count as start-up and not as training."""
+        cuda = self.world.device.type == "cuda"
+        with torch.random.fork_rng(devices=[self.world.device] if cuda else []):
+            # Sharded gradients that are kept back would survive zero_grad.
+            self.gradients(step, synchronise=isinstance(self.model, FSDPModule))
+        self.optimiser.zero_grad()
+        if cuda:
+            torch.cuda.synchronize()
+
+    def settle(self) -> None:
+        """Bring tables that are updated by rows up to date, for evaluation and export."""
+        for rows in self.optimiser.rows.values():
+            rows.settle()
+
+    @contextmanager
+    def evaluated(self) -> Iterator[Learner]:
+        """The learner that yardsticks are taken of, with whole weights: the average where there is one."""
+        self.settle()
+        if self.average is not None:
+            yield self.average.model
+            return
+        with parallel.gathered(self.learner):
+            yield self.learner
+
+    def tensors(self, *, finished: bool) -> dict[str, dict[str, Tensor]]:
+        """All weights and state, by group; of a finished run the weights to be used, the average where there is one."""
+        if finished:
+            self.settle()
+            return {"model": module_tensors(self.learner if self.average is None else self.average.model)}
+        groups = {"model": module_tensors(self.learner), "optimiser": self.optimiser.tensors()}
+        if self.average is not None:
+            groups["average"] = self.average.tensors()
+        return groups
+
+    def layout(self) -> dict[str, dict[str, Tensor]]:
+        """Names, shapes and sharding that :meth:`load` wants; of the optimiser's only what is sharded."""
+        groups = self.tensors(finished=False)
+        groups["optimiser"] = {
+            f"{part}.{index}.{name}": parameter
+            for part, optimiser in self.optimiser.parts.items()
+            for index, parameter in enumerate(p for group in optimiser.param_groups for p in group["params"])
+            for name in ("exp_avg", "exp_avg_sq", "momentum_buffer")
+            if isinstance(parameter, DTensor)
+        }
+        return groups
+
+    def load(self, groups: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Go on from :meth:`tensors`; of a finished run there are but the weights."""
+        self.learner.load_state_dict(groups["model"], strict=False)  # tied weights are there once
+        if "optimiser" in groups:
+            self.optimiser.load_tensors(groups["optimiser"])
+        if self.average is not None:
+            self.average.load_tensors(groups.get("average", {**groups["model"], "steps": torch.tensor(0)}))
+
+    @property
+    def _bfloat16(self) -> bool:
+        precision = self.training.precision
+        return precision == "bfloat16" or (precision == "auto" and self.world.device.type == "cuda")
+
+    def _send(self, array: NDArray[np.int64]) -> Tensor:
+        return torch.from_numpy(array).to(self.world.device, non_blocking=True)
