@@ -13,12 +13,14 @@ from optuna.distributions import (
     FloatDistribution,
     IntDistribution,
 )
+from optuna.study import StudyDirection
 from optuna.trial import TrialState
 
 from orchestrator.history import TrialHistory
 from orchestrator.ledger import Record
 from orchestrator.spec import SearchSpec
 from search_spaces import Categorical, Dimension, Float, Space
+from trainables.evaluation import YARDSTICKS
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -33,7 +35,7 @@ class ArmSearch:
         arm: its name.
         space: what may vary.
         search: how it is searched.
-        yardstick: the primary one; higher is better.
+        yardstick: the primary one; it says whether higher or lower is better.
         seed: of the study.
         trials: the arm's trials so far, from the ledger, by number. All are lived through again; those that have
             not ended wait to be gone on with.
@@ -54,7 +56,9 @@ class ArmSearch:
         pruner = optuna.pruners.SuccessiveHalvingPruner(
             min_resource=1, reduction_factor=search.halving.reduction
         )
-        self._study = optuna.create_study(direction="maximize", pruner=pruner)
+        higher = YARDSTICKS[yardstick].higher_is_better
+        direction = StudyDirection.MAXIMIZE if higher else StudyDirection.MINIMIZE
+        self._study = optuna.create_study(direction=direction, pruner=pruner)
         self._running: dict[int, optuna.Trial] = {}
         self._condemned: set[int] = set()
         self._judged: set[tuple[int, int]] = set()

@@ -58,10 +58,11 @@ def _parser() -> argparse.ArgumentParser:
     resume = add("resume", _resume, "go on with a study that was stopped or cut off", _STUDY_HELP)
     watch = add("watch", _watch, "show a running or finished study from another process", _STUDY_HELP)
     compare = add("compare", _compare, "print a study's comparison and verdict so far", _STUDY_HELP)
+    export = add("export", _export, "write a trained model in Hugging Face format", _STUDY_HELP)
     submit = add("submit", _submit, "run a study as a job on a Ray cluster", _STUDY_HELP)
     add("list", _list, "list shipped studies, shapes, objectives, search spaces and yardsticks")
 
-    for sub in (plan, run, resume, watch, compare, submit):
+    for sub in (plan, run, resume, watch, compare, export, submit):
         sub.add_argument(
             "--set",
             dest="overrides",
@@ -75,6 +76,17 @@ def _parser() -> argparse.ArgumentParser:
             "--address", help="a Ray cluster's address (default: RAY_ADDRESS, else this machine)"
         )
         sub.add_argument("--plain", action="store_true", help="plain lines instead of the live dashboard")
+    export.add_argument("--to", metavar="DIR", required=True, help="folder to write, new or empty")
+    export.add_argument("--arm", help="which arm's model (default: the only one)")
+    export.add_argument(
+        "--trial", metavar="NAME", help="which trial's (default: the arm's first paired confirmation run)"
+    )
+    export.add_argument("--force", action="store_true", help="write into a folder that is not empty")
+    export.add_argument(
+        "--push-to-hub",
+        metavar="REPO",
+        help="also upload it to the Hugging Face hub, OWNER/NAME; private if new",
+    )
     submit.add_argument("--address", required=True, help="the job server, as http://127.0.0.1:8265")
     submit.add_argument("--no-wait", action="store_true", help="return once the job is submitted")
     submit.add_argument(
@@ -183,6 +195,25 @@ def _compare(options: argparse.Namespace) -> int:
 
     folder = _folder(options)
     print_results(Results(folder).history, folder, Console())
+    return 0
+
+
+def _export(options: argparse.Namespace) -> int:
+    from orchestrator.export import export_study, push
+
+    to = Location(options.to)
+    repository = options.push_to_hub
+    names = export_study(
+        _folder(options),
+        to,
+        arm=options.arm,
+        trial=options.trial,
+        repository=repository,
+        force=options.force,
+    )
+    print(f"wrote {to}: {', '.join(names)}")
+    if repository:
+        print(f"pushed to {push(to, names, repository)}")
     return 0
 
 

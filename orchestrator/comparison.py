@@ -1,8 +1,9 @@
 """The comparison: what the confirm phase says about every two arms, by rules fixed beforehand.
 
 A yardstick is compared at the end of the confirm runs, whose budgets are equal, seed by seed; a greater value
-is better. Arms are compared only where their task is the same: recovering a masked token, which sees both
-sides of it, and predicting the next one are different tasks, and no yardstick means the same in both.
+is better, or a smaller one where the study's record in the ledger lists the yardstick as ``lower_is_better``.
+Arms are compared only where their task is the same: recovering a masked token, which sees both sides of it, and
+predicting the next one are different tasks, and no yardstick means the same in both.
 
 Where the confirm phase ran several configurations of an arm, the arm's value at a seed is that of *one* of
 them: the one with the most completed seeds and, among those, the best mean of the primary yardstick.
@@ -13,7 +14,7 @@ The verdict on a pair of arms is that of the first rule to apply:
    to stop when the numbers please, would find winners where there are none.
 2. ``equivalent`` where two one-sided t-tests at 5% find the difference within the margin: a difference too
    small to matter is no win, however sure it is.
-3. The *name of the arm* with the greater mean, where the permutation p-value of the primary yardstick,
+3. The *name of the arm* with the better mean, where the permutation p-value of the primary yardstick,
    adjusted by Holm's method over all pairs of arms, is at most 5%.
 4. ``undecided``, with the number of further seeds it would take.
 
@@ -32,8 +33,8 @@ A seed at which either arm's run failed or diverged is no pair: it is missing, a
     pairs: [                one for every two arms of one task, a headless arm first:
         a, b, task, verdict, more_seeds (beyond the n so far; None: no practical number),
         pending (planned seeds yet to end), missing: [{seed, arm, outcome, reason}],
-        yardsticks: NAME:   {role (primary, exploratory), n, mean_a, mean_b, difference (a - b),
-                             interval (95% bootstrap), p,
+        yardsticks: NAME:   {role (primary, exploratory), lower_is_better, n, mean_a, mean_b,
+                             difference (a - b), interval (95% bootstrap), p,
                              p_adjusted (over all pairs; the exploratory ones among themselves)},
         matched: UNIT:      {spent, n, mean_a, mean_b, difference, interval, annealed}]
     not_compared: [[a, b]]  the pairs of different tasks
@@ -92,7 +93,10 @@ def compare(history: History) -> dict[str, Any]:
             "task": task[a],
             "missing": _missing(runs[a], primary) + _missing(runs[b], primary),
             "yardsticks": {
-                name: {"role": "primary" if name == primary else "exploratory"}
+                name: {
+                    "role": "primary" if name == primary else "exploratory",
+                    "lower_is_better": lower_is_better(study, name),
+                }
                 | _compare_values(_values(runs[a], name), _values(runs[b], name))
                 for name in [primary, *others]
             },
@@ -121,17 +125,23 @@ def compare(history: History) -> dict[str, Any]:
     }
 
 
+def lower_is_better(study: Record, yardstick: str) -> bool:
+    """Whether smaller values of a yardstick are the better ones, by the study's record."""
+    return yardstick in study["yardsticks"].get("lower_is_better", ())
+
+
 def chosen_runs(history: History, arm: str) -> Runs:
     """The confirm runs that stand for an arm, by seed: those of its best configuration (see the module)."""
     assert history.study is not None
     primary = history.study["yardsticks"]["primary"]
+    sign = -1 if lower_is_better(history.study, primary) else 1
     by_configuration: dict[str, Runs] = defaultdict(dict)
     for trial in history.trials_of("confirm", arm):
         by_configuration[json.dumps(trial.configuration, sort_keys=True)][trial.seed] = trial
 
     def rank(runs: Runs) -> tuple[int, float]:
         values = list(_values(runs, primary).values())
-        return len(values), float(np.mean(values)) if values else 0.0
+        return len(values), sign * float(np.mean(values)) if values else 0.0
 
     return max(by_configuration.values(), key=rank, default={})
 
@@ -140,8 +150,9 @@ def best_of_search(history: History, arm: str) -> TrialHistory | None:
     """The search trial with the best score among those that ran to the end of their budget; None before."""
     assert history.study is not None
     primary = history.study["yardsticks"]["primary"]
+    sign = -1 if lower_is_better(history.study, primary) else 1
     finished = [
-        (score, trial)
+        (sign * score, trial)
         for trial in history.trials_of("search", arm)
         if trial.outcome == "completed" and (score := trial.score(primary)) is not None
     ]
@@ -202,8 +213,9 @@ def _verdict(pair: dict[str, Any], differences: tuple[float, ...], primary: str,
         return "undecided"
     if -margin <= bounds[0] and bounds[1] <= margin:
         return "equivalent"
-    if pair["yardsticks"][primary]["p_adjusted"] <= ALPHA:
-        return str(pair["a"] if pair["yardsticks"][primary]["difference"] > 0 else pair["b"])
+    row = pair["yardsticks"][primary]
+    if row["p_adjusted"] <= ALPHA:
+        return str(pair["a"] if (row["difference"] > 0) != row["lower_is_better"] else pair["b"])
     return "undecided"
 
 
@@ -316,7 +328,8 @@ def _pair_in_words(comparison: dict[str, Any], pair: dict[str, Any]) -> str:
         row["interval"] = [-row["interval"][1], -row["interval"][0]]
     amount = formatting.quantity(comparison["amount"], comparison["unit"])
     device = " of device time" if comparison["unit"] == "device_seconds" else ""
-    where = f"on {comparison['primary']} at {amount}{device} a trial"
+    lower = " (lower is better)" if row["lower_is_better"] else ""
+    where = f"on {comparison['primary']}{lower} at {amount}{device} a trial"
     opening = {
         a: f"{a} is ahead of {b} {where}",
         "equivalent": f"{a} and {b} are equivalent {where}, within ±{comparison['margin']:g}",

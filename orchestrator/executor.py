@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import tempfile
 import uuid
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from ray import tune
@@ -20,7 +22,16 @@ from orchestrator.history import TrialHistory
 from orchestrator.phases import Phase, PlannedTrial
 from orchestrator.recorder import Recorder
 from trainables.storage import Location
-from trainables.trial import StopSignal, WorkerConfig, trainable
+from trainables.trial import (
+    RAY_OUT_OF_MEMORY,
+    OutOfMemory,
+    StopSignal,
+    TrialFailure,
+    WorkerConfig,
+    WrongInput,
+    out_of_memory,
+    trainable,
+)
 
 
 class Executor:
@@ -48,6 +59,10 @@ class Executor:
         self.concurrent_trials, self.attempts = concurrent_trials, attempts
         self.interrupted = False
         self.running: dict[str, PlannedTrial] = {}
+        self._starting: dict[
+            str, int
+        ] = {}  # the steps that attempts are to start from, until they have begun
+        self._out_of_memory: set[str] = set()  # trials whose last attempt ended so
         self._stop_name = f"h2h-stop-{uuid.uuid4().hex}"
         self._stop = ray.remote(num_cpus=0)(StopSignal).options(name=self._stop_name).remote()
 
@@ -99,7 +114,8 @@ class Executor:
         }
 
     def begin(self, planned: PlannedTrial, start_step: int) -> None:
-        """Write that an attempt began."""
+        """Write that an attempt begins: what it has spent is known before its first report."""
+        self._starting[planned.trial] = start_step
         self.recorder.record(
             "trial",
             **_keys(planned),
@@ -109,11 +125,38 @@ class Executor:
             start_step=start_step,
         )
 
-    def end(self, phase: Phase, name: str, outcome: str, reason: str = "") -> None:
-        """Write how an attempt ended and let the phase know."""
+    def begun(self, name: str, step: int, workers: int) -> None:
+        """Take in where an attempt's workers really start.
+
+        If Ray Train started them anew, or the newest checkpoint was damaged, that is another attempt: what the ledger
+        has beyond the step is rolled back.
+        """
+        planned = self.running[name]
+        if workers < self.workers.workers:
+            self.recorder.event(f"{name} runs on {workers} of {self.workers.workers} workers")
+        if self._starting.pop(name, None) == step:
+            return
+        reason = f"its workers started again from step {step}"
+        self.recorder.record("end", **_keys(planned), outcome="interrupted", reason=reason)
+        self.running[name] = planned = replace(planned, attempt=planned.attempt + 1)
+        self.begin(planned, step)
+        del self._starting[name]
+
+    def failed(self, phase: Phase, name: str, failure: TrialFailure) -> None:
+        """Write that an attempt failed, and start the trial again unless it would end the same."""
+        hopeless = isinstance(failure, WrongInput)
+        if isinstance(failure, OutOfMemory):
+            hopeless = name in self._out_of_memory
+            self._out_of_memory.add(name)
+        else:
+            self._out_of_memory.discard(name)
+        self.end(phase, name, "failed", str(failure), again=not hopeless)
+
+    def end(self, phase: Phase, name: str, outcome: str, reason: str = "", *, again: bool = True) -> None:
+        """Write how an attempt ended and let the phase know; a failed one may be started ``again``."""
         planned = self.running.pop(name)
         history = self.recorder.history.trials[name]
-        if outcome == "failed" and history.failures + 1 < self.attempts:
+        if outcome == "failed" and again and history.failures + 1 < self.attempts:
             outcome = "retried"
             self.recorder.event(f"{name} failed and is started again: {reason}")
         self.recorder.record("end", **_keys(planned), outcome=outcome, reason=reason)
@@ -137,7 +180,6 @@ class _PhaseSearcher(Searcher):  # type: ignore[misc]
         if planned is None:
             return None
         executor.running[planned.trial] = planned
-        # It is in the ledger from here on: what it has spent is known before its first report.
         executor.begin(planned, _steps_kept(executor, planned))
         return executor.configuration(planned)
 
@@ -166,9 +208,14 @@ class _PhaseScheduler(FIFOScheduler):  # type: ignore[misc]
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         executor, name = self._executor, _trial_name(trial)
-        planned = executor.running[name]
         report = json.loads(result["report"])
         status, measure = report["status"], report["measure"]
+        for message in report.get("messages", ()):
+            executor.recorder.event(f"{name}: {message}")
+        if status == "begun":
+            executor.begun(name, **measure)
+            return str(TrialScheduler.CONTINUE)
+        planned = executor.running[name]
         if status != "interrupted" and not _known(executor.recorder.history.trials[name], measure):
             flush = bool(measure["yardsticks"])
             executor.recorder.record("measure", flush=flush, **_keys(planned), **measure)
@@ -187,9 +234,21 @@ class _PhaseScheduler(FIFOScheduler):  # type: ignore[misc]
     def on_trial_error(self, tune_controller: Any, trial: Any) -> None:
         name = _trial_name(trial)
         if name in self._executor.running:
-            error = trial.get_error()
-            reason = str(error).strip().splitlines()[-1] if error is not None else "its process ended"
-            self._executor.end(self._phase, name, "failed", reason)
+            self._executor.failed(self._phase, name, _failure(trial))
+
+
+def _failure(trial: Any) -> TrialFailure:
+    """Why Tune's trial ended, from the text of its error: what it raised is its last line."""
+    # Tune has it on this machine only by now, so trial.get_error() would not find it.
+    text = Path(trial.error_file).read_text(encoding="utf-8") if trial.error_file else ""
+    lines = text.strip().splitlines() or ["its process ended"]
+    name, _, reason = lines[-1].partition(": ")
+    for kind in (WrongInput, OutOfMemory, TrialFailure):
+        if name.rpartition(".")[2] == kind.__name__:
+            return kind(reason)
+    if RAY_OUT_OF_MEMORY in text:
+        return out_of_memory(next(line for line in lines if RAY_OUT_OF_MEMORY in line))
+    return TrialFailure(lines[-1])
 
 
 def _known(trial: TrialHistory, measure: dict[str, Any]) -> bool:

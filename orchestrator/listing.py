@@ -33,7 +33,7 @@ def listing() -> RenderableType:
         ),
         _titled("Objectives", "arms.ARM.objective", _pairs(_objectives())),
         _titled("Search spaces", "arms.ARM.space", _pairs(_spaces())),
-        _titled("Yardsticks", "yardsticks.primary, yardsticks.others", _pairs(YARDSTICKS.items())),
+        _titled("Yardsticks", "yardsticks.primary, yardsticks.others", _pairs(_yardsticks())),
         _titled("Shapes", "model.shape", _shapes_table()),
         _titled("Text", "corpora.sources", _pairs(_sources())),
     )
@@ -58,6 +58,11 @@ def _objectives() -> Iterator[tuple[str, str]]:
         kind = "headless" if objective.headless else "vocabulary head"
         options = ", ".join(objective.options.model_fields)
         yield name, f"{task}; {kind}" + (f"; options: {options}" if options else "")
+
+
+def _yardsticks() -> Iterator[tuple[str, str]]:
+    for name, yardstick in YARDSTICKS.items():
+        yield name, yardstick.description + ("" if yardstick.higher_is_better else "; lower is better")
 
 
 def _spaces() -> Iterator[tuple[str, str]]:

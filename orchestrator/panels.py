@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator import formatting
-from orchestrator.comparison import best_of_search
+from orchestrator.comparison import best_of_search, lower_is_better
 from orchestrator.history import History, TrialHistory
 from orchestrator.plain import PHASES, finished
 
@@ -110,8 +110,9 @@ def arm_panel(history: History, arm: str, description: dict[str, Any]) -> Panel:
     best = best_of_search(history, arm)
     if best is not None:
         primary = study["yardsticks"]["primary"]
+        up = ", lower is better" if lower_is_better(study, primary) else ""
         score = Text.assemble(
-            (formatting.score(best.score(primary)), "bold"), (f" {primary} (validation)", "dim")
+            (formatting.score(best.score(primary)), "bold"), (f" {primary} (validation{up})", "dim")
         )
         grid.add_row("best", Group(score, Text(formatting.settings(best.configuration))))
     if history.trials_of("confirm", arm):
@@ -124,6 +125,8 @@ def _budget(history: History, arm: str) -> Table:
     assert history.study is not None
     unit = history.study["budget"]["unit"]
     amount = history.study["budget"]["amount"] * history.study["search_budget"]
+    if not amount:
+        return Table.grid()
     spent = history.spent("search", arm, unit)
     left = formatting.quantity(max(0.0, amount - spent), unit).removesuffix(f" {unit}")
     bar = Table.grid(padding=(0, 1), expand=True)
@@ -198,6 +201,8 @@ def pair_panel(comparison: dict[str, Any], pair: dict[str, Any]) -> Panel:
         state.append("\n≈ mid-schedule: an indication, no evidence", "dim")
     tables = FirstFitting(_matched(pair, " "), _matched(pair, "\n"))
     title = Text.assemble((pair["a"], "bold"), " against ", (pair["b"], "bold"), f" {comparison['primary']}")
+    if row["lower_is_better"]:
+        title.append(" (lower is better)", "dim")
     return _panel(Group(tables, state), title)
 
 

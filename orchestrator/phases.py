@@ -14,6 +14,7 @@ from orchestrator.arm_search import ArmSearch
 from orchestrator.history import History, TrialHistory
 from orchestrator.ledger import Record
 from orchestrator.spec import StudySpec
+from trainables.evaluation import YARDSTICKS
 from trainables.training.loop import TrialConfig
 
 
@@ -57,7 +58,7 @@ def confirm_seeds(spec: StudySpec) -> list[int]:
     return [spec.seed + 1 + index for index in range(spec.confirm.seeds)]
 
 
-class _Planner:
+class Planner:
     """Makes trials of a study's configurations."""
 
     def __init__(self, spec: StudySpec, history: History, corpus: str) -> None:
@@ -66,6 +67,7 @@ class _Planner:
     def plan(
         self, phase: str, arm: str, number: int, seed: int, configuration: Mapping[str, Any]
     ) -> PlannedTrial:
+        """The next attempt at an arm's trial of that number."""
         spec = self.spec
         name = f"{phase}-{arm}-{number:03d}"
         arm_spec = spec.arms[arm]
@@ -83,6 +85,7 @@ class _Planner:
             corpus=self.corpus,
             alpha=spec.corpora.alpha,
             maximum_repetition=spec.corpora.maximum_repetition,
+            document_attention=spec.corpora.document_attention,
             evaluation=spec.yardsticks.evaluation,
             split="validation" if searching else "test",
             yardsticks=spec.yardsticks.names[:1] if searching else spec.yardsticks.names,
@@ -93,6 +96,7 @@ class _Planner:
         return PlannedTrial(phase, arm, name, number, seed, dict(configuration), attempt, config)
 
     def plan_again(self, trial: TrialHistory) -> PlannedTrial:
+        """The next attempt at a trial that has begun."""
         return self.plan(trial.phase, trial.arm, trial.number, trial.seed, trial.configuration)
 
 
@@ -101,7 +105,7 @@ class SearchPhase:
 
     def __init__(self, spec: StudySpec, history: History, corpus: str) -> None:
         self._spec, self._history = spec, history
-        self._planner = _Planner(spec, history, corpus)
+        self._planner = Planner(spec, history, corpus)
         self._arms = {
             name: ArmSearch(
                 name,
@@ -172,26 +176,31 @@ def best_trials(history: History, arm: str, yardstick: str, top: int) -> list[Tr
     """The arm's best completed search trials, best first; pruned ones never finished and are not among them."""
     completed = [t for t in history.trials_of("search", arm) if t.outcome == "completed"]
     scored = [(score, t) for t in completed if (score := t.score(yardstick)) is not None]
-    return [t for _, t in sorted(scored, key=lambda pair: (-pair[0], pair[1].number))[:top]]
+    sign = -1 if YARDSTICKS[yardstick].higher_is_better else 1
+    return [t for _, t in sorted(scored, key=lambda pair: (sign * pair[0], pair[1].number))[:top]]
 
 
 class ConfirmPhase:
     """Runs each arm's best configurations over the paired seeds, a seed of all arms before the next seed."""
 
     def __init__(self, spec: StudySpec, history: History, corpus: str) -> None:
-        planner = _Planner(spec, history, corpus)
+        planner = Planner(spec, history, corpus)
         self._history = history
         seeds = confirm_seeds(spec)
-        best = {
-            arm: best_trials(history, arm, spec.yardsticks.primary, spec.confirm.top) for arm in spec.arms
-        }
+        best: dict[str, list[Mapping[str, Any]]] = {arm: [{}] for arm in spec.arms}  # as they are written
+        if spec.search.budget_per_arm:
+            primary, top = spec.yardsticks.primary, spec.confirm.top
+            best = {
+                arm: [trial.configuration for trial in best_trials(history, arm, primary, top)]
+                for arm in spec.arms
+            }
         self._pending: list[PlannedTrial] = []
         for index, seed in enumerate(seeds):
             for rank in range(spec.confirm.top):
-                for arm, trials in best.items():
-                    if rank < len(trials):
+                for arm, configurations in best.items():
+                    if rank < len(configurations):
                         number = rank * len(seeds) + index
-                        planned = planner.plan("confirm", arm, number, seed, trials[rank].configuration)
+                        planned = planner.plan("confirm", arm, number, seed, configurations[rank])
                         known = history.trials.get(planned.trial)
                         if known is None or known.outcome is None:
                             self._pending.append(planned)

@@ -27,7 +27,7 @@ from trainables.models.shapes import ModelConfig, body_config
 from trainables.models.tokenizers import load_tokenizer
 from trainables.objectives import Objective, find_objective
 from trainables.objectives.corruption import num_masked
-from trainables.objectives.registry import ContrastiveOptions
+from trainables.objectives.registry import ContrastiveOptions, SampledOptions
 from trainables.training.budget import Unit
 from trainables.training.optimiser import TrainingConfig
 
@@ -63,6 +63,11 @@ class ArmPlan:
     def training(self) -> TrainingConfig:
         """How."""
         return self.spec.training_of(self.arm)
+
+    @property
+    def searched(self) -> dict[str, Dimension]:
+        """What the search varies."""
+        return self.arm.load_space().dimensions if self.spec.search.budget_per_arm else {}
 
     @cached_property
     def learner(self) -> Learner:
@@ -122,29 +127,55 @@ class ArmPlan:
         """Input tokens of a step, over all workers."""
         return self.training.batch_sequences * self.spec.corpora.sequence_length
 
-    def candidates(self, num_targets: int) -> int:
-        """C of a micro-batch: V, or for a headless objective the most it can be; the data decide."""
-        options = self.learner.options
+    def candidates(self, num_sequences: int) -> int:
+        """C in a step of so many sequences; where they depend on the text, the most there can be."""
+        options, vocabulary_size = self.learner.options, self.vocabulary_size
+        if isinstance(options, SampledOptions):
+            return min(options.samples, vocabulary_size) + 1
         if not isinstance(options, ContrastiveOptions):
-            return self.vocabulary_size
-        unique = min(num_targets, self.vocabulary_size)
-        if options.negatives is None or "negatives" in self.arm.load_space().dimensions:
+            return vocabulary_size
+        pool = num_sequences * self.targets_per_sequence
+        if not options.gathered:
+            rows = self.training.micro_batch_sequences
+            pool //= (
+                max(1, -(-num_sequences // rows)) if isinstance(rows, int) else self.spec.resources.workers
+            )
+        unique = min(pool, vocabulary_size)
+        if options.negatives is None or "negatives" in self.searched:
             return unique
+        if options.beyond_batch != "nothing":
+            return min(max(options.negatives, pool), vocabulary_size)
         return min(options.negatives, unique) + 1
 
-    def step_flops(self, num_sequences: int) -> int:
-        """FLOPs of a step with so many sequences; for a headless objective at most."""
-        share, rest = divmod(num_sequences, self.spec.resources.workers)
-        assert rest == 0, "a step's sequences are shared out evenly"
-        rows = self.training.micro_batch_sequences or share
-        full, part = divmod(share, rows) if share else (0, 0)
-        of_worker = full * self._micro_batch_flops(rows) + (self._micro_batch_flops(part) if part else 0)
-        return self.spec.resources.workers * of_worker
+    @property
+    def candidates_depend_on_the_text(self) -> bool:
+        """Whether C, and with it the FLOPs of a step, is known afterwards only."""
+        return any(term.candidates != "vocabulary" for term in self.objective.terms)
 
-    def _micro_batch_flops(self, num_sequences: int) -> int:
-        num_targets = num_sequences * self.targets_per_sequence
-        length = self.spec.corpora.sequence_length
-        return self.learner.flops(num_sequences, length, num_targets, self.candidates(num_targets))
+    def step_flops(self, num_sequences: int, *, restored: bool = False) -> int:
+        """FLOPs of a step with so many sequences; where they depend on the text, at most.
+
+        Args:
+            num_sequences: over all workers.
+            restored: after the head was restored.
+        """
+        learner = self._restored_learner if restored else self.learner
+        length, num_targets = self.spec.corpora.sequence_length, num_sequences * self.targets_per_sequence
+        return learner.flops(num_sequences, length, num_targets, self.candidates(num_sequences))
+
+    @cached_property
+    def _restored_learner(self) -> Learner:
+        vanilla = find_objective("mlm" if self.objective.task == "masked" else "clm")
+        with torch.device("meta"):
+            return Learner(self.learner.config, vanilla, vanilla.options())
+
+    def _mean_step_flops(self, num_sequences: int) -> float:
+        """Over a trial in which each part of a head's restoration sees its share of the sequences."""
+        restoration = self.training.restoration
+        if restoration is None:
+            return self.step_flops(num_sequences)
+        parts = self.step_flops(num_sequences), self.step_flops(num_sequences, restored=True)
+        return (1 - restoration.share) * parts[0] + restoration.share * parts[1]
 
     def trial_in_units(self) -> dict[Unit, float]:
         """What a trial's budget comes to, by unit; the binding one alone where the others depend on the machine.
@@ -157,12 +188,15 @@ class ArmPlan:
             return {unit: amount}
         if unit == "flops":
             steps = amount / self.step_flops(batch)
+            if (restoration := self.training.restoration) is not None:
+                restored_steps = amount / self.step_flops(batch, restored=True)
+                steps = (1 - restoration.share) * steps + restoration.share * restored_steps
             return {"flops": amount, "tokens": steps * batch * length, "steps": math.ceil(steps)}
         workers = self.spec.resources.workers
         # The last step is cut so that it does not overshoot.
         sequences = int(amount) * batch if unit == "steps" else int(amount) // (length * workers) * workers
         full, rest = divmod(sequences, batch)
-        flops = full * self.step_flops(batch) + self.step_flops(rest)
+        flops = full * self._mean_step_flops(batch) + self._mean_step_flops(rest)
         return {"tokens": sequences * length, "steps": full + (rest > 0), "flops": flops}
 
 
@@ -229,7 +263,7 @@ def plan_table(spec: StudySpec) -> RenderableType:
         *(Text(f"! {warning}", style="yellow") for warning in warnings_of(spec)),
         *(
             [Text("* At most: how many candidates a position has depends on the text.", style="dim")]
-            if any(plan.objective.headless for plan in plans)
+            if any(plan.candidates_depend_on_the_text for plan in plans)
             else []
         ),
     )
@@ -254,11 +288,10 @@ def _headline(spec: StudySpec, vocabulary_size: int) -> RenderableType:
 
 def _arm_grid(plan: ArmPlan) -> Table:
     training, learner = plan.training, plan.learner
-    star = "*" if plan.objective.headless else ""
+    star = "*" if plan.candidates_depend_on_the_text else ""
     kind = f"{plan.objective.task}, {'headless' if plan.objective.headless else 'vocabulary head'}"
     num_targets = training.batch_sequences * plan.targets_per_sequence
-    micro_batch = training.micro_batch_sequences or training.batch_sequences // plan.spec.resources.workers
-    candidates = plan.candidates(micro_batch * plan.targets_per_sequence)
+    candidates = plan.candidates(training.batch_sequences)
     embeddings = formatting.quantity(learner.embedding_VD.numel(), "").strip()
     flops = formatting.quantity(plan.step_flops(training.batch_sequences), "flops")
     grid = _grid()
@@ -272,6 +305,8 @@ def _arm_grid(plan: ArmPlan) -> Table:
     )
     grid.add_row("body", f"{plan.body_parameters:,} parameters, {embeddings} of them the embedding table")
     grid.add_row("head", f"{plan.head_parameters:,} parameters" if learner.head is not None else "none")
+    if training.restoration is not None:
+        grid.add_row("", f"restored over the last {training.restoration.share:.3g} of a trial")
     grid.add_row(
         "step",
         f"{formatting.plural(training.batch_sequences, 'sequence')} of "
@@ -279,9 +314,10 @@ def _arm_grid(plan: ArmPlan) -> Table:
     )
     grid.add_row("", f"{candidates:,}{star} candidates each, {flops}{star}")
     grid.add_row("trial", _trial_in_words(plan))
-    space = plan.arm.load_space()
-    for number, (name, dimension) in enumerate(space.dimensions.items()):
+    for number, (name, dimension) in enumerate(plan.searched.items()):
         grid.add_row("searched" if number == 0 else "", f"{name}: {dimension_in_words(dimension)}")
+    if not plan.searched:
+        grid.add_row("fixed", formatting.settings({"learning_rate": training.learning_rate}, separator=", "))
     return grid
 
 
@@ -291,7 +327,7 @@ def _trial_in_words(plan: ArmPlan) -> str:
     others = []
     for unit, amount in units.items():
         if unit != binding:
-            bound = plan.objective.headless and "flops" in (unit, binding)
+            bound = plan.candidates_depend_on_the_text and "flops" in (unit, binding)
             prefix = ("at least " if binding == "flops" else "at most ") if bound else ""
             others.append(prefix + formatting.quantity(amount, unit))
     if not others:
@@ -328,7 +364,12 @@ def _phases_table(spec: StudySpec) -> RenderableType:
         cost = formatting.quantity(budgets * amount, unit).removesuffix(f" {unit}")
         table.add_row(phase, Text(what), f"{budgets:g}", cost, style=style)
 
-    row("search", f"each arm {search.budget_per_arm:g}; {algorithm}; {stops}", arms * search.budget_per_arm)
+    if search.budget_per_arm:
+        row(
+            "search",
+            f"each arm {search.budget_per_arm:g}; {algorithm}; {stops}",
+            arms * search.budget_per_arm,
+        )
     seeds, top = formatting.plural(confirm.seeds, "seed"), formatting.plural(confirm.top, "configuration")
     row("confirm", f"{formatting.plural(arms, 'arm')} x {seeds} x {top}", runs)
     row("all", "at most", arms * search.budget_per_arm + runs, "bold")

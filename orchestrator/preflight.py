@@ -17,6 +17,8 @@ from trainables.corpora.packing import split_of
 from trainables.corpora.preparation import make_tokenizer
 from trainables.corpora.sources import Document, SourceConfig, check_sources, expand, read_documents
 from trainables.errors import InputError
+from trainables.models.tokenizers import require_mask_token
+from trainables.objectives import find_objective
 from trainables.storage import Location
 
 
@@ -59,7 +61,9 @@ def check_study(spec: StudySpec) -> PreTrainedTokenizerFast:
     check_sources(spec.corpora.sources)
     check_splits(spec.corpora)
     tokenizer = make_tokenizer(spec.corpora, spec.tokenizer)
-    for name in spec.arms:
+    for name, arm in spec.arms.items():
+        if find_objective(arm.objective).task == "masked":
+            require_mask_token(tokenizer, arm.objective)
         require_a_step(ArmPlan(spec, name, max(tokenizer.get_vocab().values()) + 1))
     return tokenizer
 

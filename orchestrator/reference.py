@@ -11,6 +11,7 @@ from pydantic.fields import FieldInfo
 
 from orchestrator.spec import StudySpec
 from search_spaces import Categorical, Float, Integer, Space
+from trainables.evaluation import YARDSTICKS
 from trainables.objectives import OBJECTIVES
 
 INTRODUCTION = """\
@@ -49,6 +50,19 @@ tokens through a body of layers with hidden size D and feed-forward size F costs
 the vocabulary, or for a headless objective the unique targets of the micro-batch.
 """
 
+YARDSTICKS_INTRODUCTION = """\
+## The yardsticks
+
+Taken on held-out text: `validation` while searching, `test` when confirming. Each language counts the same: the overall
+value is the mean over languages, of perplexity the geometric mean. `confirm.margin` is in the primary yardstick's own
+unit: 0.005 suits a share, not a perplexity.
+
+An encoder's likelihood is that of its masked tokens given all others, a pseudo-likelihood, and no decoder's equal. A
+headless model without a head is scored by its input embedding, which was not trained to give probabilities: judge it
+by recovery, or restore its head. A separator or unknown token costs bits and has no bytes. Perplexities and bits per
+byte above 1e30, and those of a model that gives NaN, are written down as 1e30.
+"""
+
 SPACES = """\
 ## A search space file
 
@@ -78,7 +92,8 @@ _TYPES = {
 
 def reference() -> str:
     """The whole page, in Markdown."""
-    parts = [INTRODUCTION, *_sections("", StudySpec), *_objectives(), PRECEDENCE, UNITS, SPACES]
+    parts = [INTRODUCTION, *_sections("", StudySpec), *_objectives(), PRECEDENCE, UNITS]
+    parts += [YARDSTICKS_INTRODUCTION, _yardsticks(), SPACES]
     parts += [_table(Space, "")]
     for kind in (Float, Integer, Categorical):
         parts += [
@@ -106,6 +121,14 @@ def _objectives() -> Iterator[str]:
     for name, objective in OBJECTIVES.items():
         yield f"### {name}\n"
         yield _table(objective.options, "") if objective.options.model_fields else "None.\n"
+
+
+def _yardsticks() -> str:
+    rows = ["| yardstick | better | what it is |", "|---|---|---|"]
+    for name, yardstick in YARDSTICKS.items():
+        better = "higher" if yardstick.higher_is_better else "lower"
+        rows.append(f"| `{name}` | {better} | {yardstick.description} |")
+    return "\n".join(rows) + "\n"
 
 
 def _table(model: type[BaseModel], path: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -32,7 +33,7 @@ class ArmSpec(Config):
     """`h2h list` shows them."""
     space: str | None = None
     """Search space: a shipped one's name or a YAML file; null: the one named as the objective."""
-    options: dict[str, float | int | None] = Field(default_factory=dict)
+    options: dict[str, bool | int | float | str | None] = Field(default_factory=dict)
     """Settings of the objective that are fixed for this arm, as `temperature`."""
     training: dict[str, Any] = Field(default_factory=dict)
     """Training settings that this arm has otherwise than the study."""
@@ -133,8 +134,8 @@ class HalvingSpec(Config):
 class SearchSpec(Config):
     """How each arm is tuned."""
 
-    budget_per_arm: float = Field(8, ge=1)
-    """What each arm's search may spend, in trial budgets."""
+    budget_per_arm: float = Field(8, ge=0)
+    """What each arm's search may spend, in trial budgets; 0: no search, arms are confirmed as they are written."""
     algorithm: Literal["tpe", "random"] = "tpe"
     """Optuna's sampler."""
     startup_trials: int = Field(4, ge=1)
@@ -144,6 +145,12 @@ class SearchSpec(Config):
     concurrent_per_arm: int = Field(1, ge=1)
     """Trials of one arm at a time. With 1 the same seed gives the same search; more fill a cluster, and then the
     order in which trials happen to end decides what is tried next."""
+
+    @model_validator(mode="after")
+    def _a_trial_or_none(self) -> SearchSpec:
+        if 0 < self.budget_per_arm < 1:
+            raise ValueError("'budget_per_arm' below 1 buys no trial: at least 1, or 0 for no search")
+        return self
 
 
 class ConfirmSpec(Config):
@@ -188,6 +195,8 @@ class ResourcesSpec(Config):
 
     workers: int = Field(1, ge=1)
     """Workers that train one model together (data-parallel)."""
+    minimum_workers: int | None = Field(None, ge=1)
+    """A trial may also start on fewer workers, down to so many, where there is no room for all; null: it waits."""
     cpus_per_worker: int = Field(1, ge=1)
     """CPU cores of a worker."""
     gpus_per_worker: int | None = Field(None, ge=0)
@@ -199,6 +208,17 @@ class ResourcesSpec(Config):
     one CPU worker, else `ray_train`."""
     attempts: int = Field(3, ge=1)
     """Starts a trial gets before it counts as failed; each goes on from the last checkpoint."""
+
+    @property
+    def possible_workers(self) -> range:
+        """Numbers of workers that a trial may run on."""
+        return range(self.minimum_workers or self.workers, self.workers + 1)
+
+    @model_validator(mode="after")
+    def _fewer_than_all(self) -> ResourcesSpec:
+        if self.minimum_workers is not None and self.minimum_workers > self.workers:
+            raise ValueError(f"minimum_workers is above workers, which is {self.workers}")
+        return self
 
     @model_validator(mode="after")
     def _direct_is_alone(self) -> ResourcesSpec:
@@ -247,6 +267,8 @@ class StudySpec(Config):
                     f"an arm cannot be called '{name}'", where="arms", remedy="letters, digits, '-' and '_'"
                 )
             self._require_whole_shares(name, arm)
+            self._require_fitting_stages(name, arm)
+            self._require_own_tokenizer(name, arm)
         self._require_a_step()
         if "minimal_pair_accuracy" in self.yardsticks.names and not self.corpora.has_minimal_pairs:
             raise InputError(
@@ -258,12 +280,11 @@ class StudySpec(Config):
         return self
 
     def _require_whole_shares(self, name: str, arm: ArmSpec) -> None:
-        workers = self.resources.workers
         searched = arm.load_space().dimensions.get("batch_sequences")
         sizes = {self.training_of(arm).batch_sequences} if searched is None else set(ends_of(searched))
-        if isinstance(searched, Integer) and workers > 1:
+        if isinstance(searched, Integer) and self.resources.workers > 1:
             sizes |= {searched.low + 1}
-        for size in sizes:
+        for size, workers in product(sizes, self.resources.possible_workers):
             if size % workers:
                 inside = "space" if searched is not None else "training.batch_sequences"
                 own = searched is not None or "batch_sequences" in arm.training
@@ -273,6 +294,33 @@ class StudySpec(Config):
                     why="then an arm's result would depend on resources.workers",
                     remedy=f"a multiple of {workers}, such as {-(-size // workers) * workers}",
                 )
+
+    def _require_own_tokenizer(self, name: str, arm: ArmSpec) -> None:
+        if (arm.model or self.model).pretrained is not None and self.tokenizer.train is not None:
+            raise InputError(
+                "a pretrained model needs the tokenizer it was trained with",
+                where=f"arms.{name}.model.pretrained" if arm.model else "model.pretrained",
+                why="a newly trained one gives its embeddings to other pieces of text",
+                remedy="tokenizer: {pretrained: the same folder or name}",
+            )
+
+    def _require_fitting_stages(self, name: str, arm: ArmSpec) -> None:
+        objective, training = find_objective(arm.objective), self.training_of(arm)
+        own = f"arms.{name}.training" if arm.training else "training"
+        if training.restoration is not None and all(t.candidates == "vocabulary" for t in objective.terms):
+            raise InputError(
+                f"the objective {objective.name} has a vocabulary head already",
+                where=f"{own}.restoration",
+                why="restoration gives a headless model a head",
+                remedy="set it in the training of the headless arms alone",
+            )
+        if training.micro_batch_sequences == "auto" and arm.options.get("gathered") is False:
+            raise InputError(
+                "micro-batches that fit themselves to the memory would change the loss",
+                where=f"{own}.micro_batch_sequences",
+                why="with 'gathered: false' negatives come from the micro-batch",
+                remedy="a number, or options: {gathered: true}",
+            )
 
     def _require_a_step(self) -> None:
         unit, amount = self.budget.unit, self.budget.amount
@@ -291,7 +339,7 @@ class StudySpec(Config):
         chosen = {name: value for name, value in (configuration or {}).items() if name in fields}
         return TrainingConfig.model_validate({**self.training.model_dump(), **arm.training, **chosen})
 
-    def options_of(self, arm: ArmSpec, configuration: Mapping[str, Any]) -> dict[str, float | int | None]:
+    def options_of(self, arm: ArmSpec, configuration: Mapping[str, Any]) -> dict[str, Any]:
         """The objective's options of an arm, with a configuration of the search on top."""
         fields = find_objective(arm.objective).options.model_fields
         return {**arm.options, **{name: value for name, value in configuration.items() if name in fields}}

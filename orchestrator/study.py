@@ -23,6 +23,7 @@ from orchestrator.results import Results
 from orchestrator.spec import StudySpec
 from orchestrator.study_file import absolute, dump_study, load_study, make_study, study_file
 from trainables.errors import InputError
+from trainables.evaluation import YARDSTICKS
 from trainables.objectives import find_objective
 from trainables.storage import Location
 
@@ -170,6 +171,7 @@ class Study:
         workers = WorkerConfig(
             launcher=self._launcher(machine),
             workers=resources.workers,
+            minimum_workers=resources.minimum_workers,
             cpus_per_worker=resources.cpus_per_worker,
             gpus_per_worker=self._gpus_per_worker(machine),
         )
@@ -195,7 +197,7 @@ class Study:
                     executor.run(phase(spec, history, str(corpus)))
                     if executor.interrupted:
                         raise StudyInterrupted
-                    if name == "search":
+                    if name == "search" and spec.search.budget_per_arm:
                         self._require_best(recorder)
             with _phase(recorder, "compare"):
                 recorder.record("comparison", **compare(history))
@@ -227,7 +229,11 @@ class Study:
             "arms": arms,
             "seeds": spec.confirm.seeds,
             "margin": spec.confirm.margin,
-            "yardsticks": {"primary": spec.yardsticks.primary, "others": list(spec.yardsticks.names[1:])},
+            "yardsticks": {
+                "primary": spec.yardsticks.primary,
+                "others": list(spec.yardsticks.names[1:]),
+                "lower_is_better": [n for n in spec.yardsticks.names if not YARDSTICKS[n].higher_is_better],
+            },
             "versions": {
                 package: importlib.metadata.version(package)
                 for package in ("ray", "torch", "transformers", "optuna")

@@ -10,9 +10,10 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from orchestrator.spec import StudySpec
+from orchestrator.spec import ArmSpec, StudySpec
 from orchestrator.validation import input_error, yaml_problem
 from trainables.errors import InputError, nearest
+from trainables.models.shapes import ModelConfig
 
 SHIPPED = Path(__file__).parent / "studies"
 
@@ -104,17 +105,24 @@ def absolute(spec: StudySpec) -> StudySpec:
     sources = tuple(
         source.model_copy(update={"files": files(source.files)}) for source in spec.corpora.sources
     )
-    arms = {
-        name: arm.model_copy(update={"space": path(arm.space)})
-        if arm.space is not None and arm.space.endswith((".yaml", ".yml"))
-        else arm
-        for name, arm in spec.arms.items()
-    }
+
+    def model(given: ModelConfig) -> ModelConfig:
+        if given.pretrained is None or not Path(given.pretrained).expanduser().exists():
+            return given
+        return given.model_copy(update={"pretrained": path(given.pretrained)})
+
+    def arm(given: ArmSpec) -> ArmSpec:
+        space = given.space
+        if space is not None and space.endswith((".yaml", ".yml")):
+            space = path(space)
+        return given.model_copy(update={"space": space, "model": given.model and model(given.model)})
+
     return spec.model_copy(
         update={
             "storage": path(spec.storage),
             "corpora": spec.corpora.model_copy(update={"sources": sources}),
-            "arms": arms,
+            "model": model(spec.model),
+            "arms": {name: arm(given) for name, given in spec.arms.items()},
         }
     )
 

@@ -10,6 +10,7 @@ from rich.console import Console
 from orchestrator.listing import listing
 from orchestrator.plan import arm_plans, plan_table, warnings_of
 from orchestrator.study_file import load_study, study_names
+from trainables.errors import InputError
 from trainables.models.learner import Learner
 from trainables.models.shapes import body_config
 from trainables.objectives import find_objective
@@ -28,9 +29,11 @@ def masked(*overrides):
 @pytest.mark.parametrize("name", study_names())
 @pytest.mark.parametrize("width", [60, 80, 160])
 def test_every_shipped_study_has_a_plan_that_fits(name, width):
-    text = rendered(plan_table(load_study(name)), width)
+    spec = load_study(name)
+    text = rendered(plan_table(spec), width)
     assert max(map(len, text.splitlines())) <= width
-    assert all(word in text for word in ("headless", "vanilla", "learning_rate", "search", "confirm"))
+    assert all(word in text for word in ("headless", "vanilla", "learning_rate", "confirm"))
+    assert ("searched" in text) == ("search " in text) == (spec.search.budget_per_arm > 0)
 
 
 @pytest.mark.parametrize("width", [60, 160])
@@ -62,7 +65,10 @@ def test_a_trial_in_all_units():
     assert units["tokens"] == 100000 // 128 * 128
     assert units["steps"] == int(np.ceil(100000 // 128 / 32))
     # By hand: 781 sequences of 128 tokens through 4 layers of 256 (1024), 19 targets each against 4000 candidates.
-    body = 3 * 4 * (2 * 128 * (4 * 256**2 + 2 * 256 * 1024) + 4 * 128**2 * 256)
+    # In the last layer keys and values are of all tokens, all else of the targets.
+    layer = 2 * 128 * (4 * 256**2 + 2 * 256 * 1024) + 4 * 128**2 * 256
+    last = 2 * 128 * 2 * 256**2 + 2 * 19 * (2 * 256**2 + 2 * 256 * 1024) + 4 * 19 * 128 * 256
+    body = 3 * (3 * layer + last)
     assert units["flops"] == 781 * (body + 6 * 19 * 256 * (4000 + 256))
     # 24 steps of 32 sequences, and one of 13: as many candidates at most as there are targets.
     loss = 6 * 256 * (24 * (32 * 19) ** 2 + (13 * 19) ** 2)
@@ -78,13 +84,29 @@ def test_units_agree_with_each_other():
 
 def test_micro_batches_and_workers_bound_the_candidates():
     whole = arm_plans(masked())[0].step_flops(32)
-    halves = arm_plans(masked("training.micro_batch_sequences=16"))[0].step_flops(32)
-    workers = arm_plans(masked("resources.workers=2"))[0].step_flops(32)
-    assert whole > halves == workers
+    local = "arms.headless.options={gathered: false}"
+    halves = arm_plans(masked("training.micro_batch_sequences=16", local))[0].step_flops(32)
+    workers = arm_plans(masked("resources.workers=2", local))[0].step_flops(32)
+    gathered = arm_plans(masked("training.micro_batch_sequences=16", "resources.workers=2"))[0].step_flops(32)
+    assert gathered == whole > halves == workers
     fixed = arm_plans(masked("arms.headless={objective: headless_mlm, space: mlm, options: {negatives: 9}}"))[
         0
     ]
-    assert fixed.candidates(608) == 10
+    assert fixed.candidates(32) == 10
+
+
+def test_a_restored_head_is_paid_for():
+    vanilla = masked().arms["vanilla"].objective
+    assert vanilla == "mlm"
+    restored = "arms.headless.training={restoration: {share: 0.25}}"
+    for budget in ("budget={steps: 100}", "budget={flops: 1e12}"):
+        plain, with_head = (arm_plans(masked(budget, *extra))[0] for extra in ((), (restored,)))
+        pure = arm_plans(masked(budget))[1]
+        kind = "flops" if "steps" in budget else "tokens"
+        expected = 0.75 * plain.trial_in_units()[kind] + 0.25 * pure.trial_in_units()[kind]
+        assert with_head.trial_in_units()[kind] == pytest.approx(expected)
+    with pytest.raises(InputError, match="has a vocabulary head already"):
+        masked("training={restoration: {}}")
 
 
 def test_totals():

@@ -1,0 +1,67 @@
+"""The benchmarks of step and loop run, and their baselines compute the same losses (they check it themselves)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+
+
+@pytest.fixture
+def benchmarks(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # of the process that measures memory
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+    for name in ("measure", "plain", "step", "trainer", "zipf"):
+        sys.modules.pop(name, None)
+
+
+def test_step(benchmarks, capsys):
+    import step
+
+    result = step.main(["--quick"])
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["table"] == result["table"]
+    for side in ("encoder", "decoder"):
+        for arm in ("body", "headless", "vanilla", "all_positions", "target_positions"):
+            rows = [row for row in result["table"] if (row["side"], row["arm"]) == (side, arm)]
+            assert {row["vocabulary_size"] for row in rows} == set(step.QUICK.vocabularies)
+            assert {row["batch"] for row in rows} == set(step.QUICK.batches)
+            assert all(0 < row["passes_milliseconds"] < row["step_milliseconds"] for row in rows)
+            assert all(row["peak_memory_mb"] > 0 for row in rows)
+
+
+def test_baselines_whose_logits_are_too_large_are_left_out(benchmarks):
+    import step
+
+    plan = step.Plan()
+    left_out = {
+        (side, arm, vocabulary)
+        for side in ("encoder", "decoder")
+        for arm in ("vanilla", "all_positions", "target_positions")
+        for vocabulary in plan.vocabularies
+        if step.stored_logits_bytes(plan, step.Case(side, arm, vocabulary, plan.batch))
+        > step.LARGEST_LOGITS_BYTES
+    }
+    assert left_out == {
+        ("encoder", "all_positions", 250_000),
+        ("decoder", "all_positions", 250_000),
+        ("decoder", "target_positions", 250_000),
+    }
+
+
+def test_trainer(benchmarks, capsys):
+    import trainer
+
+    result = trainer.main(["--quick"])
+    assert json.loads(capsys.readouterr().out.splitlines()[-1]) == result
+    assert [row["objective"] for row in result["table"]] == list(trainer.OBJECTIVES)
+    ratios = [row["tokens_per_second"]["ours"] / row["tokens_per_second"]["bare"] for row in result["table"]]
+    assert result["tokens_per_second_over_bare_loop"] == pytest.approx(min(ratios), rel=1e-3)
