@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from orchestrator import Results, Study
 from orchestrator.history import History
 from orchestrator.ledger import read_ledger
 from trainables.errors import InputError
 from trainables.storage import Location
+from trainables.training.checkpoint import Checkpoints
 
 TIMES = ("time", "overhead")
 
@@ -216,6 +218,44 @@ def test_a_failing_trial_is_an_outcome(ray_cluster, tmp_path):
         study.run()
     outcomes = {t.outcome for t in study.results.history.trials.values()}
     assert outcomes == {"diverged"}
+
+
+def test_failures_have_their_outcome_and_reason(ray_cluster, tmp_path):
+    """Out of memory; a checkpoint of another shape; one that was cut short, alone, and with a whole one before it."""
+    huge = small_study("", tmp_path)["model"]["config"] | {"intermediate_size": 10**10}
+    arms = {
+        "huge": {"objective": "clm", "model": {"config": huge}},
+        "other": {"objective": "clm"},
+        "torn": {"objective": "clm"},
+        "fine": {"objective": "clm"},
+    }
+    spec = small_study("failing", tmp_path, arms=arms, search={"budget_per_arm": 0}, confirm={"seeds": 1})
+    study = Study(spec)
+    trials = tmp_path / "failing" / "trials"
+    state = {"restored": False, "measure": {"yardsticks": {}}}
+    for arm in ("other", "torn"):
+        checkpoints = Checkpoints(Location(trials / f"confirm-{arm}-000"))
+        tensors = {"model": {"body.weight": torch.ones(2, 2)}, "optimiser": {"x": torch.ones(1)}}
+        checkpoints.save(7, tensors, state)
+        checkpoints.wait()
+    torn = trials / "confirm-torn-000" / "step-00000007" / "model.safetensors"
+    torn.write_bytes(torn.read_bytes()[:-3])
+    history = study.run().history
+    outcomes = {name: (trial.outcome, trial.attempts) for name, trial in history.trials.items()}
+    assert outcomes == {
+        "confirm-huge-000": ("failed", 2),
+        "confirm-other-000": ("failed", 1),
+        "confirm-torn-000": ("failed", 1),
+        "confirm-fine-000": ("completed", 1),
+    }
+    records = read_ledger(Location(tmp_path / "failing" / "ledger"))
+    reasons = {r["arm"]: r["reason"] for r in records if r["kind"] == "end"}
+    assert "out of memory" in reasons["huge"]
+    assert "micro_batch_sequences" in reasons["huge"]
+    assert "of another model" in reasons["other"]
+    assert "parameters differ" in reasons["other"]
+    assert "checksum differs" in reasons["torn"]
+    assert "remove that folder" in reasons["torn"]
 
 
 @pytest.mark.slow
