@@ -104,7 +104,8 @@ class Learner(nn.Module):
             nn.init.normal_(self.table_VD, std=config.initializer_range)
         self.log_temperature: nn.Parameter | None = None
         if isinstance(options, ContrastiveOptions) and options.learn_temperature:
-            self.log_temperature = nn.Parameter(torch.tensor(math.log(options.temperature)))
+            start = math.log(max(options.temperature, LOWEST_TEMPERATURE))
+            self.log_temperature = nn.Parameter(torch.tensor([start]))  # FSDP refuses scalars
 
     @property
     def embedding_VD(self) -> nn.Parameter:
@@ -147,8 +148,14 @@ class Learner(nn.Module):
     def temperature(self) -> float | Tensor:
         """tau: what similarities are divided by; a tensor where it is learned."""
         if self.log_temperature is not None:
-            return self.log_temperature.exp().clamp(min=LOWEST_TEMPERATURE)
+            return self.log_temperature.exp()
         return self.options.temperature if isinstance(self.options, ContrastiveOptions) else 1.0
+
+    @torch.no_grad()
+    def bound_temperature(self) -> None:
+        """After an update: a learned temperature stays in its range. A bound in the loss would leave it no gradient."""
+        if self.log_temperature is not None:
+            self.log_temperature.clamp_(min=math.log(LOWEST_TEMPERATURE))
 
     def hidden(self, input_NL: Tensor, attention_mask_NL: Tensor | None = None) -> Tensor:
         """Last hidden states, (N, L, D)."""
@@ -173,7 +180,7 @@ class Learner(nn.Module):
         if self.candidate_table == "embedding":
             # One look-up of inputs, candidates and targets: one gradient of the table, not three.
             looked_up = F.embedding(torch.cat([inputs, *candidates]), embedding_RD)
-            embedded, candidate_CD = looked_up[: len(inputs)], looked_up[len(inputs) :]
+            embedded, candidate_CD = torch.split(looked_up, [len(inputs), len(looked_up) - len(inputs)])
         else:
             embedded, candidate_CD = F.embedding(inputs, embedding_RD), embedding_RD[:0]
             if candidates:
@@ -203,7 +210,7 @@ class Learner(nn.Module):
         self, found: CandidateBatch, hidden_KD: Tensor, looked_up: Tensor, target_K: Tensor
     ) -> Tensor:
         C = len(found.row_C)
-        candidate_CD, own_KD = looked_up[:C], looked_up[C:]
+        candidate_CD, own_KD = torch.split(looked_up, [C, len(looked_up) - C])
         bias_C, own_bias_K = found.bias_C, found.own_bias_K
         if isinstance(self.options, ContrastiveOptions):
             if isinstance(self.options, TiedOptions) and self.options.detached:
@@ -238,7 +245,10 @@ class Learner(nn.Module):
         if self.head is not None:
             return self.head
         weight_VD = self.embedding_VD if self.table_VD is None else self.table_VD
-        return Head.over(self.config, weight_VD, float(self.temperature), final_norm(self.body))
+        with torch.no_grad():
+            temperature = float(self.temperature)
+        learned = self.log_temperature is not None
+        return Head.over(self.config, weight_VD, temperature, final_norm(self.body), learned=learned)
 
     def restore_head(self) -> None:
         """Go on as the vanilla objective of the task, with a head that at first scores as the model did without one.

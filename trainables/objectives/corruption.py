@@ -71,8 +71,10 @@ def mask(
     def draw(salt: int) -> NDArray[np.uint64]:
         return np.take_along_axis(_keys(token_NL, number_N, seed, salt), position_NT, axis=1)
 
-    ordinary = np.setdiff1d(np.arange(vocabulary_size), special_tokens)
-    random_NT = ordinary[(uniform(draw(2)) * len(ordinary)).astype(np.int64)]
+    special = np.unique(special_tokens)
+    rank_NT = (uniform(draw(2)) * (vocabulary_size - len(special))).astype(np.int64)
+    # The ordinary token of that rank: past every special token with at most so many ordinary ones below it.
+    random_NT = rank_NT + np.searchsorted(special - np.arange(len(special)), rank_NT, side="right")
     kind_NT = uniform(draw(3))
     shown_NT = np.where(kind_NT < 0.8, mask_token, np.where(kind_NT < 0.9, random_NT, target_NT))
     input_NL = token_NL.copy()
@@ -83,7 +85,7 @@ def mask(
 def shift(token_NL: NDArray[np.int64]) -> Corrupted:
     """Next-token prediction: every position but the last recovers its successor, T = L - 1."""
     num_sequences, length = token_NL.shape
-    position_NT = np.broadcast_to(np.arange(length - 1), (num_sequences, length - 1))
+    position_NT = np.tile(np.arange(length - 1), (num_sequences, 1))
     return Corrupted(token_NL, position_NT, token_NL[:, 1:])
 
 

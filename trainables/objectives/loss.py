@@ -105,7 +105,9 @@ class _LinearCrossEntropy(torch.autograd.Function):
                     if bias_C is not None:
                         logits.copy_(bias_C)
                     _multiply(hidden.to(factor), factor_CD.T, logits, add=bias_C is not None)
-                    _softmax_cross_entropy_(logits, target, own_logit, loss_K[part], grad_own)
+                    whole = buffer[: len(hidden)]
+                    whole[:, C:] = -torch.inf
+                    _softmax_cross_entropy_(whole, C, target, own_logit, loss_K[part], grad_own)
                     grad_logits = logits.to(dtype)
                 if grad_bias_C is not None:
                     grad_bias_C += grad_logits.sum(0, dtype=wide)
@@ -122,9 +124,9 @@ class _LinearCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:
         # One element, not none: it takes part in type promotion, so its own precision is not lost to a narrow gradient.
         factor_1 = grad_loss.reshape(1)
+        # In place, as these are ours: a second backward pass through the same graph is refused by autograd.
         hidden, weight, bias, own = (
-            None if grad is None else torch.mul(grad, factor_1, out=torch.empty_like(grad))
-            for grad in ctx.saved_tensors
+            None if grad is None else grad.mul_(factor_1) for grad in ctx.saved_tensors
         )
         return hidden, weight, None, bias, own, None
 
@@ -142,10 +144,17 @@ def _multiply(a: Tensor, b: Tensor, out: Tensor, add: bool = False) -> None:
 
 
 def _softmax_cross_entropy_(
-    logits_KC: Tensor, target_K: Tensor, own_logit_K: Tensor | None, loss_K: Tensor, grad_own_K: Tensor | None
+    logits_KC: Tensor,
+    C: int,
+    target_K: Tensor,
+    own_logit_K: Tensor | None,
+    loss_K: Tensor,
+    grad_own_K: Tensor | None,
 ) -> None:
-    """Replace logits by their gradient, softmax minus one-hot, and write losses and the own logits' gradient."""
-    C = logits_KC.shape[1]
+    """Replace logits by their gradient, softmax minus one-hot, and write losses and the own logits' gradient.
+
+    Columns from C on are ``-inf``: all of a buffer's width is contiguous, a part of it would be copied.
+    """
     index_K1 = target_K.clamp(max=C - 1)[:, None]
     target_logit_K = logits_KC.gather(1, index_K1)[:, 0]
     largest_K = logits_KC.amax(1)
@@ -170,11 +179,11 @@ def _slice_rows(C: int, D: int, device: torch.device) -> int:
     """Positions in a slice.
 
     On a CPU the logits of a slice fit its cache, but no slice has fewer rows than make a fast product, which for a
-    large vocabulary is half the memory of its weights. On a GPU the hidden states' gradient, (rows, D), is one full
+    large vocabulary is the memory of its weights. On a GPU the hidden states' gradient, (rows, D), is one full
     wave of 128 x 256 tiles, the largest that the vendor's products use: fewer rows leave processors idle.
     """
     if device.type != "cuda":
-        return max(1, SLICE_ELEMENTS // C, D // 2)
+        return max(1, SLICE_ELEMENTS // C, D)
     processors = torch.cuda.get_device_properties(device).multi_processor_count
     wave = max(1, processors // -(-D // 256))
     return 128 * max(1, min(wave, CUDA_SLICE_ELEMENTS // C // 128))
