@@ -102,14 +102,14 @@ def trainable(config: dict[str, Any]) -> None:
 
 def _reports(config: dict[str, Any], world: World) -> Iterator[dict[str, Any]]:
     trial_config = TrialConfig.model_validate(config["trial"])
-    stream = TokenStream(
-        PackedCorpus(Location(trial_config.corpus)),
-        trial_config.seed,
-        trial_config.alpha,
-        trial_config.maximum_repetition,
-    )
     checkpoints = Checkpoints(Location(config["folder"]) / "trials" / trial_config.trial)
     with _explained(), _asking(config["stop"], world) as should_stop:
+        stream = TokenStream(
+            PackedCorpus(Location(trial_config.corpus)),
+            trial_config.seed,
+            trial_config.alpha,
+            trial_config.maximum_repetition,
+        )
         trial = Trial(trial_config, stream, checkpoints, world, ray_data_batches, should_stop)
         start = {"step": trial.start_step, "workers": world.size}
         yield {"report": json.dumps({"status": "begun", "measure": start})}
@@ -124,7 +124,7 @@ def _explained() -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise WrongInput(f"{error.what} ({error.where}): {error.why}; remedy: {error.remedy}") from error
+        raise WrongInput("; ".join(line.strip() for line in str(error).splitlines())) from error
     except (MemoryError, RuntimeError) as error:
         if not _is_out_of_memory(error):
             raise

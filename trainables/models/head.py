@@ -71,18 +71,22 @@ class Head(nn.Module):
         weight_VD: nn.Parameter,
         temperature: float,
         final_norm: nn.LayerNorm | None,
+        *,
+        learned: bool = False,
     ) -> Head:
         """The head that scores ``hidden @ weight_VD.T / temperature``: a headless model becomes an ordinary one.
 
         A decoder's weights are ``weight_VD / temperature``: a new parameter, or where the family ties and the
-        temperature is 1 ``weight_VD`` itself. BERT's are ``weight_VD`` itself wherever the family ties; its transform
-        becomes the division by the temperature (see :func:`_make_division`). All of it can be trained on.
+        temperature is 1 and not learned ``weight_VD`` itself. BERT's are ``weight_VD`` itself wherever the family
+        ties; its transform becomes the division by the temperature (see :func:`_make_division`). All of it can be
+        trained on.
 
         Args:
             config: of the body.
             weight_VD: what scores the tokens: the input embedding, or a table of its own.
             temperature: tau.
             final_norm: what makes a BERT body's last hidden states; a decoder needs none.
+            learned: tau was learned. Which parameters the head has must not depend on what became of it.
 
         Raises:
             InputError: BERT's transform cannot be made the identity.
@@ -90,7 +94,8 @@ class Head(nn.Module):
         with torch.random.fork_rng(devices=[]):  # what is drawn here is written over
             head = cls(config, weight_VD)
         scale = temperature if head.transform is None else 1.0
-        if not config.tie_word_embeddings or scale != 1.0:
+        scaled = head.transform is None and (learned or temperature != 1.0)
+        if scaled or not config.tie_word_embeddings:
             head.weight_VD = nn.Parameter(weight_VD.detach() / scale)
         if isinstance(head.transform, BertPredictionHeadTransform):
             assert final_norm is not None

@@ -217,25 +217,26 @@ class BatchMaker:
             assert table is not None
             own = found.own_bias_K is not None
             candidates = CandidateBatch(
-                self._send(found.token_C),
-                self._send(places(found.token_C, table)),
-                self._send(found.bias_C.astype(np.float32)),
-                self._send(found.index_K),
-                self._send(places(target_K, table)) if own else None,
-                self._send(found.own_bias_K.astype(np.float32)) if found.own_bias_K is not None else None,
+                self.to_device(found.token_C),
+                self.to_device(places(found.token_C, table)),
+                self.to_device(found.bias_C.astype(np.float32)),
+                self.to_device(found.index_K),
+                self.to_device(places(target_K, table)) if own else None,
+                self.to_device(found.own_bias_K.astype(np.float32)) if found.own_bias_K is not None else None,
                 found.constant,
             )
         return MicroBatch(
-            self._send(places(part.corrupted.input_NL, "embedding")),
-            self._send(part.corrupted.position_NT),
-            self._send(target_K),
+            self.to_device(places(part.corrupted.input_NL, "embedding")),
+            self.to_device(part.corrupted.position_NT),
+            self.to_device(target_K),
             candidates,
-            None if part.document_NL is None else self._send(part.document_NL),
+            None if part.document_NL is None else self.to_device(part.document_NL),
             dict(rows),
         )
 
-    def _send(self, array: NDArray[np.generic]) -> Tensor:
-        tensor = torch.from_numpy(np.ascontiguousarray(array))
+    def to_device(self, array: NDArray[np.generic]) -> Tensor:
+        """A copy on the device that the host does not wait for."""
+        tensor = torch.from_numpy(np.array(array, order="C"))  # torch wants it writable
         if self.world.device.type == "cpu":
             return tensor
         return tensor.pin_memory().to(self.world.device, non_blocking=True)

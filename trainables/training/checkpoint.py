@@ -251,10 +251,12 @@ class Checkpoints:
             own = {name: file for name, file in files.items() if file["group"] == group}
             if own:
                 tensors[group] = _GroupReader(folder, group, own, layout).read()
-            elif not layout:
-                tensors[group] = {}
-            elif not state["finished"]:
+            elif state["finished"]:
+                continue
+            elif layout:
                 raise _unfitting(folder, "configuration", f"it has no {group}")
+            else:  # an optimiser that has made no step
+                tensors[group] = {}
         return Saved(step, state, tensors)
 
 

@@ -94,6 +94,8 @@ class TrainingConfig(Config):
         return self
 
     def _obstacle_to_rows(self) -> str:
+        if self.parallel == "fsdp":
+            return "with parallel: fsdp every worker has a part of the table"
         if self.ema_decay is not None:
             return "with ema_decay every row of the average moves at every step"
         if not can_defer(self.beta1, self.beta2):

@@ -9,10 +9,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
-import numpy as np
 import torch
 import torch.distributed as dist
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
@@ -75,9 +73,9 @@ class Stepper:
 
     def _row_tables(self) -> dict[Table, nn.Parameter]:
         """The tables that are updated by rows: of those that a step only looks up, if so set."""
-        if self.world.size > 1 and self.training.parallel == "fsdp":
-            return {}
         tables, num_rows = self.learner.tables, len(self.learner.embedding_VD)
+        if self.restored and not tables:  # the restored head is the table, and scores all of it
+            return {}
         rows = self.training.updates_rows(only_looked_up="embedding" in tables, num_rows=num_rows)
         return tables if rows else {}
 
@@ -119,7 +117,7 @@ class Stepper:
             This worker's part of the step's mean loss, and the touched rows of tables, with their gradients.
         """
         row_R = self.batches.rows(step.parts, self.tables)
-        rows = {name: self.optimiser.rows[name].fetch(self._send(found)) for name, found in row_R.items()}
+        rows = {name: self.optimiser.rows[name].fetch(self.batches.to_device(r)) for name, r in row_R.items()}
         total = torch.zeros((), device=self.world.device)
         for number, part in enumerate(step.parts):
             last = number == len(step.parts) - 1
@@ -148,6 +146,7 @@ class Stepper:
         self.optimiser.set_rate(rate)
         self.optimiser.step()
         self.optimiser.zero_grad()
+        self.learner.bound_temperature()
         if self.average is not None:
             self.average.update(self.learner)
         return loss
@@ -211,6 +210,3 @@ class Stepper:
     def _bfloat16(self) -> bool:
         precision = self.training.precision
         return precision == "bfloat16" or (precision == "auto" and self.world.device.type == "cuda")
-
-    def _send(self, array: NDArray[np.int64]) -> Tensor:
-        return torch.from_numpy(array).to(self.world.device, non_blocking=True)
