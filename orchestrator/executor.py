@@ -184,7 +184,7 @@ class _PhaseSearcher(Searcher):  # type: ignore[misc]
         return executor.configuration(planned)
 
     def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
-        """The scheduler takes care of it."""
+        """The scheduler takes care of it, report by report."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {}  # Tune pickles what it might restore from; nothing is restored from it
@@ -230,6 +230,11 @@ class _PhaseScheduler(FIFOScheduler):  # type: ignore[misc]
         }
         executor.end(self._phase, name, status, reasons.get(status, ""))
         return str(TrialScheduler.CONTINUE)
+
+    def on_trial_complete(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> None:
+        name = _trial_name(trial)
+        if name in self._executor.running:
+            self._executor.failed(self._phase, name, TrialFailure("it ended without a last report"))
 
     def on_trial_error(self, tune_controller: Any, trial: Any) -> None:
         name = _trial_name(trial)

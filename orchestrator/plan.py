@@ -96,7 +96,7 @@ class ArmPlan:
                 where=where,
             )
             with torch.device("meta"):
-                return Learner(body, self.objective, options)
+                learner = Learner(body, self.objective, options)
         except InputError:
             raise
         except (ValueError, TypeError, KeyError, ZeroDivisionError, StrictDataclassError) as error:
@@ -105,6 +105,9 @@ class ArmPlan:
             raise InputError(
                 "there is no such model", where=f"{where}.config", why=reason, remedy=remedy
             ) from error
+        tables = learner.tables
+        self.training.updates_rows(only_looked_up="embedding" in tables, num_rows=self.vocabulary_size)
+        return learner
 
     @property
     def body_parameters(self) -> int:

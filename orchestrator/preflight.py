@@ -69,7 +69,7 @@ def check_study(spec: StudySpec) -> PreTrainedTokenizerFast:
 
 
 def require_a_step(plan: ArmPlan) -> None:
-    """Refuse a budget in FLOPs that is smaller than the smallest step.
+    """Refuse a budget that is smaller than the smallest step, or a restoration that is.
 
     Raises:
         InputError: it is; or the model cannot be built.
@@ -81,6 +81,18 @@ def require_a_step(plan: ArmPlan) -> None:
             where="budget.flops",
             why=f"a step of one sequence a worker costs {least:.3g}",
             remedy="h2h plan STUDY shows what a step costs; a trial wants hundreds of them",
+        )
+    _require_a_restoration(plan)
+
+
+def _require_a_restoration(plan: ArmPlan) -> None:
+    restoration, steps = plan.training.restoration, plan.trial_in_units().get("steps")
+    if restoration is not None and steps is not None and restoration.share * steps < 1:
+        raise InputError(
+            f"the arm {plan.name} has no step left to restore a head in",
+            where=f"arms.{plan.name}.training.restoration.share",
+            why=f"{restoration.share:g} of {steps:g} steps is less than one",
+            remedy="a larger share, or a larger budget",
         )
 
 

@@ -306,6 +306,7 @@ class StudySpec(Config):
 
     def _require_fitting_stages(self, name: str, arm: ArmSpec) -> None:
         objective, training = find_objective(arm.objective), self.training_of(arm)
+        options = objective.options.model_validate(arm.options)
         own = f"arms.{name}.training" if arm.training else "training"
         if training.restoration is not None and all(t.candidates == "vocabulary" for t in objective.terms):
             raise InputError(
@@ -314,7 +315,7 @@ class StudySpec(Config):
                 why="restoration gives a headless model a head",
                 remedy="set it in the training of the headless arms alone",
             )
-        if training.micro_batch_sequences == "auto" and arm.options.get("gathered") is False:
+        if training.micro_batch_sequences == "auto" and not getattr(options, "gathered", True):
             raise InputError(
                 "micro-batches that fit themselves to the memory would change the loss",
                 where=f"{own}.micro_batch_sequences",

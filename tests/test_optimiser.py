@@ -73,7 +73,7 @@ def advance(optimiser, touched, rates, seen=None):
         optimiser.step(rate)
 
 
-DEFAULTS = {"betas": (0.9, 0.98), "epsilon": 1e-30, "weight_decay": 0.1}
+DEFAULTS = {"betas": (0.9, 0.98), "epsilon": 1e-60, "weight_decay": 0.1}
 
 
 @settings(max_examples=40, deadline=None)
@@ -86,7 +86,7 @@ DEFAULTS = {"betas": (0.9, 0.98), "epsilon": 1e-30, "weight_decay": 0.1}
 )
 def test_rows_follow_dense_adamw(beta1, excess, weight_decay, steps, seed):
     beta2 = beta1**2 + (1 - beta1**2) * excess
-    arguments = {"betas": (beta1, beta2), "epsilon": 1e-30, "weight_decay": weight_decay}
+    arguments = {"betas": (beta1, beta2), "epsilon": 1e-60, "weight_decay": weight_decay}
     touched, rates = touches(steps, seed), schedule(steps)
     expected = dense(touched, rates, table(), **arguments)
     found, seen = table(), []

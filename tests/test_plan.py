@@ -9,6 +9,7 @@ from rich.console import Console
 
 from orchestrator.listing import listing
 from orchestrator.plan import arm_plans, plan_table, warnings_of
+from orchestrator.preflight import require_a_step
 from orchestrator.study_file import load_study, study_names
 from trainables.errors import InputError
 from trainables.models.learner import Learner
@@ -105,6 +106,10 @@ def test_a_restored_head_is_paid_for():
         kind = "flops" if "steps" in budget else "tokens"
         expected = 0.75 * plain.trial_in_units()[kind] + 0.25 * pure.trial_in_units()[kind]
         assert with_head.trial_in_units()[kind] == pytest.approx(expected)
+    with pytest.raises(InputError, match="no step left to restore"):
+        require_a_step(arm_plans(masked("budget={steps: 3}", restored))[0])
+    with pytest.raises(InputError, match="updated by rows"):
+        arm_plans(masked("training.embedding_update=rows"))[1].learner  # noqa: B018
     with pytest.raises(InputError, match="has a vocabulary head already"):
         masked("training={restoration: {}}")
 

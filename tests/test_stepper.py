@@ -14,6 +14,7 @@ from test_training import NO_DROPOUT, comparable, make_config, make_trial, run, 
 
 from trainables.corpora.packed import PackedCorpus
 from trainables.corpora.stream import TokenStream
+from trainables.models.shapes import ModelConfig
 from trainables.objectives import OBJECTIVES
 from trainables.storage import Location
 from trainables.training import compilation, micro_batch
@@ -234,6 +235,41 @@ def test_every_optimiser_goes_on_as_if_undisturbed(corpus, tmp_path, training, s
         comparable(first[:-1]) + comparable(again)[-1:]
         == comparable(undisturbed)[: len(first) - 1] + comparable(undisturbed)[-1:]
     )
+
+
+@pytest.mark.parametrize("name", ["headless_mlm", "headless_clm"])
+def test_a_finished_run_in_rows_is_read_again(corpus, tmp_path, name):
+    config = make_config(name, training={"embedding_update": "rows"})
+    last = run(corpus, config, tmp_path)[-1]
+    assert comparable(run(corpus, config, tmp_path)) == comparable([last])
+
+
+GPT2 = {"model_type": "gpt2", "n_embd": 16, "n_layer": 1, "n_head": 2}
+
+
+@pytest.mark.parametrize("stop", [18, 21])
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+def test_restoration_with_a_learned_temperature_and_rows_is_resumed(corpus, tmp_path, family, stop):
+    config = make_config(
+        "headless_clm" if family == "gpt2" else "headless_mlm",
+        options={"learn_temperature": True},
+        training={"restoration": {"share": 0.25}, "embedding_update": "rows"},
+    )
+    if family == "gpt2":
+        config = config.model_copy(update={"model": ModelConfig(config=GPT2)})
+    undisturbed = run(corpus, config)
+    run(corpus, config, tmp_path, should_stop=stop_after(stop))
+    assert comparable(run(corpus, config, tmp_path))[-1] == comparable(undisturbed)[-1]
+
+
+def test_a_learned_temperature_comes_back_from_its_lowest(corpus):
+    config = make_config("headless_clm", options={"learn_temperature": True, "temperature": 0.005})
+    learner = make_trial(corpus, config).stepper.learner
+    assert float(learner.temperature) == pytest.approx(0.01)
+    trial = make_trial(corpus, config)
+    list(trial.run())
+    assert float(trial.stepper.learner.temperature) >= 0.01 - 1e-7
+    assert trial.stepper.learner.log_temperature.shape == (1,)
 
 
 # --- workers --------------------------------------------------------------------------------------------------------

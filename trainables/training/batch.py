@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -28,7 +28,7 @@ from trainables.objectives.candidates import (
 )
 from trainables.objectives.corruption import Corrupted, mask, num_masked, shift
 from trainables.objectives.registry import ContrastiveOptions, SampledOptions
-from trainables.training.world import World
+from trainables.training.world import World, host_group
 
 
 class Part(NamedTuple):
@@ -184,7 +184,7 @@ class BatchMaker:
                     if part.candidates.own_bias_K is not None:
                         touched_V[part.corrupted.target_NT.ravel()] = 1
             if self.world.size > 1:
-                dist.all_reduce(torch.from_numpy(touched_V), op=dist.ReduceOp.MAX, group=_host_group())
+                dist.all_reduce(torch.from_numpy(touched_V), op=dist.ReduceOp.MAX, group=host_group())
             rows[name] = np.flatnonzero(touched_V)
         return rows
 
@@ -248,11 +248,5 @@ def _gather(array: NDArray[np.int64], world: World) -> NDArray[np.int64]:
         return array[None]
     mine = torch.from_numpy(np.ascontiguousarray(array))
     gathered = torch.empty((world.size, *mine.shape), dtype=mine.dtype)
-    dist.all_gather(list(gathered), mine, group=_host_group())
+    dist.all_gather(list(gathered), mine, group=host_group())
     return gathered.numpy()
-
-
-@cache
-def _host_group() -> dist.ProcessGroup | None:
-    """A group whose collectives run on the host: ids are gathered without waiting for a GPU."""
-    return None if dist.get_backend() == "gloo" else dist.new_group(backend="gloo")

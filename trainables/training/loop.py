@@ -178,8 +178,8 @@ class Trial:
 
     def _layout(self, state: dict[str, Any]) -> dict[str, dict[str, torch.Tensor]]:
         """What is to be read of a checkpoint; the learner has a head or not as it had."""
-        if self.stepper.restored != state["restored"]:
-            self.stepper = self._make_stepper()
+        if self.stepper.restored and not state["restored"]:
+            self.stepper = self._make_stepper()  # a newer checkpoint was damaged, this one is of before
         if state["restored"] and not self.stepper.restored:
             self.stepper.restore_head()
         return self.stepper.layout()
@@ -224,6 +224,7 @@ class Trial:
                     with self.meter.measure("startup"):
                         self._start_up(batch)
                 if self._head_is_due():
+                    self._settle_clock()
                     with self.meter.measure("startup"):
                         self.stepper.restore_head()
                         self.stepper.rehearse(self.stepper.prepare(batch, self.next_sequence))
@@ -268,10 +269,13 @@ class Trial:
 
         def rehearse(rows: int) -> None:
             stepper.micro_batch_sequences = rows
-            stepper.rehearse(stepper.prepare(_rows(batch, slice(rows)), self.next_sequence))
+            step = stepper.prepare(batch, self.next_sequence)
+            # The second finds the gradients of the first in memory; more would tell nothing new.
+            stepper.rehearse(step._replace(parts=step.parts[:2]))
 
         if stepper.micro_batch_sequences == "auto":
-            rows = largest_micro_batch(rehearse, len(batch.number_N), self.world)
+            moments = 2 * sum(p.nbytes for p in stepper.learner.parameters() if p.requires_grad)
+            rows = largest_micro_batch(rehearse, len(batch.number_N), self.world, moments)
             stepper.micro_batch_sequences = rows
             self.messages.append(f"micro-batches of {rows} of {len(batch.number_N)} sequences")
         step = stepper.prepare(batch, self.next_sequence)
@@ -343,12 +347,16 @@ class Trial:
 
     # --- reports --------------------------------------------------------------------------------------------------
 
-    def _report(self, status: Status, crossed: Sequence[float] = ()) -> Report:
+    def _settle_clock(self) -> None:
+        """Wait for the steps that are under way, and bill them."""
         if self.world.device.type == "cuda":
             start = time.perf_counter()
             torch.cuda.synchronize()
             # The same for all workers: their progress must agree.
             self.spent.device_seconds += self.world.largest(time.perf_counter() - start) * self.world.size
+
+    def _report(self, status: Status, crossed: Sequence[float] = ()) -> Report:
+        self._settle_clock()
         loss = self.losses.mean(self.world)
         if loss is not None and not math.isfinite(loss):
             status = "diverged"
@@ -358,6 +366,12 @@ class Trial:
         rungs = [number for number, rung in enumerate(self.config.rungs) if rung in crossed]
         milestone = any(point in crossed for point in (*self.config.rungs, *self.config.evaluations))
         milestone = status == "completed" or (status == "running" and milestone)
+        if (
+            status == "completed"
+            and self.config.training.restoration is not None
+            and not self.stepper.restored
+        ):
+            self.messages.append("no head was restored: training.restoration.share was less than a step")
         yardsticks = self._evaluate(status == "completed") if milestone else {}
         counts = [self.world.sum_integers(int(count)) for count in self.seen_l]
         digest = f"{self.world.sum_integers(self.digest):016x}"

@@ -15,16 +15,19 @@ SHARE_OF_FREE_MEMORY = 0.8
 """Of a CPU's free memory that a micro-batch may take. There the system ends a process that takes too much."""
 
 
-def largest_micro_batch(rehearse: Callable[[int], None], most: int, world: World) -> int:
+def largest_micro_batch(
+    rehearse: Callable[[int], None], most: int, world: World, reserve_bytes: int = 0
+) -> int:
     """Sequences of the largest micro-batch that fits on every worker: ``most``, or half of it, or a quarter ...
 
     On CUDA it is tried; on a CPU it is computed from what a pass of one sequence stores, as memory overdrawn there
     ends the process. All workers must call it together.
 
     Args:
-        rehearse: a forward and a backward pass with micro-batches of so many sequences.
+        rehearse: forward and backward passes with micro-batches of so many sequences.
         most: a worker's whole share of the batch.
         world: this worker among the workers.
+        reserve_bytes: what the optimiser will still take.
 
     Raises:
         InputError: not even one sequence fits.
@@ -32,7 +35,7 @@ def largest_micro_batch(rehearse: Callable[[int], None], most: int, world: World
     rows, stored = most, 0
     if world.device.type == "cpu":
         stored = _stored_bytes(lambda: rehearse(1))
-    while world.largest(float(not _fits(rehearse, rows, stored, world.device))):
+    while world.largest(float(not _fits(rehearse, rows, stored, reserve_bytes, world.device))):
         if rows == 1:
             raise InputError(
                 "not even one sequence fits in memory",
@@ -44,15 +47,21 @@ def largest_micro_batch(rehearse: Callable[[int], None], most: int, world: World
     return rows
 
 
-def _fits(rehearse: Callable[[int], None], rows: int, stored: int, device: torch.device) -> bool:
+def _fits(
+    rehearse: Callable[[int], None], rows: int, stored: int, reserve_bytes: int, device: torch.device
+) -> bool:
     if device.type == "cpu":
-        return rows * stored <= SHARE_OF_FREE_MEMORY * free_bytes()
+        return rows * stored + reserve_bytes <= SHARE_OF_FREE_MEMORY * free_bytes()
+    fits = True
     try:
+        reserve = torch.empty(reserve_bytes, dtype=torch.uint8, device=device)
         rehearse(rows)
+        del reserve
     except torch.OutOfMemoryError:
-        torch.cuda.empty_cache()
-        return False
-    return True
+        fits = False
+    # Here, as the exception held the tensors that did fit.
+    torch.cuda.empty_cache()
+    return fits
 
 
 def _stored_bytes(rehearse: Callable[[], None]) -> int:

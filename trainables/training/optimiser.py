@@ -49,8 +49,8 @@ class TrainingConfig(Config):
     batch_sequences: int = Field(64, ge=1)
     """Sequences an optimiser step, over all workers."""
     micro_batch_sequences: int | Literal["auto"] | None = None
-    """Sequences a forward pass of one worker, at least 1 (CWT's negatives come from there); auto: the most that fit
-    in memory; null: a worker's whole share."""
+    """Sequences a forward pass of one worker, at least 1; auto: the most that fit in memory; null: its whole share.
+    Only with `gathered: false` do an objective's negatives depend on it."""
     weight_decay: float = Field(0.01, ge=0)
     """AdamW's and Muon's; matrices only, not biases and norms."""
     beta1: float = Field(0.9, ge=0, lt=1)
@@ -88,6 +88,10 @@ class TrainingConfig(Config):
         obstacle = self._obstacle_to_rows()
         if self.embedding_update == "rows" and obstacle:
             raise _no_rows(obstacle)
+        if self.parallel == "fsdp" and self.micro_batch_sequences == "auto":
+            raise ValueError(
+                "'micro_batch_sequences: auto' is tried out on whole weights: give fsdp a number"
+            )
         for setting, without in (("restoration", None), ("ema_decay", None), ("optimiser", "adamw")):
             if self.parallel == "fsdp" and getattr(self, setting) != without:
                 raise ValueError(f"'{setting}' needs whole weights: set parallel to ddp, or leave it out")

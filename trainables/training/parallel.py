@@ -39,7 +39,10 @@ def wrap(module: nn.Module, world: World, parallelism: Parallelism) -> nn.Module
         return module
     if parallelism == "ddp":
         return DistributedDataParallel(
-            module, device_ids=[world.device.index] if world.device.type == "cuda" else None
+            module,
+            device_ids=[world.device.index] if world.device.type == "cuda" else None,
+            broadcast_buffers=False,  # positions and the like: the same on all workers
+            gradient_as_bucket_view=True,
         )
     mesh = init_device_mesh(world.device.type, (world.size,))
     for layers in [part for part in module.modules() if isinstance(part, nn.ModuleList)]:

@@ -63,6 +63,7 @@ class Stepper:
         for table_VD in self.tables.values():
             table_VD.requires_grad_(False)  # the rows that a step touches get the gradient instead
         if training.activation_checkpointing:
+            learner.config.use_cache = False  # nothing is cached while training; transformers warns otherwise
             learner.body.gradient_checkpointing_enable({"use_reentrant": False})  # type: ignore[operator]
         self.model = parallel.wrap(learner, self.world, training.parallel)
         self.optimiser = Optimiser(

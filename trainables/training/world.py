@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 
 import torch
 import torch.distributed as dist
@@ -21,8 +22,8 @@ class World:
         if self.size == 1:
             return value
         # In two halves: sums of 32-bit numbers stay exact in int64.
-        halves = torch.tensor([value & 0xFFFFFFFF, value >> 32], dtype=torch.int64, device=self.device)
-        dist.all_reduce(halves)
+        halves = torch.tensor([value & 0xFFFFFFFF, value >> 32], dtype=torch.int64)
+        dist.all_reduce(halves, group=host_group())
         low, high = halves.tolist()
         return int(low + (high << 32)) % (1 << 64)
 
@@ -37,6 +38,12 @@ class World:
     def _reduce(self, values: list[float], operation: dist.ReduceOp.RedOpType) -> list[float]:
         if self.size == 1:
             return values
-        tensor = torch.tensor(values, dtype=torch.float64, device=self.device)
-        dist.all_reduce(tensor, op=operation)
+        tensor = torch.tensor(values, dtype=torch.float64)
+        dist.all_reduce(tensor, op=operation, group=host_group())
         return [float(value) for value in tensor.tolist()]
+
+
+@cache
+def host_group() -> dist.ProcessGroup | None:
+    """A group whose collectives run on the host: counting and gathering ids waits for no GPU."""
+    return None if dist.get_backend() == "gloo" else dist.new_group(backend="gloo")
