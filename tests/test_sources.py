@@ -11,7 +11,7 @@ import random
 import sys
 import tempfile
 from collections.abc import Iterator
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -25,6 +25,7 @@ from huggingface_hub.errors import HfHubHTTPError
 from pydantic import ValidationError
 
 from trainables.corpora import data_sets, readers
+from trainables.corpora.preparation import _source_content
 from trainables.corpora.readers import FORMATS, suffix_of
 from trainables.corpora.sources import (
     Document,
@@ -235,6 +236,15 @@ def test_a_lone_surrogate_in_json_is_a_malformed_record(tmp_path: Path) -> None:
     assert tally.examples[0].where.endswith("line 2")
 
 
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_compressed_files_may_be_joined(tmp_path: Path, suffix: str) -> None:
+    """As cat joins them, and as parallel compressors write them."""
+    file = tmp_path / f"a.jsonl{suffix}"
+    write_lines(file, GOOD * 3)
+    file.write_bytes(file.read_bytes() * 2)
+    assert len(documents_of(SourceConfig(language="en", files=str(file)))) == 6
+
+
 def test_after_a_malformed_row_the_next_is_read(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(
         b'id,text\n1,"a"b\n2,good\n3,b\xff\n4,"two\nlines"\n5\n6,"no end\n7,lost\n'
@@ -431,6 +441,10 @@ def test_files_on_the_hugging_face_hub(tmp_path: Path, monkeypatch: pytest.Monke
         def __init__(self) -> None:
             super().__init__(str(tmp_path), LocalFileSystem())
 
+        def info(self, path: str, **options: object) -> dict[str, object]:
+            blob = sha256((tmp_path / path).read_bytes()).hexdigest() if path.endswith(".arrow") else None
+            return {**super().info(path, **options), "blob_id": blob}
+
         @classmethod
         def _strip_protocol(cls, path: str) -> str:
             return path.removeprefix("hf://")
@@ -446,6 +460,9 @@ def test_files_on_the_hugging_face_hub(tmp_path: Path, monkeypatch: pytest.Monke
     ]
     with pytest.raises(InputError, match=r"did you mean '2.arrow'"):
         check_sources([source.model_copy(update={"files": "hf://datasets/owner/name/data/2.arow"})])
+
+    identities = _source_content(source, "")["files"]
+    assert identities[2][2] == sha256((folder / "2.arrow").read_bytes()).hexdigest()
 
     def no_network(*_: object, **__: object) -> object:
         raise HfHubHTTPError.__bases__[0]("Name or service not known")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from trainables.errors import InputError, nearest
+from trainables.storage import storage_errors
 
 if TYPE_CHECKING:
     from datasets import IterableDataset
@@ -75,7 +76,7 @@ def _explained(source: SourceConfig, where: str) -> Iterator[None]:
         yield
     except InputError:
         raise
-    except (OSError, ValueError, pa.ArrowException, datasets.exceptions.DatasetsError) as error:
+    except (ValueError, pa.ArrowException, datasets.exceptions.DatasetsError, *storage_errors()) as error:
         kind = "folder" if Path(str(source.dataset)).expanduser().is_dir() else "data set"
         raise InputError(
             f"the {kind} {source.dataset} cannot be read as a Hugging Face data set",

@@ -168,7 +168,8 @@ def _version(file: Location) -> str | int | None:
     """What changes with the content of an object store's file: on the Hugging Face hub a hash of it."""
     if isinstance(file.filesystem, pafs.PyFileSystem):
         blob = file.filesystem.handler.fs.info(file.path).get("blob_id")
-        return None if blob is None else str(blob)
+        if blob is not None:
+            return str(blob)
     modified_ns: int | None = file.filesystem.get_file_info(file.path).mtime_ns
     return modified_ns
 
