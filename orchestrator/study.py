@@ -152,8 +152,9 @@ class Study:
         Raises:
             InputError: it is not prepared, or its sources cannot be read.
         """
+        from trainables.corpora.fingerprint import fingerprint
         from trainables.corpora.packed import PackedCorpus
-        from trainables.corpora.preparation import fingerprint, make_tokenizer
+        from trainables.corpora.preparation import make_tokenizer
 
         spec = absolute(self.spec)
         if (self.folder / STUDY_FILE).exists():

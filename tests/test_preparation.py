@@ -19,10 +19,11 @@ from transformers import PreTrainedTokenizerFast
 
 from trainables.corpora import checksums, duplicates, packing, preparation
 from trainables.corpora.config import CorporaConfig
+from trainables.corpora.fingerprint import fingerprint
 from trainables.corpora.manifest import SPLITS, token_dtype
 from trainables.corpora.packed import PackedCorpus
 from trainables.corpora.packing import Part, split_of
-from trainables.corpora.preparation import fingerprint, make_tokenizer, prepare
+from trainables.corpora.preparation import make_tokenizer, prepare
 from trainables.corpora.sources import SourceConfig, expand
 from trainables.errors import InputError
 from trainables.models.tokenizers import TokenizerConfig, train_tokenizer

@@ -25,7 +25,7 @@ from huggingface_hub.errors import HfHubHTTPError
 from pydantic import ValidationError
 
 from trainables.corpora import data_sets, readers
-from trainables.corpora.preparation import _source_content
+from trainables.corpora.fingerprint import source_content
 from trainables.corpora.readers import FORMATS, suffix_of
 from trainables.corpora.sources import (
     Document,
@@ -461,7 +461,7 @@ def test_files_on_the_hugging_face_hub(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(InputError, match=r"did you mean '2.arrow'"):
         check_sources([source.model_copy(update={"files": "hf://datasets/owner/name/data/2.arow"})])
 
-    identities = _source_content(source, "")["files"]
+    identities = source_content(source, "")["files"]
     assert identities[2][2] == sha256((folder / "2.arrow").read_bytes()).hexdigest()
 
     def no_network(*_: object, **__: object) -> object:
