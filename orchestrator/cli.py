@@ -54,6 +54,10 @@ def _parser() -> argparse.ArgumentParser:
         return sub
 
     plan = add("plan", _plan, "show what a study will train and spend, without running it", _STUDY_HELP)
+    prepare = add(
+        "prepare", _prepare, "prepare a study's text alone, or verify what is prepared", _STUDY_HELP
+    )
+    corpus = add("corpus", _corpus, "show a study's prepared text by language, with samples", _STUDY_HELP)
     run = add("run", _run, "run a study: prepare, search, confirm, compare", _STUDY_HELP)
     resume = add("resume", _resume, "go on with a study that was stopped or cut off", _STUDY_HELP)
     watch = add("watch", _watch, "show a running or finished study from another process", _STUDY_HELP)
@@ -62,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     submit = add("submit", _submit, "run a study as a job on a Ray cluster", _STUDY_HELP)
     add("list", _list, "list shipped studies, shapes, objectives, search spaces and yardsticks")
 
-    for sub in (plan, run, resume, watch, compare, export, submit):
+    for sub in (plan, prepare, corpus, run, resume, watch, compare, export, submit):
         sub.add_argument(
             "--set",
             dest="overrides",
@@ -71,10 +75,14 @@ def _parser() -> argparse.ArgumentParser:
             default=[],
             help="override a key of the study, as confirm.seeds=6; the value is YAML; may be repeated",
         )
-    for sub in (run, resume):
+    for sub in (prepare, run, resume):
         sub.add_argument(
             "--address", help="a Ray cluster's address (default: RAY_ADDRESS, else this machine)"
         )
+    corpus.add_argument(
+        "--samples", metavar="N", type=int, default=2, help="sequences shown of each language (default: 2)"
+    )
+    for sub in (run, resume):
         sub.add_argument("--plain", action="store_true", help="plain lines instead of the live dashboard")
     export.add_argument("--to", metavar="DIR", required=True, help="folder to write, new or empty")
     export.add_argument("--arm", help="which arm's model (default: the only one)")
@@ -248,6 +256,28 @@ def _plan(options: argparse.Namespace) -> int:
     from orchestrator.plan import plan_table
 
     Console().print(plan_table(_study(options).spec), highlight=False)
+    return 0
+
+
+def _prepare(options: argparse.Namespace) -> int:
+    from orchestrator.corpus_table import corpus_table
+    from orchestrator.preparation_bar import preparation_bar
+
+    study, console = _study(options), Console()
+    with preparation_bar(console) as progress:
+        corpus = study.prepare(options.address, progress)
+    console.print(corpus_table(corpus, study.spec.corpora), highlight=False)
+    return 0
+
+
+def _corpus(options: argparse.Namespace) -> int:
+    from orchestrator.corpus_table import corpus_table, samples
+
+    study, console = _study(options), Console()
+    corpus = study.corpus()
+    console.print(corpus_table(corpus, study.spec.corpora), highlight=False)
+    if options.samples > 0:
+        console.print(samples(corpus, options.samples), highlight=False)
     return 0
 
 

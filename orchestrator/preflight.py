@@ -58,7 +58,7 @@ def check_study(spec: StudySpec) -> PreTrainedTokenizerFast:
     for name in spec.arms:
         require_a_step(ArmPlan(spec, name, vocabulary_size=1000))
     Location(spec.storage).require_writable()
-    check_sources(spec.corpora.sources)
+    check_sources(spec.corpora.sources, spec.corpora.malformed_share)
     check_splits(spec.corpora)
     tokenizer = make_tokenizer(spec.corpora, spec.tokenizer)
     for name, arm in spec.arms.items():

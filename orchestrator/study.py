@@ -8,7 +8,7 @@ import os
 import platform
 import signal
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,8 @@ from trainables.storage import Location
 
 if TYPE_CHECKING:
     from orchestrator.executor import Executor
+    from trainables.corpora.packed import PackedCorpus
+    from trainables.corpora.preparation import Progress
 
 STUDY_FILE = "study.yaml"
 _RESOURCES_SECONDS = 5.0
@@ -117,6 +119,55 @@ class Study:
         """
         return self._run(address)
 
+    def prepare(
+        self, address: str | None = None, progress: Callable[[Progress], None] = lambda _: None
+    ) -> PackedCorpus:
+        """Prepare the corpus alone; verify one that is there, and make again what is damaged.
+
+        Args:
+            address: as of :meth:`run`.
+            progress: told of every part that is done.
+
+        Raises:
+            InputError: something is wrong with the study or its text.
+        """
+        from orchestrator.preflight import Machine, check_study
+        from trainables.corpora.packed import PackedCorpus
+        from trainables.corpora.preparation import prepare
+
+        address = address or os.environ.get("RAY_ADDRESS")
+        store = Location(self.spec.storage) / "corpora"
+        try:
+            tokenizer = check_study(self.spec)
+            with _ray_session(address, Machine.here(), dashboard=False):
+                corpora = absolute(self.spec).corpora
+                manifest = prepare(corpora, tokenizer, store, progress=progress, verify=True)
+        except InputError as error:
+            raise error.within(self.file) from error
+        return PackedCorpus(store / manifest.fingerprint)
+
+    def corpus(self) -> PackedCorpus:
+        """The prepared corpus; does not need Ray.
+
+        Raises:
+            InputError: it is not prepared, or its sources cannot be read.
+        """
+        from trainables.corpora.fingerprint import fingerprint
+        from trainables.corpora.packed import PackedCorpus
+        from trainables.corpora.preparation import make_tokenizer
+
+        spec = absolute(self.spec)
+        if (self.folder / STUDY_FILE).exists():
+            frozen = Study.open(self.folder).spec
+            recorded = self._prepared_corpus(History.of(read_ledger(self.folder / "ledger")))
+            if recorded and (frozen.corpora, frozen.tokenizer) == (spec.corpora, spec.tokenizer):
+                return PackedCorpus(recorded)
+        try:
+            name = fingerprint(spec.corpora, make_tokenizer(spec.corpora, spec.tokenizer))
+        except InputError as error:
+            raise error.within(self.file) from error
+        return PackedCorpus(Location(spec.storage) / "corpora" / name)
+
     def _run(self, address: str | None) -> Results:
         from orchestrator.preflight import Machine, check_resources, check_study
 
@@ -162,7 +213,7 @@ class Study:
 
     def _run_phases(self, recorder: Recorder, machine: Any, tokenizer: Any) -> None:
         from orchestrator.executor import Executor
-        from trainables.corpora.preparation import prepare
+        from trainables.corpora.preparation import prepare, warnings
         from trainables.trial import WorkerConfig
 
         spec, history = self.spec, recorder.history
@@ -188,7 +239,10 @@ class Study:
             if corpus is None:
                 with _phase(recorder, "prepare"):
                     store = Location(spec.storage) / "corpora"
-                    corpus = store / prepare(spec.corpora, tokenizer, store).fingerprint
+                    manifest = prepare(spec.corpora, tokenizer, store)
+                    for warning in warnings(manifest):
+                        recorder.event(warning)
+                    corpus = store / manifest.fingerprint
                     recorder.record("corpus", **self._corpus_record(corpus))
             for name, phase in (("search", SearchPhase), ("confirm", ConfirmPhase)):
                 if history.phases.get(name) == "end":

@@ -102,8 +102,12 @@ def absolute(spec: StudySpec) -> StudySpec:
     def files(names: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
         return path(names) if isinstance(names, str) else names and tuple(path(name) for name in names)
 
+    def folder(name: str | None) -> str | None:
+        return path(name) if name and Path(name).expanduser().exists() else name
+
     sources = tuple(
-        source.model_copy(update={"files": files(source.files)}) for source in spec.corpora.sources
+        source.model_copy(update={"files": files(source.files), "dataset": folder(source.dataset)})
+        for source in spec.corpora.sources
     )
 
     def model(given: ModelConfig) -> ModelConfig:

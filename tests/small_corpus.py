@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from trainables.corpora.checksums import checksum
 from trainables.corpora.manifest import FORMAT_VERSION, LanguageCounts, Manifest, Shard
 from trainables.corpora.packed import PackedCorpus
 from trainables.storage import Location
@@ -32,7 +33,7 @@ def write_corpus(folder: Path, sizes: dict[str, int], seed: int = 0) -> PackedCo
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             np.save(path, tokens)
-            shard = Shard(file=name, sequences=count, checksum="")
+            shard = Shard(file=name, sequences=count, checksum=checksum(path.read_bytes()))
             splits[split][language] = LanguageCounts(
                 documents=count, tokens=count * LENGTH, sequences=count, shards=(shard,)
             )

@@ -17,15 +17,16 @@ import pytest
 from pydantic import ValidationError
 from transformers import PreTrainedTokenizerFast
 
-from trainables.corpora import packing, preparation
+from trainables.corpora import checksums, duplicates, packing, preparation
 from trainables.corpora.config import CorporaConfig
+from trainables.corpora.fingerprint import fingerprint
 from trainables.corpora.manifest import SPLITS, token_dtype
 from trainables.corpora.packed import PackedCorpus
 from trainables.corpora.packing import Part, split_of
-from trainables.corpora.preparation import fingerprint, make_tokenizer, prepare
+from trainables.corpora.preparation import make_tokenizer, prepare
 from trainables.corpora.sources import SourceConfig, expand
 from trainables.errors import InputError
-from trainables.models.tokenizers import TokenizerConfig
+from trainables.models.tokenizers import TokenizerConfig, train_tokenizer
 from trainables.storage import Location
 
 LENGTH = 16
@@ -169,7 +170,7 @@ def test_several_parts_and_shards(prepared, text, tokenizer, tmp_path, monkeypat
     config = corpora_of(text[0])
     (part,) = [part for part in preparation._parts(config) if part.source.language == "en"]
     assert len(part.portions) == 3
-    counts = packing.pack_part(
+    record = packing.pack_part(
         part,
         preparation._tokenizer(tokenizer.backend_tokenizer.to_str()),
         3,
@@ -177,7 +178,7 @@ def test_several_parts_and_shards(prepared, text, tokenizer, tmp_path, monkeypat
         np.dtype("uint16"),
         Location(tmp_path),
     )
-    train = next(count for count in counts if count.split == "train")
+    train = record.splits["train"]
     assert len(train.shards) > 5
     rows = np.concatenate([np.load(tmp_path / shard.file) for shard in train.shards])
     assert (rows == everything(prepared, "train", "en")).all()
@@ -296,6 +297,213 @@ def test_a_mistake_in_a_task_comes_out_as_itself(text, tokenizer, ray_cluster, t
     console = "".join(capfd.readouterr())
     assert "Traceback" not in console
     assert "ERROR" not in console
+
+
+def test_malformed_records_are_counted_and_named(text, tokenizer, ray_cluster, tmp_path) -> None:
+    documents = write_language(tmp_path, "en", 1000)
+    write_language(tmp_path, "fr", 300)
+    file = tmp_path / "en-0.jsonl.gz"
+    whole = gzip.decompress(file.read_bytes())
+    file.write_bytes(gzip.compress(b'{"id": "x", "text": 5}\n' + whole + b'{"id": "y", "text": " "}\n'))
+    corpora = corpora_of(tmp_path, malformed_share=1 / 1002)
+    manifest = prepare(corpora, tokenizer, Location(tmp_path / "store"))
+    english, french = manifest.sources
+    assert (english.documents, english.empty, english.malformed, french.malformed) == (1000, 1, 1, 0)
+    (warning,) = preparation.warnings(manifest)
+    assert warning.startswith("corpora.sources[0]: 1 of 1002 records are malformed and left out: ")
+    assert f"{file}, line 1" in warning
+    tokens = everything(PackedCorpus(Location(tmp_path / "store") / manifest.fingerprint), "train", "en")
+    expected = reference_tokens(tokenizer, documents, "train")
+    assert tokens.ravel().tolist() == expected[: tokens.size]
+    # A share is judged whenever the corpus is asked for, and changing it prepares nothing anew.
+    with pytest.raises(
+        InputError, match=r"value of type int(?s:.*)line 1(?s:.*)0.100%(?s:.*)tolerates 0.090%"
+    ):
+        prepare(corpora_of(tmp_path, malformed_share=0.0009), tokenizer, Location(tmp_path / "store"))
+
+
+def test_a_file_cut_short_is_counted(text, tokenizer, ray_cluster, tmp_path) -> None:
+    write_language(tmp_path, "en", 3000)
+    file = tmp_path / "en-0.jsonl.gz"
+    file.write_bytes(file.read_bytes()[:-20])
+    with pytest.raises(InputError, match=r"cannot be read to its end(?s:.*)en-0.jsonl.gz, line"):
+        prepare(corpora_of(tmp_path, "en", malformed_share=0.0), tokenizer, Location(tmp_path / "store"))
+    manifest = prepare(corpora_of(tmp_path, "en"), tokenizer, Location(tmp_path / "store"))
+    assert manifest.sources[0].malformed == 1
+    assert "what follows is lost" in preparation.warnings(manifest)[0]
+
+
+def test_words_characters_and_unknown_tokens_are_counted(prepared, text) -> None:
+    for language in ("en", "fr"):
+        for split in SPLITS:
+            own = [t for i, t in text[1][language] if reference_split(i) == split]
+            counts = prepared.manifest.splits[split][language]
+            assert counts.words == sum(1 for t in own for word in t.split(" ") if word)
+            assert counts.characters == sum(map(len, own))
+            assert counts.unknown_tokens == 0, "bytes spell everything"
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe", "wordpiece"])
+def test_unknown_tokens(kind: str) -> None:
+    size = {"type": kind, "vocabulary_size": 100}
+    generator = random.Random(0)
+    words = ["".join(generator.choices("abcdefghij", k=generator.randint(2, 6))) for _ in range(400)]
+    texts = [" ".join(generator.choices(words, k=20)) for _ in range(300)]
+    tokenizer = train_tokenizer(TokenizerConfig.model_validate({"train": size}).train, iter(texts))
+    is_unknown_V = packing.unknown_tokens(tokenizer.backend_tokenizer)
+    assert np.flatnonzero(is_unknown_V).tolist() == [tokenizer.unk_token_id]
+
+
+def in_this_process(task, items):
+    """What a Ray Data job does, without its processes."""
+    return map(task, items)
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    """What a preparation leaves, without the temporary files of one that was killed."""
+    files = [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".")]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+
+
+class Killed(BaseException):
+    """Nothing catches it, as nothing catches a SIGKILL."""
+
+
+def test_cut_off_at_any_write_it_goes_on_to_the_same_bytes(
+    text, tokenizer, ray_cluster, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setattr(preparation, "PART_BYTES", 1)
+    monkeypatch.setattr(preparation, "run_job", in_this_process)
+    monkeypatch.setattr(duplicates, "run_job", in_this_process)
+    corpora = corpora_of(text[0], deduplicate=True)
+    write_bytes = Location.write_bytes
+    written: list[str] = []
+
+    def counted(location: Location, data: bytes) -> None:
+        written.append(location.name)
+        write_bytes(location, data)
+
+    monkeypatch.setattr(Location, "write_bytes", counted)
+    name = prepare(corpora, tokenizer, Location(tmp_path / "whole")).fingerprint
+    expected = files_of(tmp_path / "whole" / name)
+    num_writes = len(written)
+    assert num_writes > 25
+    assert written[-1] == "manifest.json"
+    for moment in range(num_writes):
+        written.clear()
+
+        def killed(location: Location, data: bytes, moment: int = moment) -> None:
+            if len(written) == moment:
+                torn = location.local.with_name(f".{location.name}.torn")
+                torn.parent.mkdir(parents=True, exist_ok=True)
+                torn.write_bytes(data[: len(data) // 2])
+                raise Killed
+            counted(location, data)
+
+        monkeypatch.setattr(Location, "write_bytes", killed)
+        store = Location(tmp_path / str(moment))
+        with pytest.raises(Killed):
+            prepare(corpora, tokenizer, store)
+        assert not (store / name / "manifest.json").exists()
+        before = list(written)
+        written.clear()
+        monkeypatch.setattr(Location, "write_bytes", counted)
+        prepare(corpora, tokenizer, store)
+        assert files_of(tmp_path / str(moment) / name) == expected
+        parts_before = [
+            file for file in before if file.startswith(("en-0", "fr-0")) and file.endswith(".json")
+        ]
+        assert not set(parts_before) & set(written), "no whole part is made again"
+
+
+def test_progress_tells_of_every_part(text, tokenizer, ray_cluster, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(preparation, "PART_BYTES", 1)
+    seen: list[preparation.Progress] = []
+    manifest = prepare(corpora_of(text[0]), tokenizer, Location(tmp_path), progress=seen.append)
+    assert [(one.stage, one.done, one.parts) for one in seen] == [("packing", n, 4) for n in (1, 2, 3, 4)]
+    counts = [counts for split in manifest.splits.values() for counts in split.values()]
+    assert seen[-1].tokens == sum(count.tokens for count in counts)
+
+
+@pytest.mark.parametrize("buckets_per_task", [1, 8])
+def test_duplicates_are_kept_once(ray_cluster, tokenizer, tmp_path, monkeypatch, buckets_per_task) -> None:
+    """Against a dictionary: the first in the order of the sources stays, in whatever part and language."""
+    generator = random.Random(0)
+    texts = [f"text number {n} of {generator.random()}" for n in range(600)]
+    drawn = {
+        "en": [generator.choice(texts) for _ in range(900)],
+        "fr": [generator.choice(texts) for _ in range(300)] + [f"french {n} {n * n}" for n in range(900)],
+    }
+    for language, own in drawn.items():
+        for number in range(3):
+            with gzip.open(tmp_path / f"{language}-{number}.jsonl.gz", "wt") as file:
+                part = list(enumerate(own))[number * len(own) // 3 : (number + 1) * len(own) // 3]
+                file.writelines(json.dumps({"id": f"{language}/{n}", "text": t}) + "\n" for n, t in part)
+    monkeypatch.setattr(preparation, "PART_BYTES", 1)
+    monkeypatch.setattr(duplicates, "TASK_DOCUMENTS", 2100 // 256 * buckets_per_task)
+    manifest = prepare(corpora_of(tmp_path, deduplicate=True), tokenizer, Location(tmp_path / "store"))
+    corpus = PackedCorpus(Location(tmp_path / "store") / manifest.fingerprint)
+    seen: set[str] = set()
+    for language, source in zip(("en", "fr"), manifest.sources, strict=True):
+        kept: list[list[tuple[str, str]]] = [[], [], []]
+        for number, content in enumerate(drawn[language]):
+            if content not in seen:
+                seen.add(content)
+                kept[number * 3 // len(drawn[language])].append((f"{language}/{number}", content))
+        assert source.documents == len(drawn[language])
+        assert source.duplicates == len(drawn[language]) - sum(map(len, kept)) > 100
+        for split in SPLITS:
+            expected = []
+            for part in kept:
+                tokens = reference_tokens(tokenizer, part, split)
+                expected += tokens[: len(tokens) // LENGTH * LENGTH]
+            assert everything(corpus, split, language).ravel().tolist() == expected
+
+
+@pytest.mark.parametrize("damage", ["flipped", "torn", "missing"])
+def test_a_damaged_shard_is_named_and_made_again(
+    text, tokenizer, ray_cluster, tmp_path, monkeypatch, damage
+) -> None:
+    monkeypatch.setattr(preparation, "PART_BYTES", 1)
+    manifest = prepare(corpora_of(text[0]), tokenizer, Location(tmp_path))
+    folder = tmp_path / manifest.fingerprint
+    expected = files_of(folder)
+    shard = manifest.splits["train"]["en"].shards[1]
+    content = bytearray((folder / shard.file).read_bytes())
+    content[-5] ^= 4
+    (folder / shard.file).unlink()
+    if damage != "missing":
+        (folder / shard.file).write_bytes(content if damage == "flipped" else expected[shard.file][:-100])
+    corpus = PackedCorpus(Location(folder))
+    assert len(corpus.take("train", "fr", np.arange(3))) == 3
+    last = np.array([corpus.sequences("train", "en") // 2])
+    with pytest.raises(InputError, match=r"en-00001-000.npy of the prepared(?s:.*)h2h prepare") as caught:
+        corpus.take("train", "en", last)
+    assert caught.value.what.endswith("missing" if damage == "missing" else "damaged")
+    untouched = (folder / manifest.splits["train"]["fr"].shards[0].file).stat().st_mtime_ns
+    assert prepare(corpora_of(text[0]), tokenizer, Location(tmp_path), verify=True) == manifest
+    assert files_of(folder) == expected
+    assert len(PackedCorpus(Location(folder)).take("train", "en", last)) == 1
+    assert (folder / manifest.splits["train"]["fr"].shards[0].file).stat().st_mtime_ns == untouched
+
+
+def test_a_shard_is_verified_once(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "machine"))
+    file = tmp_path / "a.npy"
+    file.write_bytes(b"content" * 1000)
+    expected = hashlib.blake2b(b"content" * 1000, digest_size=16).hexdigest()
+    reads: list[object] = []
+    file_digest = hashlib.file_digest
+    monkeypatch.setattr(
+        checksums.hashlib, "file_digest", lambda *given: reads.append(given) or file_digest(*given)
+    )
+    assert all(checksums.is_intact(file, expected) for _ in range(3))
+    assert len(reads) == 1
+    os.utime(file, ns=(1, 1))
+    assert checksums.is_intact(file, expected)
+    assert len(reads) == 2, "a file that was touched is read again"
+    file.write_bytes(b"c0ntent" * 1000)
+    assert not checksums.is_intact(file, expected)
 
 
 def test_a_language_with_too_little_text(text, tokenizer, ray_cluster, tmp_path) -> None:

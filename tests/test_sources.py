@@ -4,63 +4,293 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import json
-from collections.abc import Callable
+import os
+import random
+import sys
+import tempfile
+from collections.abc import Iterator
+from hashlib import blake2b, sha256
 from pathlib import Path
+from types import SimpleNamespace
 
 import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fsspec.implementations.dirfs import DirFileSystem
+from fsspec.implementations.local import LocalFileSystem
+from huggingface_hub.errors import HfHubHTTPError
 from pydantic import ValidationError
 
-from trainables.corpora.readers import READERS, suffix_of
-from trainables.corpora.sources import Document, SourceConfig, check_sources, divide, expand, read_documents
+from trainables.corpora import data_sets, readers
+from trainables.corpora.fingerprint import source_content
+from trainables.corpora.readers import FORMATS, suffix_of
+from trainables.corpora.sources import (
+    Document,
+    SourceConfig,
+    Tally,
+    check_sources,
+    divide,
+    expand,
+    read_documents,
+)
 from trainables.errors import InputError
 
-TEXTS = ['Hello, "world"', "two\nlines\tand a tab", "ünïcödé 日本語 हिन्दी", "", "  ", "last"]
+TEXTS = [
+    'Hello, "world"',
+    "two\nlines\tand a tab",
+    "ünïcödé 日本語 हिन्दी \U0001f600 e\u0301",
+    "",
+    "  ",
+    "NUL \0 inside",
+    "of Windows\r\nof Unix\nof old Macintosh\rmixed",
+    "last",
+]
 KEPT = [text for text in TEXTS if text.strip()]
+LARGE_BYTES = int(os.environ.get("H2H_TEST_LARGE_BYTES", 3_000_000))
 
 
-def write_table(path: Path, texts: list[str], ids: list[str] | None = None) -> None:
+def write_lines(path: Path, content: bytes) -> None:
+    """Write a file's content, compressed as its suffix says."""
+    compress = {".gz": gzip.compress, ".zst": lambda data: pa.compress(data, codec="zstd", asbytes=True)}
+    path.write_bytes(compress.get(path.suffix, bytes)(content))
+
+
+def write_table(path: Path, texts: list[str], ids: list[str] | None = None, **more: list[str]) -> None:
     """Write the documents in the format of the path's suffix."""
     ids = ids or [f"id-{number}" for number in range(len(texts))]
     suffix = suffix_of(path.name)
     assert suffix is not None
+    columns = {"id": ids, "text": texts, **more}
     if suffix == ".parquet":
-        pq.write_table(pa.table({"id": ids, "text": texts}), path, row_group_size=2)
+        pq.write_table(pa.table(columns), path, row_group_size=2)
         return
-    opener: Callable[..., object] = gzip.open if suffix.endswith(".gz") else open
-    with opener(path, "wt", encoding="utf-8", newline="") as file:
-        if ".jsonl" in suffix:
-            file.writelines(json.dumps({"id": i, "text": t}) + "\n" for i, t in zip(ids, texts, strict=True))
-        elif ".txt" in suffix:
-            file.write("".join(texts))
-        else:
-            writer = csv.writer(file, delimiter="\t" if ".tsv" in suffix else ",")
-            writer.writerows([("id", "text"), *zip(ids, texts, strict=True)])
+    if suffix == ".arrow":
+        table = pa.table(columns)
+        kind = pa.ipc.new_stream if "stream" in path.name else pa.ipc.new_file
+        with kind(path, table.schema) as writer:
+            writer.write_table(table, max_chunksize=2)
+        return
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    file = io.StringIO(newline="")
+    if ".jsonl" in suffix:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+    elif ".txt" in suffix:
+        file.write("".join(texts))
+    else:
+        csv_file = csv.writer(file, delimiter="\t" if ".tsv" in suffix else ",")
+        csv_file.writerows([list(columns), *(list(row.values()) for row in rows)])
+    write_lines(path, file.getvalue().encode())
 
 
 def documents_of(source: SourceConfig) -> list[Document]:
     return [document for portion in expand(source) for document in read_documents(portion, source)]
 
 
-@pytest.mark.parametrize("suffix", READERS)
-def test_every_format_gives_the_same_documents(tmp_path: Path, suffix: str) -> None:
-    if ".txt" in suffix:  # one document a file
-        for number, text in enumerate(TEXTS):
+FILES = [f"all{suffix}" for suffix in FORMATS] + ["stream.arrow"]
+"""One name of a file for each format; a new one is tested as soon as it is registered."""
+
+
+def is_text(name: str) -> bool:
+    return ".txt" in name
+
+
+def write_documents(folder: Path, name: str, texts: list[str]) -> SourceConfig:
+    """The documents in one file of the format, or where it has no columns in one file each."""
+    suffix = suffix_of(name)
+    if is_text(name):
+        for number, text in enumerate(texts):
             if text:
-                write_table(tmp_path / f"{number}{suffix}", [text])
+                write_table(folder / f"{number:03d}{suffix}", [text])
     else:
-        write_table(tmp_path / f"all{suffix}", TEXTS)
-    source = SourceConfig(language="en", files=f"{tmp_path}/*{suffix}")
-    check_sources([source])
-    found = documents_of(source)
-    assert [document.text for document in found] == KEPT
-    assert {document.language for document in found} == {"en"}
-    if ".txt" not in suffix:
-        with_ids = documents_of(source.model_copy(update={"id_column": "id"}))
-        assert [document.document_id for document in with_ids] == ["id-0", "id-1", "id-2", "id-5"]
+        write_table(folder / name, texts)
+    return SourceConfig(language="en", files=f"{folder}/*{suffix}")
+
+
+@pytest.mark.parametrize("name", FILES)
+class TestConformance:
+    """What holds for every format in the registry."""
+
+    def test_the_same_documents(self, tmp_path: Path, name: str) -> None:
+        source = write_documents(tmp_path, name, TEXTS)
+        check_sources([source])
+        found = documents_of(source)
+        assert [document.text for document in found] == KEPT
+        assert {document.language for document in found} == {"en"}
+        ids = [blake2b(b"en\0" + text.encode(), digest_size=16).hexdigest() for text in KEPT]
+        assert [document.document_id for document in found] == ids
+
+    def test_ids(self, tmp_path: Path, name: str) -> None:
+        source = write_documents(tmp_path, name, TEXTS).model_copy(update={"id_column": "id"})
+        if is_text(name):
+            with pytest.raises(InputError, match="leave out id_column"):
+                documents_of(source)
+            return
+        kept = [f"id-{number}" for number, text in enumerate(TEXTS) if text.strip()]
+        assert [document.document_id for document in documents_of(source)] == kept
+        with pytest.raises(InputError, match=r"no column 'iid'(?s:.*)did you mean 'id'"):
+            check_sources([source.model_copy(update={"id_column": "iid"})])
+
+    def test_every_record_is_counted(self, tmp_path: Path, name: str) -> None:
+        source = write_documents(tmp_path, name, TEXTS)
+        tally = Tally()
+        for portion in expand(source):
+            list(read_documents(portion, source, tally=tally))
+        num_empty = 0 if is_text(name) else TEXTS.count("") + TEXTS.count("  ")
+        assert tally == Tally(documents=len(KEPT), empty=num_empty)
+
+    def test_several_languages(self, tmp_path: Path, name: str) -> None:
+        if is_text(name):
+            return
+        languages = ["en", "sw", "", "en", "sw", "en", "sw", "en"]
+        write_table(tmp_path / name, TEXTS, lang=languages)
+        for language in ("en", "sw"):
+            source = SourceConfig(language=language, files=f"{tmp_path}/{name}", language_column="lang")
+            tally = Tally()
+            (portion,) = expand(source)
+            found = list(read_documents(portion, source, tally=tally))
+            own = [t for t, la in zip(TEXTS, languages, strict=True) if la == language and t.strip()]
+            assert [(d.text, d.language) for d in found] == [(text, language) for text in own]
+            assert tally.malformed == 1, "the record without a language"
+            assert tally.other_languages == languages.count("sw" if language == "en" else "en")
+
+    def test_one_document(self, tmp_path: Path, name: str) -> None:
+        assert [d.text for d in documents_of(write_documents(tmp_path, name, ["one line"]))] == ["one line"]
+
+    def test_a_large_document(self, tmp_path: Path, name: str) -> None:
+        text = "".join(f"word{number} " for number in range(LARGE_BYTES // 10)) + "end"
+        found = documents_of(write_documents(tmp_path, name, ["small", text, "last"]))
+        assert [document.text for document in found] == ["small", text, "last"]
+
+    def test_bytes_that_are_no_text(self, tmp_path: Path, name: str) -> None:
+        """A lone surrogate as three bytes, which no UTF-8 has, spoils its own record and no other."""
+        write_table(tmp_path / name, ["good\n\n", "b@@@d\n\n", "last"], ids=["a", "b", "c"])
+        content = (tmp_path / name).read_bytes()
+        if name.endswith((".gz", ".zst")):
+            content = pa.decompress(
+                content,
+                codec="gzip" if name.endswith(".gz") else "zstd",
+                decompressed_size=len(plain(name)),
+                asbytes=True,
+            )
+        content = content.replace(b"@@@", b"\xed\xa0\x80")
+        if name.endswith(".parquet"):
+            write_broken_parquet(tmp_path / name)
+        else:
+            write_lines(tmp_path / name, content)
+        source = SourceConfig(language="en", files=f"{tmp_path}/{name}")
+        tally = Tally()
+        (portion,) = expand(source)
+        found = [d.text.strip() for d in read_documents(portion, source, tally=tally)]
+        assert found == ["good", "last"]
+        (example,) = tally.examples
+        assert tally.malformed == 1
+        assert "not UTF-8" in example.what
+        assert f"{tmp_path}/{name}" in example.where
+
+    def test_a_file_cut_short_is_not_taken_for_whole(self, tmp_path: Path, name: str) -> None:
+        """Compressed text is read up to the cut, which counts as a malformed record; a table is refused."""
+        if not name.endswith((".gz", ".zst", ".parquet", ".arrow")):
+            return
+        write_table(tmp_path / name, [f"text {n} {random.Random(n).random()}\n\n" for n in range(20_000)])
+        content = (tmp_path / name).read_bytes()
+        (tmp_path / name).write_bytes(content[: len(content) * 2 // 3])
+        source = SourceConfig(language="en", files=f"{tmp_path}/{name}")
+        tally = Tally()
+        if suffix_of(name) in (".parquet", ".arrow"):
+            with pytest.raises(InputError, match="cannot be read to its end"):
+                documents_of(source)
+            return
+        found = [d.text for portion in expand(source) for d in read_documents(portion, source, tally=tally)]
+        assert 10_000 < len(found) < 20_000
+        assert [text.split()[1] for text in found] == [str(number) for number in range(len(found))]
+        assert tally.malformed == 1
+        assert "cannot be read to its end" in tally.examples[0].what
+        line = int(tally.examples[0].where.rpartition("line ")[2])
+        assert line > len(found)
+
+
+def plain(name: str) -> bytes:
+    """The content that ``write_table`` compresses in the test of bytes that are no text."""
+    folder = Path(tempfile.mkdtemp())
+    bare = folder / name.removesuffix(".gz").removesuffix(".zst")
+    write_table(bare, ["good\n\n", "b@@@d\n\n", "last"], ids=["a", "b", "c"])
+    return bare.read_bytes()
+
+
+def write_broken_parquet(path: Path) -> None:
+    """Strings that are not UTF-8, which no writer refuses."""
+    texts = pa.array([b"good", b"b\xed\xa0\x80d", b"last"], pa.binary()).view(pa.string())
+    pq.write_table(pa.table({"text": texts}), path)
+
+
+def test_a_lone_surrogate_in_json_is_a_malformed_record(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "\\ud83d\\ude00 a pair"}\n{"text": "half \\ud83d"}\n')
+    source = SourceConfig(language="en", files=f"{tmp_path}/a.jsonl")
+    tally = Tally()
+    found = [d.text for d in read_documents(expand(source)[0], source, tally=tally)]
+    assert found == ["\U0001f600 a pair"]
+    assert "lone surrogate" in tally.examples[0].what
+    assert tally.examples[0].where.endswith("line 2")
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_compressed_files_may_be_joined(tmp_path: Path, suffix: str) -> None:
+    """As cat joins them, and as parallel compressors write them."""
+    file = tmp_path / f"a.jsonl{suffix}"
+    write_lines(file, GOOD * 3)
+    file.write_bytes(file.read_bytes() * 2)
+    assert len(documents_of(SourceConfig(language="en", files=str(file)))) == 6
+
+
+def test_after_a_malformed_row_the_next_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(
+        b'id,text\n1,"a"b\n2,good\n3,b\xff\n4,"two\nlines"\n5\n6,"no end\n7,lost\n'
+    )
+    source = SourceConfig(language="en", files=f"{tmp_path}/a.csv")
+    tally = Tally()
+    assert [d.text for d in read_documents(expand(source)[0], source, tally=tally)] == ["good", "two\nlines"]
+    assert tally.malformed == 4
+    assert [one.where.rpartition("/")[2] for one in tally.examples] == [
+        "a.csv, line 2",
+        "a.csv, line 4, byte 25",
+        "a.csv, line 7",
+    ]
+
+
+def test_a_share_of_malformed_records_is_tolerated(tmp_path: Path) -> None:
+    """Exactly the share passes, one more record does not; of a head alone a tenth does."""
+    file = tmp_path / "a.jsonl"
+    file.write_bytes(GOOD * 49 + b"{oops\n")
+    source = SourceConfig(language="en", files=str(file))
+    check_sources([source], malformed_share=0.02)
+    with pytest.raises(
+        InputError, match=r"line 50(?s:.*)1 of 50 records of corpora.sources\[0\](?s:.*)2.000%"
+    ):
+        check_sources([source], malformed_share=0.0199)
+    file.write_bytes(GOOD * 40 + b"{oops\n" * 10 + GOOD * 1000)
+    check_sources([source], malformed_share=0.001)
+    with pytest.raises(InputError, match=r"--set corpora.malformed_share"):
+        check_sources([source], malformed_share=0.0)
+    file.write_bytes(GOOD * 40 + b"{oops\n" * 11 + GOOD * 1000)
+    with pytest.raises(InputError, match="and 10 more malformed records"):
+        check_sources([source], malformed_share=0.001)
+
+
+def test_a_failing_network_is_no_malformed_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_lines(tmp_path / "a.jsonl.gz", GOOD * 10)
+    source = SourceConfig(language="en", files=f"{tmp_path}/a.jsonl.gz")
+
+    def lines(*_: object) -> Iterator[bytes]:
+        yield GOOD
+        raise OSError("When reading information for key: curlCode: 28, Timeout was reached")
+
+    (portion,) = expand(source)
+    monkeypatch.setattr(readers, "io", SimpleNamespace(BufferedReader=lines))
+    with pytest.raises(InputError, match="Timeout was reached"):
+        list(read_documents(portion, source))
 
 
 def test_blank_lines_separate_the_documents_of_a_text_file(tmp_path: Path) -> None:
@@ -108,10 +338,11 @@ def test_relative_paths_are_relative_to_the_current_folder(
     assert len(documents_of(SourceConfig(language="en", files="a.jsonl"))) == len(KEPT)
 
 
-def test_a_parquet_file_is_divided_without_loss(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
+def test_a_table_is_divided_without_loss(tmp_path: Path, name: str) -> None:
     texts = [f"document {number}" for number in range(11)]
-    write_table(tmp_path / "a.parquet", texts)
-    source = SourceConfig(language="en", files=f"{tmp_path}/a.parquet", id_column="id")
+    write_table(tmp_path / name, texts)
+    source = SourceConfig(language="en", files=f"{tmp_path}/{name}", id_column="id")
     (whole,) = expand(source)
     pieces = divide(whole, whole.size_bytes // 8)
     assert len(pieces) > 2
@@ -135,9 +366,9 @@ def test_a_grammar_is_divided_without_loss() -> None:
 
 
 def test_data_sets(tmp_path: Path) -> None:
-    saved = datasets.Dataset.from_dict({"text": TEXTS, "id": list("abcdef")})
+    saved = datasets.Dataset.from_dict({"text": TEXTS, "id": list("abcdefgh")})
     saved.save_to_disk(tmp_path / "saved")
-    datasets.DatasetDict({"train": saved, "dev": saved.select([5])}).save_to_disk(tmp_path / "splits")
+    datasets.DatasetDict({"train": saved, "dev": saved.select([7])}).save_to_disk(tmp_path / "splits")
     (tmp_path / "folder").mkdir()
     write_table(tmp_path / "folder" / "train.jsonl", TEXTS)
     for name in ("saved", "splits", "folder"):
@@ -155,6 +386,90 @@ def test_data_sets(tmp_path: Path) -> None:
         InputError, match=r"cannot be read as a Hugging Face data set(?s:.*)sources\[0\].dataset"
     ):
         check_sources([SourceConfig(language="en", dataset=str(tmp_path / "empty"))])
+
+
+def test_a_data_set_on_disk_is_divided_without_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    datasets.Dataset.from_dict({"text": [f"document {n}" for n in range(100)]}).save_to_disk(tmp_path / "a")
+    source = SourceConfig(language="en", dataset=str(tmp_path / "a"))
+    whole = documents_of(source)
+    monkeypatch.setattr(data_sets, "SHARD_BYTES", 300)
+    assert len(expand(source)) > 3
+    assert documents_of(source) == whole
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+def test_a_data_set_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, streaming: bool) -> None:
+    """The hub is asked for exactly what the source says; here a folder on disk answers."""
+    asked: list[object] = []
+    load_dataset = datasets.load_dataset
+
+    def answer(name: str, config: str | None, **options: object) -> object:
+        asked.append((name, config, options))
+        return load_dataset(
+            str(tmp_path / "hub"), split="train", streaming=streaming, cache_dir=str(tmp_path / "cache")
+        )
+
+    (tmp_path / "hub").mkdir()
+    write_table(tmp_path / "hub" / "train.parquet", TEXTS, lang=["en"] * 7 + ["sw"])
+    monkeypatch.setattr(datasets, "load_dataset", answer)
+    source = SourceConfig(
+        language="en",
+        dataset="owner/name",
+        config="en.web",
+        split="dev",
+        revision="abc",
+        streaming=streaming,
+        language_column="lang",
+    )
+    check_sources([source])
+    assert [document.text for document in documents_of(source)] == KEPT[:-1]
+    expected = {"split": "dev", "revision": "abc", "streaming": streaming}
+    assert all(one == ("owner/name", "en.web", expected) for one in asked)
+    assert asked
+
+
+def test_files_on_the_hugging_face_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``hf://`` goes through huggingface_hub's filesystem; a folder on disk stands for the hub."""
+    folder = tmp_path / "datasets" / "owner" / "name" / "data"
+    folder.mkdir(parents=True)
+    for number, suffix in enumerate([".jsonl.zst", ".parquet", ".arrow"]):
+        write_table(folder / f"{number}{suffix}", [f"document {suffix}"])
+
+    class Hub(DirFileSystem):
+        protocol = "hf"
+
+        def __init__(self) -> None:
+            super().__init__(str(tmp_path), LocalFileSystem())
+
+        def info(self, path: str, **options: object) -> dict[str, object]:
+            blob = sha256((tmp_path / path).read_bytes()).hexdigest() if path.endswith(".arrow") else None
+            return {**super().info(path, **options), "blob_id": blob}
+
+        @classmethod
+        def _strip_protocol(cls, path: str) -> str:
+            return path.removeprefix("hf://")
+
+    monkeypatch.setitem(sys.modules["fsspec.registry"]._registry, "hf", Hub)
+    source = SourceConfig(language="en", files="hf://datasets/owner/name/**/*.*")
+    check_sources([source])
+    names = [portion.name for portion in expand(source)]
+    suffixes = [".jsonl.zst", ".parquet", ".arrow"]
+    assert names == [f"hf://datasets/owner/name/data/{n}{suffix}" for n, suffix in enumerate(suffixes)]
+    assert [document.text for document in documents_of(source)] == [
+        f"document {suffix}" for suffix in suffixes
+    ]
+    with pytest.raises(InputError, match=r"did you mean '2.arrow'"):
+        check_sources([source.model_copy(update={"files": "hf://datasets/owner/name/data/2.arow"})])
+
+    identities = source_content(source, "")["files"]
+    assert identities[2][2] == sha256((folder / "2.arrow").read_bytes()).hexdigest()
+
+    def no_network(*_: object, **__: object) -> object:
+        raise HfHubHTTPError.__bases__[0]("Name or service not known")
+
+    monkeypatch.setattr(Hub, "find", no_network)
+    with pytest.raises(InputError, match=r"cannot be listed(?s:.*)Name or service not known"):
+        check_sources([source])
 
 
 @pytest.mark.parametrize(
@@ -194,7 +509,7 @@ GOOD = b'{"text": "good"}\n'
         ("a.jsonl", GOOD + b'{"text": "caf\xe9"}\n', ["not UTF-8", "line 2", "byte 30", "iconv"]),
         ("a.jsonl", b'{"text": ""}\n{"text": null}\n', ["no document with text", "corpora.sources[0].files"]),
         ("a.jsonl", gzip.compress(GOOD), ["another format", "is gzip", "plain text"]),
-        ("a.jsonl.gz", GOOD, ["another format", "neither gzip nor parquet", "rename"]),
+        ("a.jsonl.gz", GOOD, ["another format", "neither gzip nor zstd", "rename"]),
         ("a.jsonl.gz", gzip.compress(GOOD * 9)[:-9], ["cannot be read to its end", "truncated or damaged"]),
         ("a.jsonl.gz", gzip.compress(GOOD + b"\xff"), ["not UTF-8", "line 2, byte 17"]),
         ("a.parquet", GOOD, ["another format", "a .parquet file is parquet"]),
@@ -203,7 +518,7 @@ GOOD = b'{"text": "good"}\n'
         ("a.csv", b"id,text\n1,a\n2,b,c\n", ["3 fields, the header 2", "line 3"]),
         ("a.csv", b'id,text\n1,"a"b\n', ["a row is malformed", "line 2"]),
         ("a.txt", b"one\ntw\xff\n", ["not UTF-8", "line 2", "byte 6"]),
-        ("a.jsonl.zst", b"x", ["unknown file format", ".jsonl.zst", "did you mean '.jsonl"]),
+        ("a.jsonl.bz2", b"x", ["unknown file format", ".jsonl.bz2", "did you mean '.jsonl"]),
         ("a", b"x", ["unknown file format"]),
     ],
 )
@@ -232,7 +547,7 @@ def test_a_missing_file_names_the_nearest(tmp_path: Path) -> None:
 
 def test_a_missing_id_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "a", "id": null}\n')
-    with pytest.raises(InputError, match=r"without an id in the column 'id'(?s:.*)line 1"):
+    with pytest.raises(InputError, match=r"without a usable id in the column 'id'(?s:.*)line 1"):
         check_sources([SourceConfig(language="en", files=f"{tmp_path}/a.jsonl", id_column="id")])
 
 

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 import torch
 
 from orchestrator.ledger import LedgerReader, LedgerWriter, read_ledger
+from trainables.corpora import duplicates, preparation
+from trainables.corpora.config import CorporaConfig
+from trainables.corpora.packed import PackedCorpus
+from trainables.corpora.preparation import make_tokenizer, prepare
 from trainables.errors import InputError
+from trainables.models.tokenizers import TokenizerConfig
 from trainables.storage import Location
 from trainables.training.checkpoint import Checkpoints
 
@@ -131,3 +140,36 @@ def test_checkpoints(place):
 def test_an_unknown_scheme_is_refused():
     with pytest.raises(InputError, match="cannot open the location"):
         Location("carrier-pigeon://loft/studies")
+
+
+def test_a_corpus_is_prepared_read_and_mended(place: Location, tmp_path, monkeypatch, ray_cluster) -> None:
+    """With duplicates; a shard that is damaged in the store is refused, and the part it is of made again."""
+    for module in (preparation, duplicates):
+        monkeypatch.setattr(module, "run_job", lambda task, items: map(task, items))
+    machine = tmp_path / "machine"
+    machine.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(machine))
+    monkeypatch.setattr(preparation, "PART_BYTES", 1)
+    for number in range(2):
+        texts = [f"text {n} of {n * number * 17} and {n % 7}" for n in range(400)]
+        (tmp_path / f"{number}.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in texts))
+    source = {"language": "en", "files": f"{tmp_path}/*.jsonl"}
+    shares = {"validation_share": 0.1, "test_share": 0.1, "sequence_length": 16}
+    corpora = CorporaConfig.model_validate({"sources": [source], "deduplicate": True, **shares})
+    size = {"type": "byte_bpe", "vocabulary_size": 300}
+    tokenizer = make_tokenizer(corpora, TokenizerConfig.model_validate({"train": size}))
+    manifest = prepare(corpora, tokenizer, place)
+    assert manifest.sources[0].documents - manifest.sources[0].duplicates == 799, "they share the first text"
+    corpus = PackedCorpus(place / manifest.fingerprint)
+    rows = np.arange(corpus.sequences("train", "en"))
+    whole = corpus.take("train", "en", rows)
+    shard = corpus.folder / manifest.splits["train"]["en"].shards[0].file
+    content = shard.read_bytes()
+    shard.write_bytes(content[:-7])
+    shutil.rmtree(machine)
+    machine.mkdir()  # another machine
+    with pytest.raises(InputError, match="is damaged"):
+        PackedCorpus(corpus.folder).take("train", "en", rows)
+    assert prepare(corpora, tokenizer, place, verify=True) == manifest
+    assert shard.read_bytes() == content
+    assert (PackedCorpus(corpus.folder).take("train", "en", rows) == whole).all()

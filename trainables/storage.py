@@ -13,8 +13,16 @@ import pyarrow.fs as pafs
 from trainables.errors import InputError
 
 
+def storage_errors() -> tuple[type[Exception], ...]:
+    """What reading and listing raise where a file, the network or a permission is missing."""
+    from huggingface_hub.errors import HfHubHTTPError  # a second to import, and only a failure needs it
+
+    # One of its bases is the error of the HTTP library in use, which differs between the hub library's versions.
+    return (OSError, *HfHubHTTPError.__bases__)
+
+
 class Location:
-    """A file or folder, local or on an object store (``s3://``, ``gs://``), joined with ``/``.
+    """A file or folder, local or on an object store (``s3://``, ``gs://``, ``hf://``), joined with ``/``.
 
     Args:
         uri: an absolute or relative local path, or a URI that pyarrow's filesystems know.
@@ -33,7 +41,7 @@ class Location:
             raise InputError(
                 f"cannot open the location {uri}",
                 why=str(error),
-                remedy="a local path, s3://BUCKET/... or gs://BUCKET/...",
+                remedy="a local path, s3://BUCKET/..., gs://BUCKET/... or hf://datasets/OWNER/NAME/...",
             ) from error
 
     def __truediv__(self, name: str) -> Location:

@@ -32,6 +32,12 @@ class CorporaConfig(Config):
     test_share: float = Field(default=0.02, gt=0, lt=1)
     """Share of the documents held out for the final test."""
 
+    malformed_share: float = Field(default=0.001, ge=0, lt=1)
+    """Share of a source's records that may be malformed: left out, counted and reported. Above it the run refuses."""
+
+    deduplicate: bool = False
+    """Of documents with the same text, in whatever language, only the first is kept, in the order of the sources."""
+
     minimal_pairs_per_language: int = Field(default=200, ge=0)
     """Minimal pairs to judge models by, for each language that has a grammar."""
 

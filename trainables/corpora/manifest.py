@@ -7,8 +7,9 @@ from typing import Literal
 import numpy as np
 
 from trainables.config import Config
+from trainables.corpora.tally import Tally
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """Changes with anything that changes the packed tokens of the same input, or this record's form."""
 
 Split = Literal["train", "validation", "test"]
@@ -43,6 +44,15 @@ class LanguageCounts(Config):
 
     shards: tuple[Shard, ...]
     """In the order in which their rows are numbered."""
+
+    words: int = 0
+    """Runs of characters between white space."""
+
+    characters: int = 0
+    """Unicode code points."""
+
+    unknown_tokens: int = 0
+    """Unknown tokens, and bytes of characters that have no piece."""
 
 
 class Manifest(Config):
@@ -80,6 +90,9 @@ class Manifest(Config):
 
     splits: dict[Split, dict[str, LanguageCounts]]
     """Counts by split and language."""
+
+    sources: tuple[Tally, ...] = ()
+    """What became of the records of each source, in the study's order."""
 
     @property
     def required_mask_token(self) -> int:

@@ -6,7 +6,6 @@ Letters: N sequences, L tokens each.
 from __future__ import annotations
 
 import json
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from trainables.corpora.checksums import cache_folder, is_intact
 from trainables.corpora.manifest import FORMAT_VERSION, Manifest, Shard, Split
 from trainables.errors import InputError
 from trainables.storage import Location
@@ -94,15 +94,22 @@ class PackedCorpus:
 
     def _map(self, shard: Shard) -> NDArray[Any]:
         if shard.file not in self._maps:
-            self._maps[shard.file] = np.load(self._local_copy(shard.file), mmap_mode="r")
+            copy = self._local_copy(shard.file)
+            intact = is_intact(copy, shard.checksum)
+            if not intact and (self.folder / shard.file).local is None:
+                copy.unlink(missing_ok=True)  # the copy may be damaged, the shard not
+                intact = is_intact(self._local_copy(shard.file), shard.checksum)
+            if not intact:
+                raise damaged(self.folder, shard)
+            self._maps[shard.file] = np.load(copy, mmap_mode="r")
         return self._maps[shard.file]
 
     def _local_copy(self, name: str) -> Path:
         file = self.folder / name
         if file.local is not None:
             return file.local
-        copy = Location(Path(tempfile.gettempdir()) / "headtohead-cache" / self.manifest.fingerprint / name)
-        if not copy.exists():
+        copy = Location(cache_folder() / self.manifest.fingerprint / name)
+        if not copy.exists() and file.exists():
             copy.write_bytes(file.read_bytes())
         assert copy.local is not None
         return copy.local
@@ -126,6 +133,17 @@ class PackedCorpus:
         return [MinimalPair(**json.loads(line)) for line in file.read_bytes().splitlines()]
 
 
+def damaged(folder: Location, shard: Shard) -> InputError:
+    """The error of a shard that is not what was written."""
+    file = folder / shard.file
+    return InputError(
+        f"the shard {file.name} of the prepared corpus is {'damaged' if file.exists() else 'missing'}",
+        where=str(file),
+        why="its content has not the checksum it was written with: it was cut short or changed",
+        remedy="h2h prepare STUDY makes the parts that are not whole again",
+    )
+
+
 def read_manifest(folder: Location) -> Manifest:
     """The manifest of the packed corpus in a folder.
 
@@ -138,7 +156,7 @@ def read_manifest(folder: Location) -> Manifest:
             f"there is no prepared corpus in {folder}",
             where=str(file),
             why="the manifest is written when the corpus is whole",
-            remedy="run the study, which prepares its corpus first",
+            remedy="h2h prepare STUDY prepares it, and so does running the study",
         )
     content = file.read_json()
     version = content.get("format_version") if isinstance(content, dict) else None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import io
 import itertools
+import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,8 +14,10 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from trainables.config import Config
-from trainables.corpora.manifest import SPLITS, Shard, Split
+from trainables.corpora.checksums import checksum, is_shard_intact
+from trainables.corpora.manifest import SPLITS, LanguageCounts, Shard, Split
 from trainables.corpora.sources import Portion, SourceConfig, read_documents
+from trainables.corpora.tally import Tally
 from trainables.storage import Location
 
 if TYPE_CHECKING:
@@ -26,11 +30,17 @@ DOCUMENTS_PER_BATCH = 1024
 """How many documents are tokenised in one call."""
 
 
+_BYTE = re.compile("<0x[0-9A-F]{2}>")
+
+
 class Part(Config):
     """What one task prepares: portions of one source."""
 
     number: int
     """Among the language's parts."""
+
+    source_number: int
+    """Of the source, in the study's order."""
 
     source: SourceConfig
     """Where the portions are from."""
@@ -38,15 +48,29 @@ class Part(Config):
     portions: tuple[Portion, ...]
     """Read one after another."""
 
+    @property
+    def name(self) -> str:
+        """No other part has it."""
+        return f"{self.source.language}-{self.number:05d}"
 
-class PartCounts(Config):
-    """What one task wrote of one split."""
 
-    split: Split
-    language: str
-    documents: int
-    tokens: int
-    shards: tuple[Shard, ...]
+class PartRecord(Config):
+    """What one task made. Written after its shards: where it is, the part is whole and not made again."""
+
+    digest: str
+    """:func:`part_digest` of the part."""
+
+    splits: dict[Split, LanguageCounts]
+    """Counts by split."""
+
+    tally: Tally
+    """What became of the records."""
+
+
+def part_digest(part: Part, left_out: frozenset[int] = frozenset()) -> str:
+    """Of what a part reads; what else decides its tokens is in the corpus's fingerprint."""
+    content = f"{part.model_dump_json()} {SHARD_TOKENS} {sorted(left_out)}"
+    return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
 
 
 def split_of(document_id: str, validation_share: float, test_share: float) -> Split:
@@ -65,8 +89,9 @@ def pack_part(
     corpora: CorporaConfig,
     dtype: np.dtype[Any],
     folder: Location,
-) -> list[PartCounts]:
-    """Tokenise and pack a part's documents and write its shards.
+    left_out: frozenset[int] = frozenset(),
+) -> PartRecord:
+    """Tokenise and pack a part's documents and write its shards and its record, unless they are there and whole.
 
     Args:
         part: what to read.
@@ -75,40 +100,67 @@ def pack_part(
         corpora: the sequence length and the splits' shares.
         dtype: of the shards.
         folder: the corpus's.
-
-    Returns:
-        The counts of each split.
+        left_out: places among the part's documents of those that are duplicates.
 
     Raises:
         InputError: a portion cannot be read.
     """
-    language = part.source.language
+    file = folder / f"parts/{part.name}.json"
+    digest = part_digest(part, left_out)
+    made = _whole_record(digest, file, folder)
+    if made is not None:
+        return made
     packers = {
-        split: _Packer(folder, f"shards/{split}/{language}-{part.number:05d}", corpora.sequence_length, dtype)
+        split: _Packer(folder, f"shards/{split}/{part.name}", corpora.sequence_length, dtype)
         for split in SPLITS
     }
-    num_documents = dict.fromkeys(SPLITS, 0)
-    documents = (document for portion in part.portions for document in read_documents(portion, part.source))
-    while batch := list(itertools.islice(documents, DOCUMENTS_PER_BATCH)):
+    tally = Tally(duplicates=len(left_out))
+    is_unknown_V = unknown_tokens(tokenizer)
+    where = f"corpora.sources[{part.source_number}]"
+    documents = (
+        document
+        for portion in part.portions
+        for document in read_documents(portion, part.source, where, tally)
+    )
+    kept = (document for position, document in enumerate(documents) if position not in left_out)
+    while batch := list(itertools.islice(kept, DOCUMENTS_PER_BATCH)):
         encodings = tokenizer.encode_batch_fast(
             [document.text for document in batch], add_special_tokens=False
         )
         for document, encoding in zip(batch, encodings, strict=True):
             split = split_of(document.document_id, corpora.validation_share, corpora.test_share)
-            num_documents[split] += 1
-            packers[split].add(np.array([*encoding.ids, separator], dtype=dtype))
-    for packer in packers.values():
-        packer.flush()
-    return [
-        PartCounts(
-            split=split,
-            language=language,
-            documents=num_documents[split],
-            tokens=packer.tokens,
-            shards=tuple(packer.shards),
+            tokens = np.array([*encoding.ids, separator], dtype=dtype)
+            packers[split].count(document.text, int(is_unknown_V[tokens[:-1]].sum()))
+            packers[split].add(tokens)
+    record = PartRecord(
+        digest=digest, splits={split: packers[split].finish() for split in SPLITS}, tally=tally
+    )
+    file.write_json(record.model_dump(mode="json"))
+    return record
+
+
+def _whole_record(digest: str, file: Location, folder: Location) -> PartRecord | None:
+    if not file.exists():
+        return None
+    record = PartRecord.model_validate(file.read_json())
+    shards = [shard for counts in record.splits.values() for shard in counts.shards]
+    whole = record.digest == digest and all(is_shard_intact(folder, shard) for shard in shards)
+    return record if whole else None
+
+
+def unknown_tokens(tokenizer: Tokenizer) -> NDArray[np.bool_]:
+    """Whether each token, (V,), stands for a character that no piece has: an unknown token, or a fallback byte."""
+    model = json.loads(tokenizer.to_str())["model"]
+    vocabulary = tokenizer.get_vocab()
+    unknown = model.get("unk_token")
+    if model.get("unk_id") is not None:
+        unknown = model["vocab"][model["unk_id"]][0]
+    is_unknown_V = np.zeros(max(vocabulary.values()) + 1, dtype=bool)
+    for piece, token in vocabulary.items():
+        is_unknown_V[token] = piece == unknown or (
+            bool(model.get("byte_fallback")) and _BYTE.fullmatch(piece) is not None
         )
-        for split, packer in packers.items()
-    ]
+    return is_unknown_V
 
 
 class _Packer:
@@ -116,10 +168,29 @@ class _Packer:
 
     def __init__(self, folder: Location, stem: str, length: int, dtype: np.dtype[Any]) -> None:
         self.folder, self.stem, self.length = folder, stem, length
-        self.tokens = 0
+        self.documents = self.tokens = self.words = self.characters = self.unknown_tokens = 0
         self.shards: list[Shard] = []
         self._pending = [np.empty(0, dtype)]
         self._num_pending = 0
+
+    def count(self, text: str, unknown_tokens: int) -> None:
+        self.documents += 1
+        self.words += len(text.split())
+        self.characters += len(text)
+        self.unknown_tokens += unknown_tokens
+
+    def finish(self) -> LanguageCounts:
+        """Write what is left, and sum up."""
+        self.flush()
+        return LanguageCounts(
+            documents=self.documents,
+            tokens=self.tokens,
+            sequences=sum(shard.sequences for shard in self.shards),
+            shards=tuple(self.shards),
+            words=self.words,
+            characters=self.characters,
+            unknown_tokens=self.unknown_tokens,
+        )
 
     def add(self, tokens: NDArray[Any]) -> None:
         self._pending.append(tokens)
@@ -140,5 +211,4 @@ class _Packer:
         np.save(buffer, tokens[: sequences * self.length].reshape(sequences, self.length))
         name = f"{self.stem}-{len(self.shards):03d}.npy"
         (self.folder / name).write_bytes(buffer.getvalue())
-        checksum = hashlib.blake2b(buffer.getvalue(), digest_size=16).hexdigest()
-        self.shards.append(Shard(file=name, sequences=sequences, checksum=checksum))
+        self.shards.append(Shard(file=name, sequences=sequences, checksum=checksum(buffer.getvalue())))

@@ -6,40 +6,40 @@ written last, so a corpus is either whole or prepared again.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
-import logging
 import os
 import tempfile
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from tokenizers import Tokenizer
 
+from trainables.corpora.checksums import is_shard_intact
 from trainables.corpora.config import CorporaConfig
+from trainables.corpora.duplicates import duplicates_of, find_duplicates
+from trainables.corpora.fingerprint import fingerprint
 from trainables.corpora.manifest import (
     FORMAT_VERSION,
     SPLITS,
     LanguageCounts,
     Manifest,
-    Split,
     token_dtype,
 )
 from trainables.corpora.packed import MANIFEST_NAME, MINIMAL_PAIRS_NAME, TOKENIZER_NAME, read_manifest
-from trainables.corpora.packing import Part, PartCounts, pack_part, split_of
+from trainables.corpora.packing import Part, PartRecord, pack_part, split_of
+from trainables.corpora.ray_job import run_job
 from trainables.corpora.sources import Document, Portion, SourceConfig, divide, expand, read_documents
+from trainables.corpora.tally import total
 from trainables.errors import InputError
 from trainables.models.tokenizers import (
     TokenizerConfig,
     load_tokenizer,
     separator_token,
-    tokenizer_digest,
     train_tokenizer,
 )
 from trainables.storage import Location
@@ -54,8 +54,7 @@ PART_BYTES = 8 << 20
 SAMPLE_FILES = 32
 """How many files of a language are read in turn for the tokenizer's sample."""
 
-GRAMMAR_VERSION = 1
-"""Changes with the text that an embedded grammar generates for a seed."""
+DUPLICATES_NAME = "duplicates"
 
 
 def make_tokenizer(corpora: CorporaConfig, tokenizer: TokenizerConfig) -> PreTrainedTokenizerFast:
@@ -117,64 +116,66 @@ def _documents_in_turn(portions: list[tuple[SourceConfig, Portion]]) -> Iterator
                 open_files.rotate(-1)
 
 
-def fingerprint(corpora: CorporaConfig, tokenizer: PreTrainedTokenizerFast) -> str:
-    """Names the prepared corpus: equal where the packed tokens are. How languages are mixed does not count.
+class Progress(NamedTuple):
+    """How far the preparation is."""
 
-    Local text counts by its content, an object store's by name, size and time of modification, a data set of
-    the hub by name, configuration, split and revision.
-    """
-    content = {
-        "format_version": FORMAT_VERSION,
-        "sequence_length": corpora.sequence_length,
-        "shares": [corpora.validation_share, corpora.test_share],
-        "minimal_pairs": corpora.minimal_pairs_per_language if corpora.has_minimal_pairs else 0,
-        "tokenizer": tokenizer_digest(tokenizer),
-        "sources": [
-            _source_content(source, f"corpora.sources[{number}]")
-            for number, source in enumerate(corpora.sources)
-        ],
-    }
-    return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=8).hexdigest()
+    stage: str
+    """``duplicates`` or ``packing``."""
+
+    done: int
+    """Parts."""
+
+    parts: int
+    """All parts."""
+
+    tokens: int
+    """Packed so far."""
 
 
-def _source_content(source: SourceConfig, where: str) -> dict[str, Any]:
-    content: dict[str, Any] = {"language": source.language, "columns": [source.text_column, source.id_column]}
-    if source.grammar is not None:
-        return content | {"grammar": [source.grammar, source.documents, source.seed, GRAMMAR_VERSION]}
-    if source.dataset is not None:
-        folder = Path(source.dataset).expanduser()
-        files = sorted(file for file in folder.rglob("*") if file.is_file())
-        digests = [[file.relative_to(folder).as_posix(), _digest(file)] for file in files]
-        name = digests if folder.is_dir() else source.dataset
-        return content | {"dataset": [name, source.config, source.split, source.revision]}
-    identities: list[list[str | int]] = []
-    for portion in expand(source, where):
-        file = Location(portion.name)
-        if file.local is not None:
-            identities.append([file.name, _digest(file.local)])
-        else:
-            modified_ns = file.filesystem.get_file_info(file.path).mtime_ns
-            identities.append([portion.name, portion.size_bytes, modified_ns])
-    return content | {"files": identities}
-
-
-def _digest(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, hashlib.blake2b).hexdigest()
-
-
-def prepare(corpora: CorporaConfig, tokenizer: PreTrainedTokenizerFast, store: Location) -> Manifest:
+def prepare(
+    corpora: CorporaConfig,
+    tokenizer: PreTrainedTokenizerFast,
+    store: Location,
+    *,
+    progress: Callable[[Progress], None] = lambda _: None,
+    verify: bool = False,
+) -> Manifest:
     """Prepare the corpus in ``store/<fingerprint>``, unless it is there. Needs a Ray cluster.
 
+    A preparation that was cut off, at whatever moment, goes on with the parts that are not whole, and ends with the
+    same files.
+
+    Args:
+        corpora: the text.
+        tokenizer: makes the tokens.
+        store: folder of prepared corpora.
+        progress: told of every part that is done.
+        verify: read all shards of a corpus that is there, and make damaged ones again.
+
     Raises:
-        InputError: a source cannot be read, or a language's split has not one whole sequence.
+        InputError: a source cannot be read or has too many malformed records, or a language's split has not one
+            whole sequence.
     """
     name = fingerprint(corpora, tokenizer)
     folder = store / name
     if (folder / MANIFEST_NAME).exists():
-        return read_manifest(folder)
+        manifest = read_manifest(folder)
+        if not verify or _is_intact(manifest, folder):
+            _require_sound(manifest, corpora)
+            return manifest
+        (folder / MANIFEST_NAME).delete()
     vocabulary_size = max(tokenizer.get_vocab().values()) + 1
-    counts = _prepare_parts(_parts(corpora), corpora, tokenizer, token_dtype(vocabulary_size), folder)
+    parts = _parts(corpora)
+    if corpora.deduplicate:
+        for done in find_duplicates(parts, folder / DUPLICATES_NAME):
+            progress(Progress("duplicates", done, len(parts), 0))
+    records: list[PartRecord] = []
+    num_tokens = 0
+    for record in _prepare_parts(parts, corpora, tokenizer, token_dtype(vocabulary_size), folder):
+        records.append(record)
+        num_tokens += sum(counts.tokens for counts in record.splits.values())
+        progress(Progress("packing", len(records), len(parts), num_tokens))
+    made = list(zip(parts, records, strict=True))
     languages = sorted({source.language for source in corpora.sources})
     manifest = Manifest(
         format_version=FORMAT_VERSION,
@@ -188,15 +189,40 @@ def prepare(corpora: CorporaConfig, tokenizer: PreTrainedTokenizerFast, store: L
         special_tokens=tuple(sorted(tokenizer.all_special_ids)),
         languages=tuple(languages),
         splits={
-            split: {language: _total(counts, split, language) for language in languages} for split in SPLITS
+            split: {
+                language: _total(r.splits[split] for p, r in made if p.source.language == language)
+                for language in languages
+            }
+            for split in SPLITS
         },
+        sources=tuple(
+            total(r.tally for p, r in made if p.source_number == number)
+            for number in range(len(corpora.sources))
+        ),
     )
+    _require_sound(manifest, corpora)
     _require_sequences(manifest)
     _save_tokenizer(tokenizer, folder / TOKENIZER_NAME)
     if corpora.has_minimal_pairs:
         (folder / MINIMAL_PAIRS_NAME).write_bytes(_minimal_pairs(corpora))
     (folder / MANIFEST_NAME).write_json(manifest.model_dump(mode="json"))
     return manifest
+
+
+def warnings(manifest: Manifest) -> list[str]:
+    """A line on each source with malformed records: they were left out."""
+    lines = [tally.warning(f"corpora.sources[{number}]") for number, tally in enumerate(manifest.sources)]
+    return [line for line in lines if line]
+
+
+def _require_sound(manifest: Manifest, corpora: CorporaConfig) -> None:
+    for number, tally in enumerate(manifest.sources):
+        tally.require_sound(corpora.malformed_share, f"corpora.sources[{number}]")
+
+
+def _is_intact(manifest: Manifest, folder: Location) -> bool:
+    shards = [shard for counts in manifest.splits.values() for one in counts.values() for shard in one.shards]
+    return all(is_shard_intact(folder, shard) for shard in shards)
 
 
 def _parts(corpora: CorporaConfig) -> list[Part]:
@@ -206,15 +232,21 @@ def _parts(corpora: CorporaConfig) -> list[Part]:
     for number, source in enumerate(corpora.sources):
         portions = expand(source, f"corpora.sources[{number}]")
         pieces = [piece for portion in portions for piece in divide(portion, PART_BYTES)]
-        numbering = numbers.setdefault(source.language, itertools.count())
+        part = partial(_part, numbers.setdefault(source.language, itertools.count()), number, source)
         group: list[Portion] = []
         for piece in pieces:
             if group and sum(other.size_bytes for other in group) + piece.size_bytes > PART_BYTES:
-                parts.append(Part(number=next(numbering), source=source, portions=tuple(group)))
+                parts.append(part(tuple(group)))
                 group = []
             group.append(piece)
-        parts.append(Part(number=next(numbering), source=source, portions=tuple(group)))
+        parts.append(part(tuple(group)))
     return parts
+
+
+def _part(
+    numbering: Iterator[int], source_number: int, source: SourceConfig, portions: tuple[Portion, ...]
+) -> Part:
+    return Part(number=next(numbering), source_number=source_number, source=source, portions=portions)
 
 
 def _prepare_parts(
@@ -223,10 +255,9 @@ def _prepare_parts(
     tokenizer: PreTrainedTokenizerFast,
     dtype: str,
     folder: Location,
-) -> list[PartCounts]:
-    """Run the Ray Data job; its counts come in the order of the parts."""
+) -> Iterator[PartRecord]:
+    """Run the Ray Data job; its records come in the order of the parts."""
     import ray
-    import ray.data
 
     task = partial(
         _prepare_part,
@@ -236,67 +267,36 @@ def _prepare_parts(
         dtype=dtype,
         folder=folder.uri,
     )
-    items = [{"part": part.model_dump_json()} for part in parts]
-    counts = []
-    with _quiet_ray_data():
-        dataset = ray.data.from_items(items, override_num_blocks=len(items)).flat_map(task, num_cpus=1)
-        for row in dataset.iter_rows():
-            if row["error"]:
-                raise InputError(**json.loads(row["error"]))
-            counts.append(PartCounts.model_validate_json(row["counts"]))
-    return counts
-
-
-@contextmanager
-def _quiet_ray_data() -> Iterator[None]:
-    """Ray Data in the order of its input, without progress bars and messages, for data sets made inside."""
-    from ray.data import DataContext
-
-    context = DataContext.get_current().copy()
-    context.enable_progress_bars = False
-    context.print_on_execution_start = False
-    context.execution_options.preserve_order = True
-    logger = logging.getLogger("ray.data")
-    level = logger.level
-    with DataContext.current(context):
-        logger.setLevel(logging.ERROR)
-        try:
-            yield
-        finally:
-            logger.setLevel(level)
+    items = [json.dumps([number, part.model_dump_json()]) for number, part in enumerate(parts)]
+    yield from map(PartRecord.model_validate_json, run_job(task, items))
 
 
 def _prepare_part(
-    row: dict[str, str],
+    item: str,
     *,
     tokenizer_reference: ObjectRef[str],
     separator: int,
     corpora: str,
     dtype: str,
     folder: str,
-) -> Iterator[dict[str, str]]:
-    """The Ray Data task: one row of counts a split.
-
-    A user's mistake comes back as a row too: an exception would be logged as a crash, with a traceback.
-    """
+) -> str:
+    """The Ray Data task: a part, as number among all and JSON, to its record."""
     import ray
 
     # One core was asked for: tokenise in this thread only.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    part = Part.model_validate_json(row["part"])
-    try:
-        for counts in pack_part(
-            part,
-            _tokenizer(ray.get(tokenizer_reference)),
-            separator,
-            CorporaConfig.model_validate_json(corpora),
-            np.dtype(dtype),
-            Location(folder),
-        ):
-            yield {"counts": counts.model_dump_json(), "error": ""}
-    except InputError as error:
-        details = {"what": error.what, "where": error.where, "why": error.why, "remedy": error.remedy}
-        yield {"counts": "", "error": json.dumps(details)}
+    number, content = json.loads(item)
+    config, place = CorporaConfig.model_validate_json(corpora), Location(folder)
+    record = pack_part(
+        Part.model_validate_json(content),
+        _tokenizer(ray.get(tokenizer_reference)),
+        separator,
+        config,
+        np.dtype(dtype),
+        place,
+        duplicates_of(number, place / DUPLICATES_NAME) if config.deduplicate else frozenset(),
+    )
+    return record.model_dump_json()
 
 
 @lru_cache(maxsize=1)
@@ -308,14 +308,16 @@ def _tokenizer(content: str) -> Tokenizer:
     return tokenizer
 
 
-def _total(counts: list[PartCounts], split: Split, language: str) -> LanguageCounts:
-    own = [part for part in counts if (part.split, part.language) == (split, language)]
-    shards = tuple(shard for part in own for shard in part.shards)
+def _total(parts: Iterable[LanguageCounts]) -> LanguageCounts:
+    own = list(parts)
     return LanguageCounts(
         documents=sum(part.documents for part in own),
         tokens=sum(part.tokens for part in own),
-        sequences=sum(shard.sequences for shard in shards),
-        shards=shards,
+        sequences=sum(part.sequences for part in own),
+        shards=tuple(shard for part in own for shard in part.shards),
+        words=sum(part.words for part in own),
+        characters=sum(part.characters for part in own),
+        unknown_tokens=sum(part.unknown_tokens for part in own),
     )
 
 

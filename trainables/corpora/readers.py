@@ -1,8 +1,8 @@
-"""File formats: each suffix and the function that streams the records of such a file.
+"""File formats: each suffix and the reader that streams the records of such a file.
 
-A new format is one entry of :data:`READERS`. A reader yields ``(place, record)``: where in the file the
-record is, as a person would say it, and its columns. It holds a bounded part of the file in memory:
-a batch of rows, a line, or a document.
+A new format is one entry of :data:`FORMATS`. A reader yields records, ``(place, columns)``: where in the file the
+record is, as a person would say it, and its columns; and :class:`Malformed` for what should be a record and is none.
+It holds a bounded part of the file in memory: a batch of rows, a line, or a document.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from trainables.errors import InputError, nearest
-from trainables.storage import Location
+from trainables.storage import Location, storage_errors
 
 Record = tuple[str, Mapping[str, Any]]
 """Where the record lies in its file, and its columns."""
@@ -25,47 +26,74 @@ Record = tuple[str, Mapping[str, Any]]
 Columns = tuple[str, ...]
 """The columns that the caller needs; a reader may leave out the others."""
 
-Reader = Callable[[Location, Columns, range | None], Iterator[Record]]
-"""Streams a file's records; with a range, only those of these row groups (parquet)."""
+
+class Malformed(NamedTuple):
+    """What should be a record and is none. Not an exception: it is counted, and the reader goes on."""
+
+    what: str
+    where: str
+    """The file and the line or row."""
+    why: str
+    remedy: str
+
+
+class Reader(Protocol):
+    """Streams a file's records; with ``groups``, only those of these row groups (parquet) or batches (arrow)."""
+
+    def __call__(
+        self, file: Location, columns: Columns, groups: range | None = None
+    ) -> Iterator[Record | Malformed]:
+        """The records in the file's order.
+
+        Raises:
+            InputError: the whole file lacks a column, or cannot be read.
+        """
+        ...
+
 
 READ_BYTES = 1 << 20
 """How much is read at a time."""
 
+LINES_BYTES = 1 << 16
+"""How much text is decompressed at a time: of a file that is cut short so much is lost before the cut."""
+
 ROWS_PER_BATCH = 1024
-"""How many rows of a parquet file are decoded at a time."""
+"""How many rows of a table are decoded at a time."""
 
 COLUMN_REMEDY = "name the column of the documents' text with text_column, that of their ids with id_column"
 
-_GZIP_MAGIC = b"\x1f\x8b"
-_PARQUET_MAGIC = b"PAR1"
+_DAMAGED_STREAM = re.compile("compressed stream|zlib|zstd", re.IGNORECASE)
+"""What pyarrow says of a compressed stream that is cut short or damaged; a failing network says other things."""
 
 csv.field_size_limit(2**31 - 1)  # a document is often longer than the default limit of 128 KiB
 
 
 def suffix_of(name: str) -> str | None:
     """The registered suffix that a file's name ends with, or None."""
-    return next((suffix for suffix in READERS if name.endswith(suffix)), None)
+    return next((suffix for suffix in FORMATS if name.endswith(suffix)), None)
 
 
-def read_records(file: Location, columns: Columns, row_groups: range | None = None) -> Iterator[Record]:
+def read_records(
+    file: Location, columns: Columns, groups: range | None = None
+) -> Iterator[Record | Malformed]:
     """The records of a file, in its order, by the reader for its suffix.
 
     Raises:
-        InputError: the suffix is unknown, the file is empty, damaged or of another format than its name says,
-            or a record is malformed or lacks one of the columns.
+        InputError: the suffix is unknown, the file is empty or of another format than its name says, lacks one
+            of the columns, or is a table and damaged.
     """
     suffix = suffix_of(file.name)
     if suffix is None:
         raise InputError(
             f"unknown file format: {file.name}",
             where=str(file),
-            why=f"the suffix says which reader to use; {nearest(_suffixes(file.name), READERS)}",
+            why=f"the suffix says which reader to use; {nearest(_suffixes(file.name), FORMATS)}",
             remedy="convert the file, or rename it if only its suffix is wrong",
         )
     _check_magic(file, suffix)
     try:
-        yield from READERS[suffix](file, columns, row_groups)
-    except (OSError, pa.ArrowException) as error:
+        yield from FORMATS[suffix].read(file, columns, groups)
+    except (pa.ArrowException, *storage_errors()) as error:
         raise InputError(
             f"{file.name} cannot be read to its end",
             where=str(file),
@@ -74,49 +102,93 @@ def read_records(file: Location, columns: Columns, row_groups: range | None = No
         ) from error
 
 
+def group_bytes(file: Location) -> list[int]:
+    """The size of each part of a file that can be read apart; empty where it is read whole."""
+    suffix = suffix_of(file.name)
+    groups = FORMATS[suffix].group_bytes if suffix else None
+    return groups(file) if groups else []
+
+
 def _suffixes(name: str) -> str:
-    """``.jsonl.zst`` of ``en.jsonl.zst``."""
+    """``.jsonl.bz2`` of ``en.jsonl.bz2``."""
     return name[name.find(".", 1) :] if "." in name[1:] else name
+
+
+_MAGICS = {
+    "gzip": b"\x1f\x8b",
+    "zstd": b"\x28\xb5\x2f\xfd",
+    "parquet": b"PAR1",
+    "arrow": b"ARROW1",
+    "an arrow stream": b"\xff\xff\xff\xff",
+}
+"""How files of each kind begin; plain text begins like none of them."""
 
 
 def _check_magic(file: Location, suffix: str) -> None:
     """Raise InputError where the file's first bytes say another format than its name."""
     with file.filesystem.open_input_file(file.path) as stream:
-        head = bytes(stream.read(4))
+        head = bytes(stream.read(max(map(len, _MAGICS.values()))))
     if not head:
         raise InputError(
             f"{file.name} is empty", where=str(file), remedy="remove it, or leave it out of the pattern"
         )
-    expected = _GZIP_MAGIC if suffix.endswith(".gz") else _PARQUET_MAGIC if suffix == ".parquet" else b""
-    found = next((magic for magic in (_GZIP_MAGIC, _PARQUET_MAGIC) if head.startswith(magic)), b"")
-    if found != expected:
-        kinds = {_GZIP_MAGIC: "gzip", _PARQUET_MAGIC: "parquet", b"": "neither gzip nor parquet"}
-        claimed = kinds[expected] if expected else "plain text"
+    expected = FORMATS[suffix].kinds
+    found = next((kind for kind, magic in _MAGICS.items() if head.startswith(magic)), "plain text")
+    if found not in expected:
+        unknown = f"neither {' nor '.join(kind for kind in _MAGICS if kind[:2] != 'an')}"
         raise InputError(
             f"{file.name} is of another format than its name says",
             where=str(file),
-            why=f"by its first bytes it is {kinds[found]}; a {suffix} file is {claimed}",
+            why=f"by its first bytes it is {unknown if found == 'plain text' else found}; "
+            f"a {suffix} file is {' or '.join(expected)}",
             remedy="rename the file to its true format",
         )
 
 
-def _lines(file: Location) -> Iterator[str]:
-    """The decoded lines of a text file, each with its line end; a byte order mark is dropped."""
-    compression = "gzip" if file.name.endswith(".gz") else None
+def _lines(file: Location, malformed: list[Malformed]) -> Iterator[str]:
+    """The decoded lines of a text file, each with its line end; a byte order mark is dropped.
+
+    What is wrong with a line, or with the end of the file, is put in ``malformed`` before the line comes, or the
+    lines end: the record it belongs to is the reader's to leave out.
+    """
+    suffix = file.name.rpartition(".")[2]
+    compression = {"gz": "gzip", "zst": "zstd"}.get(suffix)
     with file.filesystem.open_input_stream(
         file.path, compression=compression, buffer_size=READ_BYTES
     ) as stream:
-        offset_bytes = 0
-        for number, line in enumerate(io.BufferedReader(stream, READ_BYTES), 1):
+        lines = iter(io.BufferedReader(stream, LINES_BYTES))
+        number = offset_bytes = 0
+        while True:
             try:
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+                line = next(lines, b"")
+            except OSError as error:
+                if compression is None or not _DAMAGED_STREAM.search(str(error)):
+                    raise
+                malformed.append(
+                    Malformed(
+                        f"{file.name} cannot be read to its end",
+                        f"{file}, line {number + 1}",
+                        f"it is truncated or damaged, and what follows is lost: {error}",
+                        "copy or download the file again",
+                    )
+                )
+                return
+            if not line:
+                return
+            number += 1
+            encoding = "utf-8-sig" if number == 1 else "utf-8"
+            try:
+                text = line.decode(encoding)
             except UnicodeDecodeError as error:
-                raise InputError(
-                    f"{file.name} holds bytes that are not UTF-8",
-                    where=f"{file}, line {number}, byte {offset_bytes + error.start}",
-                    why=f"{error.reason}: {error.object[error.start : error.start + 1]!r}",
-                    remedy="convert the file: iconv -f latin1 -t utf-8 OLD > NEW (with its true encoding)",
-                ) from error
+                malformed.append(
+                    Malformed(
+                        f"{file.name} holds bytes that are not UTF-8",
+                        f"{file}, line {number}, byte {offset_bytes + error.start}",
+                        f"{error.reason}: {error.object[error.start : error.start + 1]!r}",
+                        "convert the file: iconv -f latin1 -t utf-8 OLD > NEW (with its true encoding)",
+                    )
+                )
+                text = line.decode(encoding, errors="replace")
             offset_bytes += len(line)
             yield text
 
@@ -124,113 +196,206 @@ def _lines(file: Location) -> Iterator[str]:
 def _require_columns(file: Location, place: str, needed: Columns, present: list[str]) -> None:
     for column in needed:
         if column not in present:
-            raise InputError(
-                f"there is no column '{column}' in {file.name}",
-                where=f"{file}, {place}",
-                why=nearest(column, present),
-                remedy=COLUMN_REMEDY,
-            )
+            raise InputError(**_lacks(file, place, column, present)._asdict())
 
 
-def read_jsonl(file: Location, columns: Columns, _: range | None = None) -> Iterator[Record]:
+def _lacks(file: Location, place: str, column: str, present: list[str]) -> Malformed:
+    what = f"there is no column '{column}' in {file.name}"
+    return Malformed(what, f"{file}, {place}", nearest(column, present), COLUMN_REMEDY)
+
+
+def read_jsonl(file: Location, columns: Columns, groups: range | None = None) -> Iterator[Record | Malformed]:
     """One JSON object a line; blank lines are passed over."""
-    for number, line in enumerate(_lines(file), 1):
-        if not line.strip():
-            continue
-        place = f"line {number}"
-        remedy = 'one JSON object a line, such as {"text": "..."}'
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError as error:
-            why = f"{error.msg} at character {error.pos + 1}: {line[:60].rstrip()!r}"
-            raise InputError(
-                f"a line is not JSON in {file.name}", where=f"{file}, {place}", why=why, remedy=remedy
-            ) from error
-        if not isinstance(record, dict):
-            why = f"it is of type {type(record).__name__}: {line[:60].rstrip()!r}"
-            raise InputError(
-                f"a line is not a JSON object in {file.name}",
-                where=f"{file}, {place}",
-                why=why,
-                remedy=remedy,
-            )
-        _require_columns(file, place, columns, list(record))
-        yield place, record
+    malformed: list[Malformed] = []
+    for number, line in enumerate(_lines(file, malformed), 1):
+        if malformed:
+            yield malformed.pop()
+        elif line.strip():
+            yield _json_record(file, f"line {number}", line, columns)
+    yield from malformed
 
 
-def read_text(file: Location, columns: Columns, _: range | None = None) -> Iterator[Record]:
+def _json_record(file: Location, place: str, line: str, columns: Columns) -> Record | Malformed:
+    where, remedy = f"{file}, {place}", 'one JSON object a line, such as {"text": "..."}'
+    try:
+        record = json.loads(line)
+    except json.JSONDecodeError as error:
+        why = f"{error.msg} at character {error.pos + 1}: {line[:60].rstrip()!r}"
+        return Malformed(f"a line is not JSON in {file.name}", where, why, remedy)
+    except RecursionError:
+        return Malformed(f"a line is not JSON in {file.name}", where, "it is nested too deeply", remedy)
+    if not isinstance(record, dict):
+        why = f"it is of type {type(record).__name__}: {line[:60].rstrip()!r}"
+        return Malformed(f"a line is not a JSON object in {file.name}", where, why, remedy)
+    for column in columns:
+        if column not in record:
+            return _lacks(file, place, column, list(record))
+    return place, record
+
+
+def read_text(file: Location, columns: Columns, groups: range | None = None) -> Iterator[Record | Malformed]:
     """Documents are separated by blank lines, as in BERT's own format; the text column's name does not matter."""
     if len(columns) > 1:
         raise InputError(
-            f"there are no ids in {file.name}",
+            f"there is no column '{columns[1]}' in {file.name}",
             where=str(file),
             why="a text file has no columns",
-            remedy="leave out id_column",
+            remedy="leave out id_column and language_column",
         )
-    begin, document = 1, ""
-    for number, line in enumerate(_lines(file), 1):
+    malformed: list[Malformed] = []
+    begin, document = 1, list[str]()
+
+    def record() -> Iterator[Record | Malformed]:
+        if malformed:
+            yield malformed[0]
+            malformed.clear()
+        elif document:  # without its line end: text added to the file later must not change its id
+            yield f"line {begin}", {columns[0]: "".join(document).rstrip("\r\n")}
+
+    for number, line in enumerate(_lines(file, malformed), 1):
         if line.strip():
-            document += line
+            document.append(line)
             continue
-        if document:
-            yield f"line {begin}", {columns[0]: document.rstrip("\r\n")}
-        begin, document = number + 1, ""
-    if document:  # without its line end too: text added to the file later must not change its id
-        yield f"line {begin}", {columns[0]: document.rstrip("\r\n")}
+        yield from record()
+        begin, document = number + 1, []
+    yield from record()
 
 
-def read_delimited(file: Location, columns: Columns, _: range | None = None) -> Iterator[Record]:
+def read_delimited(
+    file: Location, columns: Columns, groups: range | None = None
+) -> Iterator[Record | Malformed]:
     """Comma- or tab-separated values with a header line, quoted with ``"`` where needed."""
-    delimiter = "\t" if file.name.removesuffix(".gz").endswith(".tsv") else ","
-    rows = csv.reader(_lines(file), delimiter=delimiter, strict=True)
-    try:
-        header = next(rows, [])
-        _require_columns(file, "line 1", columns, header)
-        for row in rows:
-            if not row:
-                continue
-            if len(row) != len(header):
-                raise InputError(
-                    f"a row has {len(row)} fields, the header {len(header)}, in {file.name}",
-                    where=f"{file}, line {rows.line_num}",
-                    remedy='quote text that holds the separator or a line end: "..."',
-                )
+    malformed: list[Malformed] = []
+    rows = csv.reader(_lines(file, malformed), delimiter="\t" if ".tsv" in file.name else ",", strict=True)
+    header: list[str] | None = None
+    while True:
+        begin = rows.line_num + 1
+        try:
+            row = next(rows, None)
+        except csv.Error as error:  # the next row is read afresh
+            what, why = f"a row is malformed in {file.name}", f"from line {begin}: {error}"
+            remedy = 'double the quotes inside quoted text: "say ""yes"""'
+            malformed[:] = malformed or [Malformed(what, f"{file}, line {rows.line_num}", why, remedy)]
+            row = []
+        if header is None:
+            if malformed:
+                raise InputError(**malformed[0]._asdict())
+            header = row or []
+            _require_columns(file, "line 1", columns, header)
+        elif malformed:
+            yield malformed[0]
+            malformed.clear()
+        elif row and len(row) != len(header):
+            yield Malformed(
+                f"a row has {len(row)} fields, the header {len(header)}, in {file.name}",
+                f"{file}, line {rows.line_num}",
+                f"{row[0][:60]!r} is its first field",
+                'quote text that holds the separator or a line end: "..."',
+            )
+        elif row:
             yield f"line {rows.line_num}", dict(zip(header, row, strict=True))
-    except csv.Error as error:
-        where = f"{file}, line {rows.line_num}"
-        remedy = 'double the quotes inside quoted text: "say ""yes"""'
-        raise InputError(
-            f"a row is malformed in {file.name}", where=where, why=str(error), remedy=remedy
-        ) from error
+        if row is None:
+            return
 
 
-def read_parquet(file: Location, columns: Columns, row_groups: range | None = None) -> Iterator[Record]:
+def read_parquet(
+    file: Location, columns: Columns, groups: range | None = None
+) -> Iterator[Record | Malformed]:
     """The rows of the given row groups, or of all."""
     with pq.ParquetFile(file.filesystem.open_input_file(file.path)) as table:
         _require_columns(file, "schema", columns, table.schema_arrow.names)
-        groups = list(row_groups if row_groups is not None else range(table.num_row_groups))
-        row = sum(table.metadata.row_group(group).num_rows for group in range(groups[0])) if groups else 0
-        for batch in table.iter_batches(batch_size=ROWS_PER_BATCH, row_groups=groups, columns=list(columns)):
-            for record in batch.to_pylist():
-                row += 1
-                yield f"row {row}", record
+        wanted = groups if groups is not None else range(table.num_row_groups)
+        row = sum(table.metadata.row_group(group).num_rows for group in range(wanted.start))
+        batches = table.iter_batches(
+            batch_size=ROWS_PER_BATCH, row_groups=list(wanted), columns=list(dict.fromkeys(columns))
+        )
+        for batch in batches:
+            yield from _rows(file, batch, row)
+            row += batch.num_rows
 
 
-def row_group_bytes(file: Location) -> list[int]:
+def read_arrow(file: Location, columns: Columns, groups: range | None = None) -> Iterator[Record | Malformed]:
+    """The rows of Arrow's IPC formats: a file, of which batches can be read apart, or a stream."""
+    with file.filesystem.open_input_file(file.path) as source:
+        if _is_arrow_file(source):
+            table = pa.ipc.open_file(source)
+            wanted = groups if groups is not None else range(table.num_record_batches)
+            batches: Iterator[tuple[int, Any]] = ((number, table.get_batch(number)) for number in wanted)
+        else:
+            table = pa.ipc.open_stream(source)
+            batches = enumerate(table)
+        _require_columns(file, "schema", columns, table.schema.names)
+        for number, batch in batches:
+            own = batch.select(list(dict.fromkeys(columns)))
+            for first in range(0, own.num_rows, ROWS_PER_BATCH):
+                yield from _rows(file, own.slice(first, ROWS_PER_BATCH), first, f"batch {number + 1}, ")
+
+
+def _is_arrow_file(source: Any) -> bool:
+    magic = _MAGICS["arrow"]
+    found = bool(source.read(len(magic)) == magic)
+    source.seek(0)
+    return found
+
+
+def _rows(file: Location, batch: Any, num_before: int, within: str = "") -> Iterator[Record | Malformed]:
+    """The rows of a table's batch, the first of which has ``num_before`` rows before it."""
+    try:
+        for number, row in enumerate(batch.to_pylist(), num_before + 1):
+            yield f"{within}row {number}", row
+    except UnicodeDecodeError:  # found before any row came
+        for number in range(batch.num_rows):
+            place = f"{within}row {num_before + number + 1}"
+            try:
+                yield place, batch.slice(number, 1).to_pylist()[0]
+            except UnicodeDecodeError as error:
+                yield Malformed(
+                    f"{file.name} holds bytes that are not UTF-8",
+                    f"{file}, {place}",
+                    f"{error.reason}: {error.object[error.start : error.start + 1]!r}",
+                    "write the table anew from text in its true encoding",
+                )
+
+
+def _row_group_bytes(file: Location) -> list[int]:
     """The size of each row group of a parquet file, uncompressed."""
     with pq.ParquetFile(file.filesystem.open_input_file(file.path)) as table:
         return [table.metadata.row_group(group).total_byte_size for group in range(table.num_row_groups)]
 
 
-READERS: dict[str, Reader] = {
+def _arrow_batch_bytes(file: Location) -> list[int]:
+    """Batches of an arrow file, taken to be alike in size; none of a stream."""
+    with file.filesystem.open_input_file(file.path) as source:
+        if not _is_arrow_file(source):
+            return []
+        num_batches = pa.ipc.open_file(source).num_record_batches
+        return [source.size() // num_batches] * num_batches if num_batches else []
+
+
+class Format(NamedTuple):
+    """What a suffix stands for."""
+
+    read: Reader
+    kinds: tuple[str, ...] = ("plain text",)
+    """By their first bytes."""
+    group_bytes: Callable[[Location], list[int]] | None = None
+    """The sizes of the parts that can be read apart, where the format has such."""
+
+
+_TEXTS: dict[str, Reader] = {
     ".jsonl": read_jsonl,
-    ".jsonl.gz": read_jsonl,
-    ".parquet": read_parquet,
     ".txt": read_text,
-    ".txt.gz": read_text,
     ".csv": read_delimited,
-    ".csv.gz": read_delimited,
     ".tsv": read_delimited,
-    ".tsv.gz": read_delimited,
 }
-"""Suffix of a file's name -> the reader of such files. No suffix may be the end of another."""
+
+FORMATS: dict[str, Format] = {
+    **{
+        suffix + compressed: Format(read, (kind,))
+        for suffix, read in _TEXTS.items()
+        for compressed, kind in (("", "plain text"), (".gz", "gzip"), (".zst", "zstd"))
+    },
+    ".parquet": Format(read_parquet, ("parquet",), _row_group_bytes),
+    ".arrow": Format(read_arrow, ("arrow", "an arrow stream"), _arrow_batch_bytes),
+}
+"""Suffix of a file's name -> how such files are read. No suffix may be the end of another."""

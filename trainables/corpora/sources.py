@@ -3,33 +3,45 @@
 from __future__ import annotations
 
 import itertools
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from hashlib import blake2b
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-import pyarrow.fs as pafs
 from pydantic import Field, model_validator
 
 from trainables.config import Config
-from trainables.corpora.readers import COLUMN_REMEDY, READERS, read_records, row_group_bytes, suffix_of
+from trainables.corpora.data_sets import open_data_set, rows
+from trainables.corpora.readers import COLUMN_REMEDY, Malformed, group_bytes, read_records
+from trainables.corpora.tally import Document, Passed, Tally, total
+from trainables.corpora.wildcards import matching_files
 from trainables.errors import InputError, nearest
 from trainables.storage import Location
 
-if TYPE_CHECKING:
-    from datasets import IterableDataset
+__all__ = [
+    "Document",
+    "Portion",
+    "SourceConfig",
+    "Tally",
+    "check_sources",
+    "divide",
+    "expand",
+    "read_documents",
+]
 
 HEAD_RECORDS = 100
 """How many records of each file are looked at before anything starts."""
+
+HEAD_MALFORMED_SHARE = 0.1
+"""Tolerated of a head: among so few records a share is a guess, and the preparation counts them all."""
 
 _HEAD_CHARACTERS = 1 << 20
 _OPEN_FILES = 16
 
 _KIND_OPTIONS = {
-    "files": ("text_column", "id_column"),
-    "dataset": ("config", "split", "revision", "text_column", "id_column"),
+    "files": ("text_column", "id_column", "language_column"),
+    "dataset": ("config", "split", "revision", "streaming", "text_column", "id_column", "language_column"),
     "grammar": ("documents", "seed"),
 }
 
@@ -41,7 +53,7 @@ class SourceConfig(Config):
     """The language's code, such as ``en``: letters, digits, ``-``, ``_``. Sources of one are joined."""
 
     files: str | tuple[str, ...] | None = None
-    """Paths or URIs (``s3://``, ``gs://``) of files, with ``*``, ``?`` and ``**`` as wildcards."""
+    """Paths or URIs (``s3://``, ``gs://``, ``hf://``) of files, with ``*``, ``?`` and ``**`` as wildcards."""
 
     dataset: str | None = None
     """A Hugging Face data set: its name on the hub, or a local folder."""
@@ -54,6 +66,9 @@ class SourceConfig(Config):
 
     revision: str | None = None
     """The data set's revision on the hub: a commit, branch or tag."""
+
+    streaming: bool = True
+    """Read the data set from the hub as it is needed; otherwise it is downloaded first, once on each machine."""
 
     grammar: str | None = None
     """The name of an embedded language, whose text is generated."""
@@ -69,6 +84,15 @@ class SourceConfig(Config):
 
     id_column: str | None = None
     """The column that holds a document's id; without it the id is a hash of language and text."""
+
+    language_column: str | None = None
+    """The column that holds a record's language, where a file has several: only records of ``language`` are read."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that are read."""
+        optional = (self.id_column, self.language_column)
+        return (self.text_column, *(column for column in optional if column is not None))
 
     @model_validator(mode="after")
     def _one_kind_with_its_options(self) -> SourceConfig:
@@ -93,14 +117,6 @@ class SourceConfig(Config):
         return next(kind for kind in _KIND_OPTIONS if getattr(self, kind))
 
 
-class Document(NamedTuple):
-    """One text."""
-
-    text: str
-    language: str
-    document_id: str
-
-
 class Portion(NamedTuple):
     """Read in one go: a file, or a range of a large one, of a data set or of a grammar's documents."""
 
@@ -111,7 +127,7 @@ class Portion(NamedTuple):
     """As stored; estimated for a grammar, 0 where unknown."""
 
     start: int = 0
-    """The first row group (parquet), shard (data set) or document (grammar)."""
+    """The first row group (parquet), batch (arrow), shard (data set) or document (grammar)."""
 
     stop: int | None = None
     """The end of the range; None: to the end."""
@@ -131,12 +147,12 @@ def expand(source: SourceConfig, where: str = "source") -> list[Portion]:
         _check_grammar(source.grammar, where)
         return [Portion(source.grammar, source.documents * GRAMMAR_DOCUMENT_BYTES, 0, source.documents)]
     if source.dataset is not None:
-        dataset = _open_dataset(source, where)
+        dataset = open_data_set(source, where)
         size_bytes = (dataset.info.dataset_size or 0) // dataset.num_shards
         return [Portion(source.dataset, size_bytes, shard, shard + 1) for shard in range(dataset.num_shards)]
     patterns = (source.files,) if isinstance(source.files, str) else source.files or ()
-    found = {file.name: file for pattern in patterns for file in _matching_files(pattern, f"{where}.files")}
-    return [found[name] for name in sorted(found)]
+    found = {file for pattern in patterns for file in matching_files(pattern, f"{where}.files")}
+    return [Portion(name, size_bytes) for name, size_bytes in sorted(found)]
 
 
 GRAMMAR_DOCUMENT_BYTES = 512
@@ -151,14 +167,13 @@ def divide(portion: Portion, size_bytes: int) -> list[Portion]:
         step = max(1, (portion.stop - portion.start) * size_bytes // portion.size_bytes)
         sizes_bytes = [portion.size_bytes // (portion.stop - portion.start)] * (portion.stop - portion.start)
         starts = list(range(portion.start, portion.stop, step))
-    elif portion.name.endswith(".parquet"):
-        sizes_bytes = row_group_bytes(Location(portion.name))
+    elif sizes_bytes := group_bytes(Location(portion.name)):
         starts, room_bytes = [], 0
-        for group, group_bytes in enumerate(sizes_bytes):
-            if group_bytes > room_bytes:
+        for group, own_bytes in enumerate(sizes_bytes):
+            if own_bytes > room_bytes:
                 starts.append(group)
                 room_bytes = size_bytes
-            room_bytes -= group_bytes
+            room_bytes -= own_bytes
     else:
         return [portion]
     stops = [*starts[1:], portion.start + len(sizes_bytes)]
@@ -168,19 +183,29 @@ def divide(portion: Portion, size_bytes: int) -> list[Portion]:
     ]
 
 
-def read_documents(portion: Portion, source: SourceConfig, where: str = "source") -> Iterator[Document]:
-    """The documents of a portion, in order, streamed; those without text are passed over.
+def read_documents(
+    portion: Portion, source: SourceConfig, where: str = "source", tally: Tally | None = None
+) -> Iterator[Document]:
+    """The documents of a portion, in order, streamed.
+
+    Args:
+        portion: what to read.
+        source: where it is from.
+        where: how to call the source in an error.
+        tally: counts every record, those too of which no document comes.
 
     Raises:
-        InputError: the portion cannot be read, or a record is malformed; names the file and the line or row.
+        InputError: the portion cannot be read.
     """
-    for document in _read(portion, source, where):
-        if document is not None:
-            yield document
+    tally = tally if tally is not None else Tally()
+    for item in _read(portion, source, where):
+        tally.count(item)
+        if isinstance(item, Document):
+            yield item
 
 
-def _read(portion: Portion, source: SourceConfig, where: str) -> Iterator[Document | None]:
-    """One item a record; None for one without text."""
+def _read(portion: Portion, source: SourceConfig, where: str) -> Iterator[Document | Malformed | Passed]:
+    """What each record of a portion is."""
     if source.grammar is not None:
         from trainables.corpora.grammar import documents
 
@@ -188,53 +213,82 @@ def _read(portion: Portion, source: SourceConfig, where: str) -> Iterator[Docume
         for document_id, text in itertools.islice(generated, portion.start, portion.stop):
             yield Document(text, source.language, document_id)
         return
-    columns = (source.text_column,) if source.id_column is None else (source.text_column, source.id_column)
     if source.dataset is not None:
-        dataset = _open_dataset(source, where)
-        rows = dataset.shard(num_shards=dataset.num_shards, index=portion.start)
-        for number, row in enumerate(rows, 1):
-            place = f"{source.dataset}, split {source.split}, shard {portion.start}, row {number}"
-            for column in columns:
-                if column not in row:
+        for place, record in rows(source, portion.start, where):
+            for column in source.columns:
+                if column not in record:
                     raise InputError(
                         f"there is no column '{column}' in the data set {source.dataset}",
                         where=f"{where}.dataset",
-                        why=nearest(column, row),
+                        why=nearest(column, record),
                         remedy=COLUMN_REMEDY,
                     )
-            yield _document(row[source.text_column], row.get(source.id_column or ""), source, place)
+            yield _document(record, source, place)
         return
     file = Location(portion.name)
-    row_groups = None if portion.stop is None else range(portion.start, portion.stop)
-    for place, record in read_records(file, columns, row_groups):
-        yield _document(
-            record[source.text_column], record.get(source.id_column or ""), source, f"{file}, {place}"
-        )
+    groups = None if portion.stop is None else range(portion.start, portion.stop)
+    for item in read_records(file, source.columns, groups):
+        yield item if isinstance(item, Malformed) else _document(item[1], source, f"{file}, {item[0]}")
 
 
-def _document(text: object, document_id: object, source: SourceConfig, place: str) -> Document | None:
-    if text is None or text == "" or (isinstance(text, str) and text.isspace()):
-        return None
+def _document(
+    record: Mapping[str, object], source: SourceConfig, place: str
+) -> Document | Malformed | Passed:
+    """The record's document, or what it is instead."""
+    if source.language_column is not None:
+        language = record[source.language_column]
+        if not isinstance(language, str) or not language:
+            what = f"a record without a language in the column '{source.language_column}'"
+            return Malformed(what, place, f"it holds {language!r:.60}", "fill the column")
+        if language != source.language:
+            return Passed.OTHER_LANGUAGE
+    text = record[source.text_column]
+    if text is None:
+        return Passed.EMPTY
     if not isinstance(text, str):
-        raise InputError(
+        return Malformed(
             f"the column '{source.text_column}' holds no text but a value of type {type(text).__name__}",
-            where=place,
-            remedy="name the column that holds the documents' text: text_column",
+            place,
+            f"it holds {text!r:.60}",
+            "name the column that holds the documents' text: text_column",
         )
+    if not text or text.isspace():
+        return Passed.EMPTY
+    try:
+        encoded = text.encode()
+    except UnicodeEncodeError as error:
+        what = f"the column '{source.text_column}' holds half a character (a lone surrogate)"
+        why = f"{text[error.start]!a} at character {error.start + 1}"
+        return Malformed(what, place, why, "escape characters beyond U+FFFF as pairs of surrogates")
     if source.id_column is None:
-        document_id = blake2b(f"{source.language}\0{text}".encode(), digest_size=16).hexdigest()
-    elif document_id is None or document_id == "":
-        raise InputError(
-            f"a document without an id in the column '{source.id_column}'",
-            where=place,
-            why="the id decides whether a document is trained on or held out",
-            remedy="fill the column, or leave out id_column to have ids made from the text",
+        content = source.language.encode() + b"\0" + encoded
+        return Document(text, source.language, blake2b(content, digest_size=16).hexdigest())
+    document_id = str(record[source.id_column] if record[source.id_column] is not None else "")
+    if not document_id or not _is_unicode(document_id):
+        return Malformed(
+            f"a document without a usable id in the column '{source.id_column}'",
+            place,
+            "the id decides whether a document is trained on or held out",
+            "fill the column, or leave out id_column to have ids made from the text",
         )
-    return Document(text, source.language, str(document_id))
+    return Document(text, source.language, document_id)
 
 
-def check_sources(sources: Sequence[SourceConfig]) -> None:
+def _is_unicode(text: str) -> bool:
+    """Whether the text has no lone surrogate."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def check_sources(sources: Sequence[SourceConfig], malformed_share: float = 0.0) -> None:
     """Look at the head of every file, data set and grammar, so that a mistake shows before anything starts.
+
+    Args:
+        sources: what to look at.
+        malformed_share: of a source's records, tolerated.
 
     Raises:
         InputError: the first thing wrong, with the file and line or the key (``corpora.sources[2].files``).
@@ -244,31 +298,30 @@ def check_sources(sources: Sequence[SourceConfig]) -> None:
         portions = expand(source, where)
         if source.files is None:
             portions = portions[:1]
-
-        def num_documents(portion: Portion, source: SourceConfig = source, where: str = where) -> int:
-            return _documents_in_head(portion, source, where)
-
-        with ThreadPoolExecutor(
-            max_workers=_OPEN_FILES
-        ) as pool:  # on an object store each file is a round trip
-            if not sum(pool.map(num_documents, portions)):
-                raise InputError(
-                    "no document with text",
-                    where=f"{where}.{source.kind}",
-                    why=f"the column '{source.text_column}' is empty in the first {HEAD_RECORDS} records",
-                    remedy="name the column that holds the documents' text: text_column",
-                )
+        with ThreadPoolExecutor(_OPEN_FILES) as pool:  # on an object store each file is a round trip
+            heads = list(pool.map(partial(_head, source=source, where=where), portions))
+        head = total(tally for tally, _ in heads)
+        whole = all(is_whole for _, is_whole in heads)
+        head.require_sound(malformed_share, where, 0.0 if whole else HEAD_MALFORMED_SHARE)
+        if not head.documents and not head.other_languages:
+            raise InputError(
+                "no document with text",
+                where=f"{where}.{source.kind}",
+                why=f"the column '{source.text_column}' is empty in the first {HEAD_RECORDS} records",
+                remedy="name the column that holds the documents' text: text_column",
+            )
 
 
-def _documents_in_head(portion: Portion, source: SourceConfig, where: str) -> int:
-    num_documents = num_characters = 0
-    for document in itertools.islice(_read(portion, source, where), HEAD_RECORDS):
-        if document is not None:
-            num_documents += 1
-            num_characters += len(document.text)
-        if num_characters > _HEAD_CHARACTERS:
-            break
-    return num_documents
+def _head(portion: Portion, source: SourceConfig, where: str) -> tuple[Tally, bool]:
+    """What the first records of a portion are, and whether they are all."""
+    tally = Tally()
+    num_characters = 0
+    for item in _read(portion, source, where):
+        tally.count(item)
+        num_characters += len(item.text) if isinstance(item, Document) else 0
+        if tally.records + tally.other_languages >= HEAD_RECORDS or num_characters > _HEAD_CHARACTERS:
+            return tally, False
+    return tally, source.files is not None
 
 
 def _check_grammar(name: str, where: str) -> None:
@@ -281,76 +334,3 @@ def _check_grammar(name: str, where: str) -> None:
             why=nearest(name, LANGUAGES),
             remedy="choose one of them, or give files or a dataset",
         )
-
-
-def _open_dataset(source: SourceConfig, where: str) -> IterableDataset:
-    """The split, streamed: no worker copies more of a data set than it reads."""
-    import datasets
-
-    assert source.dataset is not None
-    folder = Path(source.dataset).expanduser()
-    try:
-        if (folder / "dataset_dict.json").exists() or (folder / "state.json").exists():
-            saved = datasets.load_from_disk(folder)
-            if isinstance(saved, datasets.DatasetDict):
-                if source.split not in saved:
-                    raise ValueError(f"it has no split '{source.split}'; {nearest(source.split, saved)}")
-                saved = saved[source.split]
-            return saved.to_iterable_dataset()
-        name = str(folder) if folder.exists() else source.dataset
-        return datasets.load_dataset(
-            name, source.config, split=source.split, revision=source.revision, streaming=True
-        )
-    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
-        kind = "folder" if folder.is_dir() else "data set"
-        raise InputError(
-            f"the {kind} {source.dataset} cannot be read as a Hugging Face data set",
-            where=f"{where}.dataset",
-            why=str(error).strip(),
-            remedy="a name on the hub, a folder written by save_to_disk, or a folder of data files; "
-            "check config, split and revision",
-        ) from error
-
-
-def _matching_files(pattern: str, where: str) -> list[Portion]:
-    """The files that match; raises InputError where none does."""
-    scheme, separator, _ = pattern.partition("://")
-    prefix = scheme + separator if separator else ""
-    pattern = pattern if separator else str(Path(pattern).expanduser().absolute())
-    before_wildcard = re.split(r"[*?]", pattern, maxsplit=1)[0]
-    folder = Location(before_wildcard.rpartition("/")[0] or "/")
-    relative = pattern[len(before_wildcard.rpartition("/")[0]) + 1 :]
-    selector = pafs.FileSelector(
-        folder.path, recursive="/" in relative or "**" in relative, allow_not_found=True
-    )
-    entries = folder.filesystem.get_file_info(selector)
-    base = folder.path.rstrip("/") + "/"
-    names = {entry.path.removeprefix(base): entry for entry in entries}
-    expression = re.compile(_expression(relative))
-    matches = [entry for name, entry in names.items() if expression.fullmatch(name)]
-    files = [entry for entry in matches if entry.type == pafs.FileType.File]
-    if files:
-        root = prefix if prefix and prefix != "file://" else ""
-        return [Portion(f"{root}{entry.path}", entry.size or 0) for entry in files]
-    if matches:
-        raise InputError(
-            f"{pattern} is a folder",
-            where=where,
-            remedy=f"name its files with a pattern such as {pattern}/*{next(iter(READERS))}",
-        )
-    present = [name for name, entry in names.items() if entry.type == pafs.FileType.File and suffix_of(name)]
-    raise InputError(
-        f"no file matches {pattern}",
-        where=where,
-        why=f"in {folder}: {nearest(relative, present)}"
-        if entries
-        else f"there is no folder {folder}, or it is empty",
-        remedy=f"a path is relative to the current folder, {Path.cwd()}; wildcards are *, ? and **",
-    )
-
-
-def _expression(pattern: str) -> str:
-    """The wildcard pattern as a regular expression: ``*`` and ``?`` stop at ``/``, ``**/`` does not."""
-    wildcards = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-    parts = re.split(r"(\*\*/|\*\*|\*|\?)", pattern)
-    return "".join(wildcards.get(part) or re.escape(part) for part in parts)

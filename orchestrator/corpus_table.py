@@ -1,0 +1,107 @@
+"""A prepared corpus as tables: how much text each language has, how it is cut into tokens, how it is mixed."""
+
+from __future__ import annotations
+
+import numpy as np
+from rich import box
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator import formatting
+from trainables.corpora.config import CorporaConfig
+from trainables.corpora.manifest import LanguageCounts
+from trainables.corpora.packed import PackedCorpus
+from trainables.corpora.preparation import warnings
+from trainables.corpora.stream import TokenStream
+
+SAMPLE_CHARACTERS = 240
+"""Shown of a sample."""
+
+
+def corpus_table(corpus: PackedCorpus, corpora: CorporaConfig) -> RenderableType:
+    """The training text by language, what was held out, and what was left out of the sources."""
+    stream = TokenStream(corpus, 0, corpora.alpha, corpora.maximum_repetition)
+    counts = corpus.manifest.splits["train"]
+    natural_l = np.array([counts[language].sequences for language in corpus.languages], dtype=np.float64)
+    natural_l /= natural_l.sum()
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("language", style="cyan", no_wrap=True)
+    for title in (
+        "documents",
+        "tokens",
+        "tokens\na word",
+        "characters\na token",
+        "unknown",
+        "target\nmix",
+        "times\nseen",
+    ):
+        table.add_column(title, justify="right")
+    for language, share, natural in zip(corpus.languages, stream.share_l, natural_l, strict=True):
+        own = counts[language]
+        table.add_row(Text(language), *_amounts(own), f"{share:.1%}", f"{share / natural:.2f}x")
+    if len(corpus.languages) > 1:
+        table.add_section()
+        table.add_row("all", *_amounts(_sum(list(counts.values()))), "100%", "")
+    return Group(table, Padding(Text("\n".join(_notes(corpus)), style="dim"), (0, 0, 1, 0)))
+
+
+def samples(corpus: PackedCorpus, num_samples: int) -> RenderableType:
+    """Sequences of each language as a model sees them, decoded, spread evenly over the training split."""
+    tokenizer = corpus.tokenizer()
+    parts: list[RenderableType] = []
+    for language in corpus.languages:
+        size = corpus.sequences("train", language)
+        indices = np.unique((2 * np.arange(num_samples) + 1) * size // (2 * num_samples))
+        parts.append(Text(language, style="cyan"))
+        for index, token_L in zip(indices, corpus.take("train", language, indices), strict=True):
+            text = tokenizer.decode(token_L.tolist())
+            # Text may hold what a terminal would obey.
+            shown = "".join(character if character.isprintable() else " " for character in text)
+            more = "..." if len(shown) > SAMPLE_CHARACTERS else ""
+            line = Text.assemble((f"{index}  ", "dim"), shown[:SAMPLE_CHARACTERS] + more)
+            parts.append(Padding(line, (0, 0, 0, 2)))
+        parts.append(Text())
+    return Group(*parts)
+
+
+def _amounts(counts: LanguageCounts) -> list[str]:
+    """Documents, tokens, tokens a word, characters a token, unknown; separators are no part of the last three."""
+    text_tokens = counts.tokens - counts.documents
+    known = text_tokens > 0 and counts.words > 0
+    return [
+        formatting.quantity(counts.documents, "").strip(),
+        formatting.quantity(counts.tokens, "").strip(),
+        f"{text_tokens / counts.words:.2f}" if known else "–",
+        f"{counts.characters / text_tokens:.2f}" if known else "–",
+        f"{counts.unknown_tokens / text_tokens:.2%}" if known else "–",
+    ]
+
+
+def _sum(counts: list[LanguageCounts]) -> LanguageCounts:
+    fields = ("documents", "tokens", "sequences", "words", "characters", "unknown_tokens")
+    totals = {name: sum(getattr(one, name) for one in counts) for name in fields}
+    return LanguageCounts(shards=(), **totals)
+
+
+def _notes(corpus: PackedCorpus) -> list[str]:
+    manifest = corpus.manifest
+    held_out = {split: _sum(list(manifest.splits[split].values())) for split in manifest.splits}
+    empty = sum(tally.empty for tally in manifest.sources)
+    duplicates = sum(tally.duplicates for tally in manifest.sources)
+    return [
+        f"{manifest.vocabulary_size} pieces, sequences of {manifest.sequence_length} tokens; held out: "
+        + ", ".join(
+            f"{formatting.plural(held_out[split].documents, 'document')} for {split}"
+            for split in manifest.splits
+            if split != "train"
+        ),
+        f"left out: {formatting.plural(empty, 'record')} without text, "
+        f"{formatting.plural(duplicates, 'duplicate')}",
+        *warnings(manifest),
+        "words: what stands between white space; where a script has none, see characters a token",
+        "unknown: tokens of characters without a piece",
+        "times seen: in one pass over a stream as long as all the text",
+        str(corpus.folder),
+    ]

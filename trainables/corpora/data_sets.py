@@ -1,0 +1,87 @@
+"""Hugging Face data sets: by name on the hub, from a folder of data files, or as save_to_disk wrote them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from trainables.errors import InputError, nearest
+from trainables.storage import storage_errors
+
+if TYPE_CHECKING:
+    from datasets import IterableDataset
+
+    from trainables.corpora.sources import SourceConfig
+
+SHARD_BYTES = 8 << 20
+"""A data set on this machine's disk is cut in shards of about this size, each of which can be read apart."""
+
+
+def open_data_set(source: SourceConfig, where: str) -> IterableDataset:
+    """The source's split, in shards.
+
+    Streamed, each shard is one of the data set's files, and no worker copies more than it reads. Otherwise the
+    whole split is downloaded to the cache of ``datasets`` first, once on each machine.
+
+    Raises:
+        InputError: there is no such data set, configuration, split or revision.
+    """
+    import datasets
+
+    assert source.dataset is not None
+    folder = Path(source.dataset).expanduser()
+    with _explained(source, where):
+        if (folder / "dataset_dict.json").exists() or (folder / "state.json").exists():
+            found = datasets.load_from_disk(folder)
+            if isinstance(found, datasets.DatasetDict):
+                if source.split not in found:
+                    raise ValueError(f"it has no split '{source.split}'; {nearest(source.split, found)}")
+                found = found[source.split]
+        else:
+            found = datasets.load_dataset(
+                str(folder) if folder.exists() else source.dataset,
+                source.config,
+                split=source.split,
+                revision=source.revision,
+                streaming=source.streaming,
+            )
+        if isinstance(found, datasets.Dataset):
+            num_shards = max(1, min(len(found), found.data.nbytes // SHARD_BYTES))
+            return found.to_iterable_dataset(num_shards=num_shards)
+        return found
+
+
+def rows(source: SourceConfig, shard: int, where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The rows of one shard, each with its place as a person would say it.
+
+    Raises:
+        InputError: the data set cannot be opened, or not be read to its end.
+    """
+    data_set = open_data_set(source, where)
+    with _explained(source, where):
+        for number, row in enumerate(data_set.shard(num_shards=data_set.num_shards, index=shard), 1):
+            yield f"{source.dataset}, split {source.split}, shard {shard}, row {number}", row
+
+
+@contextmanager
+def _explained(source: SourceConfig, where: str) -> Iterator[None]:
+    """Turns what the library and the network raise into an InputError; one of ours passes."""
+    import datasets
+
+    try:
+        yield
+    except InputError:
+        raise
+    except (ValueError, pa.ArrowException, datasets.exceptions.DatasetsError, *storage_errors()) as error:
+        kind = "folder" if Path(str(source.dataset)).expanduser().is_dir() else "data set"
+        raise InputError(
+            f"the {kind} {source.dataset} cannot be read as a Hugging Face data set",
+            where=f"{where}.dataset",
+            why=str(error).strip(),
+            remedy="a name on the hub, a folder written by save_to_disk, or a folder of data files; "
+            "check config, split and revision",
+        ) from error

@@ -1,0 +1,113 @@
+"""Exact duplicates: which documents have the text of an earlier one, over all parts and languages of a corpus.
+
+Two rounds of independent tasks. Each task of the first hashes one part's documents and writes the hashes sorted into
+buckets; each of the second reads some buckets of all parts, so that equal texts meet in one task, and writes down
+all but the first of them. A task holds one part's hashes, or those of its buckets: about
+:data:`TASK_DOCUMENTS` documents of 24 bytes, however large the corpus is (up to a billion documents).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainables.corpora.packing import Part, part_digest
+from trainables.corpora.ray_job import run_job
+from trainables.corpora.sources import read_documents
+from trainables.storage import Location
+
+NUM_BUCKETS = 256
+"""By the first byte of the hash."""
+
+TASK_DOCUMENTS = 4 << 20
+"""A task of the second round looks at about so many."""
+
+_HASH = np.dtype([("high", ">u8"), ("low", ">u8"), ("part", "<u4"), ("position", "<u4")])
+_FOUND = np.dtype("<u4")
+
+
+def find_duplicates(parts: list[Part], folder: Location) -> Iterator[int]:
+    """Find them and write them down in ``folder``; yields the number of parts hashed so far.
+
+    Hashes that are there from a run that was cut off are not made again.
+    """
+    items = [json.dumps([number, part.model_dump_json()]) for number, part in enumerate(parts)]
+    num_documents = 0
+    for done, result in enumerate(run_job(partial(_hash_part, folder=folder.uri), items), 1):
+        num_documents += int(result)
+        yield done
+    num_tasks = min(NUM_BUCKETS, max(1, -(-num_documents // TASK_DOCUMENTS)))
+    bounds = [NUM_BUCKETS * task // num_tasks for task in range(num_tasks + 1)]
+    ranges = [json.dumps(bounds[task : task + 2]) for task in range(num_tasks)]
+    for _ in run_job(partial(_compare_buckets, num_parts=len(parts), folder=folder.uri), ranges):
+        pass
+    (folder / "tasks.json").write_json({"bounds": bounds, "parts": len(parts)})
+
+
+def duplicates_of(number: int, folder: Location) -> frozenset[int]:
+    """Which of the part's documents to leave out, by their place among those with text."""
+    tasks = (folder / "tasks.json").read_json()
+    found = [
+        _read_buckets(folder / f"found/{first:03d}", _FOUND, number, number + 1, tasks["parts"])
+        for first in tasks["bounds"][:-1]
+    ]
+    return frozenset(np.concatenate(found).tolist())
+
+
+def _hash_part(item: str, folder: str) -> str:
+    """The number of documents; their hashes go to a file, and that it is whole to another."""
+    number, content = json.loads(item)
+    part = Part.model_validate_json(content)
+    file = Location(folder) / f"hashes/{number:06d}"
+    whole = Location(folder) / f"hashes/{number:06d}.json"
+    if whole.exists():
+        record = whole.read_json()
+        if record["digest"] == part_digest(part):
+            return str(record["documents"])
+    documents = (document for portion in part.portions for document in read_documents(portion, part.source))
+    rows = bytearray()
+    for position, document in enumerate(documents):
+        rows += hashlib.blake2b(document.text.encode(), digest_size=16).digest()
+        rows += struct.pack("<II", number, position)
+    hashes = np.frombuffer(rows, dtype=_HASH)
+    _write_buckets(file, hashes, (hashes["high"] >> np.uint64(56)).astype(np.int64), NUM_BUCKETS)
+    whole.write_json({"digest": part_digest(part), "documents": len(hashes)})
+    return str(len(hashes))
+
+
+def _compare_buckets(item: str, num_parts: int, folder: str) -> str:
+    first, last = json.loads(item)
+    files = (Location(folder) / f"hashes/{number:06d}" for number in range(num_parts))
+    hashes = np.concatenate([_read_buckets(file, _HASH, first, last, NUM_BUCKETS) for file in files])
+    hashes = hashes[np.lexsort((hashes["position"], hashes["part"], hashes["low"], hashes["high"]))]
+    again = (hashes["high"][1:] == hashes["high"][:-1]) & (hashes["low"][1:] == hashes["low"][:-1])
+    found = hashes[1:][again]
+    _write_buckets(
+        Location(folder) / f"found/{first:03d}", found["position"], found["part"].astype(np.int64), num_parts
+    )
+    return ""
+
+
+def _write_buckets(file: Location, rows: NDArray[Any], bucket: NDArray[np.int64], num_buckets: int) -> None:
+    """The rows by bucket, after the places where the buckets begin."""
+    begin = np.zeros(num_buckets + 1, dtype="<u8")
+    begin[1:] = np.cumsum(np.bincount(bucket, minlength=num_buckets))
+    file.write_bytes(begin.tobytes() + rows[np.argsort(bucket, kind="stable")].tobytes())
+
+
+def _read_buckets(
+    file: Location, dtype: np.dtype[Any], first: int, last: int, num_buckets: int
+) -> NDArray[Any]:
+    """The rows of the buckets from ``first`` to before ``last``; nothing else of the file is read."""
+    with file.filesystem.open_input_file(file.path) as stream:
+        begin, end = (struct.unpack("<Q", stream.read_at(8, 8 * bucket))[0] for bucket in (first, last))
+        rows_begin = 8 * (num_buckets + 1)
+        content = stream.read_at((end - begin) * dtype.itemsize, rows_begin + begin * dtype.itemsize)
+    return np.frombuffer(content, dtype=dtype)
