@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from trainables.corpora.checksums import checksum
 from trainables.corpora.manifest import FORMAT_VERSION, LanguageCounts, Manifest, Shard, token_dtype
 from trainables.corpora.packed import PackedCorpus
 from trainables.storage import Location
@@ -35,7 +36,7 @@ def zipf_corpus(folder: Path, vocabulary_size: int, sequence_length: int, sequen
         name = f"shards/{split}/zipf-00000.npy"
         (folder / name).parent.mkdir(parents=True)
         np.save(folder / name, (draw + SPECIAL_TOKENS).astype(dtype))
-        shard = Shard(file=name, sequences=count, checksum="")
+        shard = Shard(file=name, sequences=count, checksum=checksum((folder / name).read_bytes()))
         counts = LanguageCounts(documents=count, tokens=draw.size, sequences=count, shards=(shard,))
         splits[split] = {"zipf": counts}
     manifest = Manifest.model_validate(
