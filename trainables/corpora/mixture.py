@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 PERIOD = 4096
-"""Sequences after which the order of languages repeats; shares are met to within 1/PERIOD."""
+"""Sequences after which every language has had its share, to within one sequence."""
+
+_KEPT_PERIODS = 8
 
 
 def mixture_shares(size_l: NDArray[np.int64], alpha: float, maximum_repetition: float) -> NDArray[np.float64]:
@@ -39,28 +41,52 @@ def mixture_shares(size_l: NDArray[np.int64], alpha: float, maximum_repetition: 
 class Pattern:
     """Which language each place of the stream has, and which of that language's sequences: O(1), without state.
 
-    Quotas are rounded by largest remainder and each language's places are spread evenly over the period, so the
-    realised mix is within a few sequences of the target at every moment.
+    After any number of periods every language has had its share to within one sequence, however long the stream:
+    the languages' cumulative shares, times the place, are rounded down. Within a period each language's places are
+    spread evenly.
 
     Args:
         share_l: shares of the languages, summing to 1.
     """
 
     def __init__(self, share_l: NDArray[np.float64]) -> None:
-        exact_l = share_l * PERIOD
-        # However small its share, every language has a place: it counts in the yardsticks too.
-        quota_l = np.maximum(1, np.floor(exact_l).astype(np.int64))
-        short = PERIOD - int(quota_l.sum())
-        quota_l[np.argsort(quota_l - exact_l, kind="stable")[: max(0, short)]] += 1
-        quota_l[quota_l.argmax()] += min(0, short)
-        self.quota_l = quota_l
+        # However small its share, a language has a place in every period: it counts in the yardsticks too.
+        least = min(2 / PERIOD, 1 / len(share_l))
+        small_l = share_l < least
+        while (share_l < least).any():
+            small_l |= share_l < least
+            rest = 1.0 - least * small_l.sum()
+            share_l = np.where(small_l, least, share_l * rest / share_l[~small_l].sum())
+        self.share_l = share_l
+        """Shares with that floor."""
+        self._edge_l = share_l.cumsum()
+        self._edge_l[-1] = 1.0
+        self._orders: dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
+
+    def before_l(self, period: int) -> NDArray[np.int64]:
+        """How many sequences of each language come before a period."""
+        return np.diff(np.floor(self._edge_l * (period * PERIOD)).astype(np.int64), prepend=0)
+
+    def _order(self, period: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Language of each place of a period, and how many of that language came before it, (PERIOD,) each."""
+        if (known := self._orders.get(period)) is not None:
+            return known
+        before_l = self.before_l(period)
+        quota_l = self.before_l(period + 1) - before_l
         language = np.repeat(np.arange(len(quota_l)), quota_l)
         rank = np.concatenate([np.arange(quota) for quota in quota_l])
         order = np.argsort((rank + 0.5) / quota_l[language], kind="stable")
-        self._language, self._rank = language[order], rank[order]
+        if len(self._orders) >= _KEPT_PERIODS:
+            self._orders = {}
+        self._orders[period] = made = language[order], (before_l[language] + rank)[order]
+        return made
 
-    def locate(self, number: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Language index and how many of that language came before, for each place in the stream."""
-        period, place = np.divmod(number, PERIOD)
-        language = self._language[place]
-        return language, period * self.quota_l[language] + self._rank[place]
+    def locate(self, number_N: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Language index and how many of that language came before, for each place in the stream, (N,) each."""
+        period_N, place_N = np.divmod(number_N, PERIOD)
+        language_N, count_N = np.empty_like(number_N), np.empty_like(number_N)
+        for period in np.unique(period_N):
+            here = period_N == period
+            language, count = self._order(int(period))
+            language_N[here], count_N[here] = language[place_N[here]], count[place_N[here]]
+        return language_N, count_N

@@ -10,8 +10,11 @@ Letters: N sequences, L tokens each.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +24,8 @@ from trainables.corpora.hashing import hash_uint64, permute
 from trainables.corpora.mixture import Pattern, mixture_shares
 from trainables.corpora.packed import PackedCorpus
 
-_BLOCK_SEQUENCES = 2048
+_BLOCK_TOKENS = 1 << 19
+"""About so many are read at once: what a read costs beside its tokens is shared by many batches."""
 _WINDOW_BLOCKS = 32
 """A Ray Data pipeline is finite, the stream is not: it is served as one pipeline after another, of so many blocks."""
 _READ_TASKS = 2
@@ -52,8 +56,8 @@ class TokenStream:
     def __init__(self, corpus: PackedCorpus, seed: int, alpha: float, maximum_repetition: float) -> None:
         self.corpus, self.seed = corpus, seed
         self._size_l = np.array([corpus.sequences("train", language) for language in corpus.languages])
-        self.share_l = mixture_shares(self._size_l, alpha, maximum_repetition)
-        self._pattern = Pattern(self.share_l)
+        self._pattern = Pattern(mixture_shares(self._size_l, alpha, maximum_repetition))
+        self.share_l = self._pattern.share_l
 
     def take(self, number_N: NDArray[np.int64]) -> Batch:
         """The sequences at these places. Per language every sequence comes once before any comes twice."""
@@ -103,8 +107,34 @@ def local_batches(
         world_size: number of workers.
         expected: sequences that will be asked for, where that is known: nothing much beyond is prefetched.
     """
-    for first in itertools.count(start + rank, batch_size * world_size):
-        yield stream.take(first + world_size * np.arange(batch_size))
+    block, per_step = _block_sequences(stream, batch_size), batch_size * world_size
+    stop = None if expected is None else start + expected
+    read = partial(_read, stream, step=world_size)
+    with ThreadPoolExecutor(1) as reader:  # reads a block while the one before it is consumed
+        first, size = start + rank, batch_size  # the first batch is not to wait for a whole block
+        coming = reader.submit(read, first, size)
+        while True:
+            first += world_size * size
+            # What will not be asked for is not read; who asks all the same is served batch by batch.
+            left = block if stop is None else max(1, math.ceil((stop - first) / per_step)) * batch_size
+            size = min(block, left)
+            block_now, coming = coming, reader.submit(read, first, size)
+            yield from _split(block_now.result(), batch_size)
+
+
+def _block_sequences(stream: TokenStream, batch_size: int) -> int:
+    """Sequences of a block of whole batches."""
+    sequences = _BLOCK_TOKENS // stream.corpus.manifest.sequence_length
+    return max(1, sequences // batch_size) * batch_size
+
+
+def _read(stream: TokenStream, first: int, count: int, step: int) -> Batch:
+    return stream.take(first + step * np.arange(count))
+
+
+def _split(block: Batch, batch_size: int) -> Iterator[Batch]:
+    for first in range(0, len(block.number_N), batch_size):
+        yield Batch(*(array[first : first + batch_size] for array in block))
 
 
 def ray_data_batches(
@@ -121,7 +151,7 @@ def ray_data_batches(
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     context.execution_options.preserve_order = True
-    block = -(-_BLOCK_SEQUENCES // batch_size) * batch_size
+    block = _block_sequences(stream, batch_size)
     blocks = _WINDOW_BLOCKS if expected is None else -(-expected // (world_size * block))
     window = block * max(1, min(_WINDOW_BLOCKS, blocks))
     for first in itertools.count(start + rank, window * world_size):
@@ -134,10 +164,10 @@ def ray_data_batches(
             num_cpus=0,
             concurrency=min(_READ_TASKS, len(firsts)),
         )
-        batches = dataset.iter_batches(batch_size=batch_size, prefetch_batches=2, batch_format="numpy")
-        with closing(iter(batches)) as rows:
-            for row in rows:
-                yield Batch(row["token"], row["language"], row["number"])
+        blocks_in_turn = dataset.iter_batches(batch_size=block, prefetch_batches=1, batch_format="numpy")
+        with closing(iter(blocks_in_turn)) as columns:
+            for column in columns:
+                yield from _split(Batch(column["token"], column["language"], column["number"]), batch_size)
 
 
 def _datasource(stream: TokenStream, firsts: list[int], block: int, step: int) -> Any:
@@ -148,7 +178,7 @@ def _datasource(stream: TokenStream, firsts: list[int], block: int, step: int) -
     row_bytes = np.dtype(manifest.dtype).itemsize * manifest.sequence_length + 16
 
     def read(first: int) -> Iterator[Any]:
-        batch = stream.take(first + step * np.arange(block))
+        batch = _read(stream, first, block, step)
         yield BlockAccessor.batch_to_block(
             {"token": batch.token_NL, "language": batch.language_N, "number": batch.number_N}
         )

@@ -218,9 +218,10 @@ class Trial:
                 if self.should_stop():
                     yield self._report("interrupted")
                     return
-                with self.meter.measure("data_wait"):
+                is_first = self.spent.steps == self.start_step
+                with self.meter.measure("startup" if is_first else "data_wait"):
                     batch = next(feed)
-                if self.spent.steps == self.start_step:
+                if is_first:
                     with self.meter.measure("startup"):
                         self._start_up(batch)
                 if self._head_is_due():
