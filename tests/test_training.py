@@ -21,7 +21,7 @@ from trainables.storage import Location
 from trainables.training import loop
 from trainables.training.budget import UNITS, BudgetConfig
 from trainables.training.checkpoint import KEPT, Checkpoints
-from trainables.training.loop import Trial, TrialConfig
+from trainables.training.loop import Branch, Trial, TrialConfig
 from trainables.training.schedule import learning_rate_share
 from trainables.training.world import World
 
@@ -182,9 +182,41 @@ def test_seconds_bind_and_only_training_is_billed(corpus, monkeypatch, tmp_path)
     assert reports[-1].measure["spent"]["device_seconds"] == 12
     assert reports[-1].measure["learning_rate"] == pytest.approx(3e-3 * 0.5 / 12)
     overhead = reports[-1].measure["overhead"]
-    # A measured stretch is a tick too: two of start-up, one batch each step, evaluations with a checkpoint each.
-    assert (overhead["startup"], overhead["data_wait"]) == (2, 12)
+    # A measured stretch is a tick too: three of start-up, the first batch's wait among them, one batch for each
+    # further step, evaluations with a checkpoint each.
+    assert (overhead["startup"], overhead["data_wait"]) == (3, 11)
     assert (overhead["evaluation"], overhead["checkpoint"]) == (4, 4)
+
+
+# --- branches -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("objective", ["headless_mlm", "clm"])
+@pytest.mark.parametrize("cut_off", [False, True])
+def test_a_branch_is_the_shorter_run(corpus, tmp_path, objective, cut_off):
+    """To the bit: its own schedule differs from the longer run's by its end alone. So too if the trunk was cut off."""
+    training = {"schedule": "wsd", "cooldown": 0.25, "warmup": 0.1}
+    trunk = make_config(objective, budget={"steps": 40}, training=training, rungs=[], evaluations=[])
+    share = trunk.training.stable_share
+    trunk = trunk.model_copy(
+        update={"branches": tuple(Branch(trial=f"at-{f}", progress=f * share) for f in (0.3, 0.5))}
+    )
+    if cut_off:  # between the branches, of which the second is then left by another attempt
+        *_, last = run(corpus, trunk, tmp_path / "one", should_stop=stop_after(13))
+        assert (last.status, last.measure["spent"]["steps"]) == ("interrupted", 13)
+    run(corpus, trunk, tmp_path / "one")
+    for fraction, first_step in ((0.3, 9), (0.5, 15)):
+        steps = round(40 * fraction)
+        assert Checkpoints(Location(tmp_path / f"at-{fraction}")).steps() == [first_step]
+        changes = {"budget": {"steps": steps}, "rungs": [], "evaluations": [], "reports": steps}
+        branch = run(
+            corpus, make_config(objective, training=training, **changes), tmp_path / f"at-{fraction}"
+        )
+        training_alone = training | {"warmup": 0.1 / fraction}  # as many steps
+        alone = run(corpus, make_config(objective, training=training_alone, **changes), tmp_path / "alone")
+        assert comparable(branch) == comparable(alone[first_step:])
+        assert branch[-1].status == "completed"
+        Location(tmp_path / "alone").delete()
 
 
 # --- progress and schedule ----------------------------------------------------------------------------------
@@ -195,10 +227,11 @@ def test_seconds_bind_and_only_training_is_billed(corpus, monkeypatch, tmp_path)
     progress=st.floats(0, 1),
     warmup=st.floats(0, 0.9),
     floor=st.floats(0, 1),
-    schedule=st.sampled_from(["linear", "cosine", "constant"]),
+    schedule=st.sampled_from(["linear", "cosine", "constant", "wsd"]),
+    cooldown=st.floats(0.05, 0.1),
 )
-def test_the_schedule_in_closed_form(progress, warmup, floor, schedule):
-    share = learning_rate_share(progress, warmup, schedule, floor)
+def test_the_schedule_in_closed_form(progress, warmup, floor, schedule, cooldown):
+    share = learning_rate_share(progress, warmup, schedule, floor, cooldown)
     if progress < warmup:
         expected = progress / warmup
     else:
@@ -207,6 +240,7 @@ def test_the_schedule_in_closed_form(progress, warmup, floor, schedule):
             "linear": 1 + through * (floor - 1),
             "cosine": floor + (1 - floor) * (1 + math.cos(math.pi * through)) / 2,
             "constant": 1.0,
+            "wsd": 1 - (1 - floor) * math.sqrt(max(0.0, 1 - (1 - progress) / cooldown)),
         }[schedule]
     assert share == pytest.approx(expected, abs=1e-9)
 
@@ -247,7 +281,8 @@ def test_the_loss_falls_and_is_the_mean_since_the_last_report(corpus):
     assert losses[0] == pytest.approx(
         math.log(VOCABULARY), rel=0.05
     )  # per target, before anything is learned
-    assert losses[-1] < losses[0]
+    longer = run(corpus, make_config("clm", budget={"steps": 150}, training={"learning_rate": 1e-2}))
+    assert longer[-1].measure["loss"] < longer[0].measure["loss"] - 0.2
 
 
 # --- the same again -----------------------------------------------------------------------------------------

@@ -59,6 +59,11 @@ class Location:
         return str(self.path.rstrip("/").rsplit("/", 1)[-1])
 
     @property
+    def parent(self) -> Location:
+        """The folder that it lies in."""
+        return Location(self.uri.rstrip("/").rpartition("/")[0] or "/")
+
+    @property
     def local(self) -> Path | None:
         """The path on this machine, or None on an object store."""
         return Path(self.path) if isinstance(self.filesystem, pafs.LocalFileSystem) else None

@@ -42,6 +42,10 @@ class Batch(NamedTuple):
     number_N: NDArray[np.int64]
     """Place in the stream."""
 
+    def rows(self, rows: slice) -> Batch:
+        """Some of its sequences."""
+        return Batch(self.token_NL[rows], self.language_N[rows], self.number_N[rows])
+
 
 class TokenStream:
     """The training sequences of a corpus in the order of one seed.
@@ -134,7 +138,7 @@ def _read(stream: TokenStream, first: int, count: int, step: int) -> Batch:
 
 def _split(block: Batch, batch_size: int) -> Iterator[Batch]:
     for first in range(0, len(block.number_N), batch_size):
-        yield Batch(*(array[first : first + batch_size] for array in block))
+        yield block.rows(slice(first, first + batch_size))
 
 
 def ray_data_batches(

@@ -29,6 +29,16 @@ from trainables.training.optimiser import TrainingConfig
 from trainables.training.stepper import PreparedStep, Stepper
 from trainables.training.world import World
 
+
+class Branch(Config):
+    """A shorter run that leaves a trial on its way: there it finds the trial's state as its own checkpoint."""
+
+    trial: str
+    """Its name."""
+    progress: float = Field(gt=0, lt=1)
+    """Of the trial that it leaves, where it does."""
+
+
 Feed = Callable[..., Generator[Batch, None, None]]
 """``local_batches`` or ``ray_data_batches``."""
 
@@ -59,6 +69,8 @@ class TrialConfig(Config):
     """Progress at which the search may stop the trial: an evaluation and a checkpoint each."""
     evaluations: tuple[float, ...] = ()
     """Further progress points with an evaluation and a checkpoint."""
+    branches: tuple[Branch, ...] = ()
+    """Runs that begin with this one's state on its way."""
     reports: int = 20
     """Reports over the run, evenly by progress."""
 
@@ -234,6 +246,7 @@ class Trial:
                 if affordable is not None:
                     self.losses.add(self._step(start, affordable))
                 crossed = [point for point in fractions if before < point <= self.progress]
+                self._branch(before)
                 cut = affordable is None or len(affordable.batch.number_N) < len(batch.number_N)
                 ended = cut or self.progress >= 1.0
                 if crossed or ended:
@@ -319,7 +332,7 @@ class Trial:
         return best
 
     def _prepare(self, batch: Batch, num_sequences: int) -> PreparedStep:
-        return self.stepper.prepare(_rows(batch, slice(num_sequences)), self.next_sequence)
+        return self.stepper.prepare(batch.rows(slice(num_sequences)), self.next_sequence)
 
     def _step(self, start: float, step: PreparedStep) -> torch.Tensor:
         """One update. Its time counts from ``start``: corrupting and finding candidates are part of an objective."""
@@ -374,8 +387,6 @@ class Trial:
         ):
             self.messages.append("no head was restored: training.restoration.share was less than a step")
         yardsticks = self._evaluate(status == "completed") if milestone else {}
-        counts = [self.world.sum_integers(int(count)) for count in self.seen_l]
-        digest = f"{self.world.sum_integers(self.digest):016x}"
         measure = {
             "step": self.spent.steps,
             "progress": self.progress,
@@ -383,14 +394,14 @@ class Trial:
             "overhead": dict(self.meter.seconds),
             "loss": None if status == "diverged" else loss,
             "learning_rate": self.learning_rate,
-            "digest": digest,
-            "mix": dict(zip(self.stream.corpus.languages, counts, strict=True)),
+            "digest": self._digest(),
+            "mix": dict(zip(self.stream.corpus.languages, self._seen(), strict=True)),
             "rung": rungs[-1] if rungs else None,
             "yardsticks": yardsticks,
         }
         if milestone or status == "interrupted":
             with self.meter.measure("checkpoint"):
-                self._save(status, measure, counts, losses)
+                self._save(status, measure, losses)
             measure["overhead"] = dict(self.meter.seconds)
         messages, self.messages = tuple(self.messages), []
         return Report(status, measure, messages)
@@ -403,29 +414,56 @@ class Trial:
             # Sharded weights are gathered layer by layer, by all workers together.
             return dict(self.evaluator.take(learner, names))
 
-    def _save(
-        self, status: Status, measure: dict[str, Any], counts: list[int], losses: tuple[float, int]
-    ) -> None:
+    def _branch(self, before: float) -> None:
+        """Leave the state to the branches whose point the step has crossed.
+
+        It comes before the trial's own checkpoint: one that is cut off comes by here again, or what it left is whole.
+        """
+        for branch in self.config.branches:
+            if before < branch.progress <= self.progress and self.checkpoints is not None:
+                self._settle_clock()
+                with self.meter.measure("checkpoint"):
+                    beginning = Checkpoints(self.checkpoints.folder.parent / branch.trial)
+                    nothing = dict.fromkeys(self.meter.seconds, 0.0)
+                    beginning.save(
+                        self.spent.steps,
+                        self.stepper.tensors(finished=False),
+                        self._state({"overhead": nothing, "yardsticks": {}}, (0.0, 0)),
+                        self.world,
+                    )
+                    beginning.wait()
+                    beginning.close()
+
+    def _save(self, status: Status, measure: dict[str, Any], losses: tuple[float, int]) -> None:
         if self.checkpoints is None:
             return
-        state = {
+        self.checkpoints.save(
+            self.spent.steps,
+            self.stepper.tensors(finished=status == "completed"),
+            self._state(measure, losses),
+            self.world,
+        )
+        if status != "running":
+            self.checkpoints.wait()
+
+    def _state(self, measure: dict[str, Any], losses: tuple[float, int]) -> dict[str, Any]:
+        """What the run goes on from beside its tensors. All workers must call it together."""
+        return {
             "restored": self.stepper.restored,
             "micro_batch_sequences": self.stepper.micro_batch_sequences,
             "spent": self.spent.record(),
             "next_sequence": self.next_sequence,
-            "digest": measure["digest"],
-            "seen": counts,
+            "digest": self._digest(),
+            "seen": self._seen(),
             "losses": losses,
             "step_seconds": self.step_seconds,
             "overhead": measure["overhead"],
             "measure": measure,
         }
-        self.checkpoints.save(
-            self.spent.steps, self.stepper.tensors(finished=status == "completed"), state, self.world
-        )
-        if status != "running":
-            self.checkpoints.wait()
 
+    def _digest(self) -> str:
+        return f"{self.world.sum_integers(self.digest):016x}"
 
-def _rows(batch: Batch, rows: slice) -> Batch:
-    return Batch(batch.token_NL[rows], batch.language_N[rows], batch.number_N[rows])
+    def _seen(self) -> list[int]:
+        """Sequences of each language, of all workers."""
+        return [self.world.sum_integers(int(count)) for count in self.seen_l]

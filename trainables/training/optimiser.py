@@ -44,6 +44,8 @@ class TrainingConfig(Config):
     """How the learning rate falls after the warm-up: a function of budget progress."""
     warmup: float = Field(0.05, ge=0, lt=1)
     """Share of the budget over which the learning rate rises."""
+    cooldown: float = Field(0.2, gt=0, lt=1)
+    """Share of the budget, its last, over which the schedule `wsd` (warm-up, stable, decay) falls."""
     learning_rate_floor: float = Field(0.0, ge=0, le=1)
     """Share of the peak learning rate at the end."""
     batch_sequences: int = Field(64, ge=1)
@@ -88,6 +90,10 @@ class TrainingConfig(Config):
         obstacle = self._obstacle_to_rows()
         if self.embedding_update == "rows" and obstacle:
             raise _no_rows(obstacle)
+        if self.schedule == "wsd" and self.warmup + self.cooldown > 1:
+            raise ValueError(
+                "'warmup' and 'cooldown' are longer than the budget: their sum must be at most 1"
+            )
         if self.parallel == "fsdp" and self.micro_batch_sequences == "auto":
             raise ValueError(
                 "'micro_batch_sequences: auto' is tried out on whole weights: give fsdp a number"
@@ -119,8 +125,16 @@ class TrainingConfig(Config):
             assert restoration is not None
             into = (progress - begin) / restoration.share
             return restoration.learning_rate * learning_rate_share(into, restoration.warmup, "constant", 0.0)
-        share = learning_rate_share(progress / begin, self.warmup, self.schedule, self.learning_rate_floor)
+        share = learning_rate_share(
+            progress / begin, self.warmup, self.schedule, self.learning_rate_floor, self.cooldown
+        )
         return self.learning_rate * share
+
+    @property
+    def stable_share(self) -> float:
+        """Share of a budget after which its end decides the learning rate: up to there ``wsd`` is the same for any."""
+        before_restoration = 1.0 if self.restoration is None else 1.0 - self.restoration.share
+        return before_restoration * (1.0 - self.cooldown)
 
     def updates_rows(self, *, only_looked_up: bool, num_rows: int) -> bool:
         """Whether the embedding table is updated by the touched rows alone.

@@ -1,0 +1,193 @@
+"""A study cannot be lost: SIGKILL of anything at any moment, then ``h2h resume``, comes to the undisturbed result."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_study import h2h, small_study, without_seconds
+
+from orchestrator.arm_search import ArmSearch
+from orchestrator.history import History
+from orchestrator.ledger import read_ledger
+from orchestrator.phases import best_trials
+from orchestrator.study import Study
+from trainables.storage import Location
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes in Linux's /proc"),
+    pytest.mark.timeout(1500),
+]
+
+NUM_KILLS = int(os.environ.get("H2H_CHAOS_KILLS", "30"))
+LONGEST_SECONDS = 14.0
+"""From a start to a kill: a start takes about half of it."""
+
+
+def chaotic(name: str, storage: Path, **changes: Any) -> dict[str, Any]:
+    """A study of some seconds, whose trials are started again as often as they are killed."""
+    return small_study(
+        name,
+        storage,
+        budget={"tokens": 8 * 32 * 60},
+        search={"budget_per_arm": 3, "halving": {"rungs": 2}},
+        **{"resources": {"attempts": 1000}, **changes},
+    )
+
+
+def descendants(process: int) -> dict[int, str]:
+    """All that a process started, directly or not, with their names."""
+    children: dict[int, list[int]] = {}
+    names: dict[int, str] = {}
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (place / "stat").read_text().rpartition(")")[2].split()
+            names[int(place.name)] = (place / "cmdline").read_text().replace("\0", " ")
+        except OSError:  # it has ended meanwhile
+            continue
+        children.setdefault(int(fields[1]), []).append(int(place.name))
+    found = list(children.get(process, []))
+    for one in found:
+        found += children.get(one, [])
+    return {one: names[one] for one in found}
+
+
+def kill(processes: list[int]) -> None:
+    for process in processes:
+        try:
+            os.kill(process, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+
+
+TITLES = {"trial actor": "ray::ImplicitFunc", "training worker": "ray::RayTrainWorker"}
+
+
+def strike(driver: subprocess.Popen[bytes], victim: str) -> None:
+    """Kill what is named; what the driver has left behind ends with it."""
+    family = descendants(driver.pid)
+    if victim in TITLES:
+        kill([one for one, name in family.items() if name.startswith(TITLES[victim])])
+        return
+    kill([driver.pid, *(family if victim == "all" else [])])
+    driver.wait()
+    if victim == "driver":  # Ray's own processes notice, and end
+        deadline = time.time() + 20
+        while time.time() < deadline and any(Path(f"/proc/{one}").exists() for one in family):
+            time.sleep(0.1)
+    kill(list(family))
+
+
+def outcome(folder: Path) -> dict[str, Any]:
+    """All that must not depend on what was killed; clocks do."""
+    history = History.of(read_ledger(Location(folder / "ledger")))
+    study = Study.open(folder)
+    assert history.comparison is not None
+    found: dict[str, Any] = {
+        "comparison": without_seconds({key: history.comparison[key] for key in ("pairs", "not_compared")}),
+    }
+    for name, trial in history.trials.items():
+        kept = ("step", "progress", "loss", "learning_rate", "digest", "mix", "rung", "yardsticks")
+        found[name] = {
+            "outcome": trial.outcome,
+            "configuration": trial.configuration,
+            "seed": trial.seed,
+            "spent": {unit: trial.spent[unit] for unit in ("tokens", "steps", "flops")},
+            "measures": [{key: measure[key] for key in kept} for measure in trial.measures],
+        }
+    for arm, spec in study.spec.arms.items():
+        trials = history.trials_of("search", arm)
+        search = ArmSearch(
+            arm, spec.load_space(), study.spec.search, "recovery_accuracy", study.spec.seed, trials
+        )
+        found[f"best of {arm}"] = [t.trial for t in best_trials(history, arm, "recovery_accuracy", 3)]
+        found[f"optuna of {arm}"] = [
+            (t.state, t.params, t.value, t.intermediate_values) for t in search.optuna_study.trials
+        ]
+        found[f"spent by {arm}"] = [
+            history.spent(phase, arm, unit)
+            for phase in ("search", "confirm")
+            for unit in ("tokens", "steps", "flops")
+        ]
+    return found
+
+
+def survive(folder: Path, file: Path, rng: random.Random, victims: list[str], kills: int) -> int:
+    """Run a study to its end through at most so many kills; gives their number."""
+    command = [sys.executable, "-m", "orchestrator", "run", str(file)]
+    done = 0
+    while done < kills:
+        with (folder.parent / f"{folder.name}.log").open("ab") as log:
+            driver = subprocess.Popen(command, stdout=log, stderr=log)
+        try:
+            while done < kills and driver.poll() is None:
+                try:
+                    driver.wait(rng.uniform(0.0, LONGEST_SECONDS))
+                except subprocess.TimeoutExpired:
+                    strike(driver, rng.choice(victims))
+                    done += 1
+            if driver.poll() is None:
+                driver.wait(300)
+        finally:
+            kill([driver.pid, *descendants(driver.pid)])
+        if driver.returncode == 0:
+            return done
+        assert driver.returncode == -signal.SIGKILL, (folder.parent / f"{folder.name}.log").read_text()
+        # Cut off before the study was frozen in its folder, there is nothing to resume: it is run.
+        if (folder / "study.yaml").exists():
+            command = [sys.executable, "-m", "orchestrator", "resume", str(folder)]
+    done_at_last = h2h(*command[3:])
+    assert done_at_last.returncode == 0, done_at_last.stdout + done_at_last.stderr
+    return done
+
+
+def test_thirty_kills_lose_nothing(tmp_path):
+    """Of the driver, the trials' processes, and everything at once; as many studies as it takes."""
+    file = tmp_path / "study.yaml"
+    file.write_text(json.dumps(chaotic("undisturbed", tmp_path)))
+    done = h2h("run", str(file))
+    assert done.returncode == 0, done.stderr
+    expected = outcome(tmp_path / "undisturbed")
+    rng, left = random.Random(7), NUM_KILLS
+    number = 0
+    while left:
+        file.write_text(json.dumps(chaotic(f"broken-{number}", tmp_path)))
+        left -= survive(
+            tmp_path / f"broken-{number}", file, rng, ["driver", "trial actor", "trial actor", "all"], left
+        )
+        assert outcome(tmp_path / f"broken-{number}") == expected
+        number += 1
+
+
+def test_kills_under_ray_train_lose_nothing(tmp_path):
+    """Of Ray Train's workers as well: the trial goes on from its checkpoint in new ones."""
+    changes = {
+        "arms": {"vanilla": {"objective": "clm"}},
+        "confirm": {"seeds": 1, "evaluations": 4},
+        "resources": {"launcher": "ray_train", "attempts": 1000},
+    }
+    file = tmp_path / "study.yaml"
+    file.write_text(
+        json.dumps(
+            chaotic(
+                "undisturbed",
+                tmp_path,
+                **changes,
+            )
+        )
+    )
+    done = h2h("run", str(file))
+    assert done.returncode == 0, done.stderr
+    file.write_text(json.dumps(chaotic("broken", tmp_path, **changes)))
+    victims = ["training worker", "training worker", "trial actor", "driver"]
+    survive(tmp_path / "broken", file, random.Random(3), victims, max(1, NUM_KILLS // 6))
+    assert outcome(tmp_path / "broken") == outcome(tmp_path / "undisturbed")
