@@ -60,13 +60,20 @@ def _parser() -> argparse.ArgumentParser:
     corpus = add("corpus", _corpus, "show a study's prepared text by language, with samples", _STUDY_HELP)
     run = add("run", _run, "run a study: prepare, search, confirm, compare", _STUDY_HELP)
     resume = add("resume", _resume, "go on with a study that was stopped or cut off", _STUDY_HELP)
+    extend = add("extend", _extend, "let a study that has begun spend more, and go on with it", _STUDY_HELP)
     watch = add("watch", _watch, "show a running or finished study from another process", _STUDY_HELP)
     compare = add("compare", _compare, "print a study's comparison and verdict so far", _STUDY_HELP)
+    add(
+        "verify",
+        _verify,
+        "derive everything a study reports from its ledger again; exits 1 on a mismatch",
+        "a study's folder",
+    )
     export = add("export", _export, "write a trained model in Hugging Face format", _STUDY_HELP)
     submit = add("submit", _submit, "run a study as a job on a Ray cluster", _STUDY_HELP)
     add("list", _list, "list shipped studies, shapes, objectives, search spaces and yardsticks")
 
-    for sub in (plan, prepare, corpus, run, resume, watch, compare, export, submit):
+    for sub in (plan, prepare, corpus, run, resume, extend, watch, compare, export, submit):
         sub.add_argument(
             "--set",
             dest="overrides",
@@ -75,14 +82,14 @@ def _parser() -> argparse.ArgumentParser:
             default=[],
             help="override a key of the study, as confirm.seeds=6; the value is YAML; may be repeated",
         )
-    for sub in (prepare, run, resume):
+    for sub in (prepare, run, resume, extend):
         sub.add_argument(
             "--address", help="a Ray cluster's address (default: RAY_ADDRESS, else this machine)"
         )
     corpus.add_argument(
         "--samples", metavar="N", type=int, default=2, help="sequences shown of each language (default: 2)"
     )
-    for sub in (run, resume):
+    for sub in (run, resume, extend):
         sub.add_argument("--plain", action="store_true", help="plain lines instead of the live dashboard")
     export.add_argument("--to", metavar="DIR", required=True, help="folder to write, new or empty")
     export.add_argument("--arm", help="which arm's model (default: the only one)")
@@ -110,7 +117,7 @@ def _study(options: argparse.Namespace) -> Study:
 
     remote = "://" in options.study
     if remote or (Path(options.study) / STUDY_FILE).is_file():
-        if options.overrides:
+        if getattr(options, "overrides", ()):
             raise InputError(
                 "a frozen study cannot be overridden",
                 where="--set",
@@ -118,7 +125,7 @@ def _study(options: argparse.Namespace) -> Study:
                 remedy="run the study file with the override and another name: --set name=ANOTHER",
             )
         return Study.open(options.study)
-    return Study(options.study, options.overrides)
+    return Study(options.study, getattr(options, "overrides", ()))
 
 
 def _folder(options: argparse.Namespace) -> Location:
@@ -138,6 +145,13 @@ def _resume(options: argparse.Namespace) -> int:
         return frozen.resume(options.address)
 
     return _train(options, resume)
+
+
+def _extend(options: argparse.Namespace) -> int:
+    from orchestrator.study import Study
+
+    overrides, options.overrides = options.overrides, []
+    return _train(options, lambda study: Study.open(study.folder).extend(overrides, options.address))
 
 
 def _require_same(study: Study, frozen: Study) -> None:
@@ -204,6 +218,22 @@ def _compare(options: argparse.Namespace) -> int:
     folder = _folder(options)
     print_results(Results(folder).history, folder, Console())
     return 0
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from orchestrator.verification import verify
+
+    folder, console = _folder(options), Console()
+    found = verify(folder)
+    for kind, count in found.checks.items():
+        console.print(f"{count:>8,}  {kind}", highlight=False, markup=False)
+    for mismatch in found.mismatches:
+        line = f"mismatch: {mismatch.where}: recorded {mismatch.recorded}, the ledger says {mismatch.derived}"
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    total = sum(found.checks.values())
+    ending = f"{len(found.mismatches)} mismatches" if found.mismatches else "all as recorded"
+    console.print(f"{total:,} values of {folder} derived again: {ending}", highlight=False, soft_wrap=True)
+    return EXIT_FAILED if found.mismatches else 0
 
 
 def _export(options: argparse.Namespace) -> int:

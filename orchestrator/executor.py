@@ -122,6 +122,7 @@ class Executor:
             number=planned.number,
             seed=planned.seed,
             configuration=dict(planned.configuration),
+            amount=planned.config.budget.amount,
             start_step=start_step,
         )
 

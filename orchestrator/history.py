@@ -69,6 +69,8 @@ class History:
     """By trial name, in the order of their beginnings."""
     resources: Record | None = None
     events: list[Record] = field(default_factory=list)
+    extensions: list[Record] = field(default_factory=list)
+    """What the study was later let spend more of."""
     comparison: Record | None = None
     started: float | None = None
     """Time of the first record, seconds since the epoch."""
@@ -107,6 +109,12 @@ class History:
             setattr(self, kind, record)
         elif kind == "phase":
             self.phases[record["phase"]] = record["status"]
+        elif kind == "extension":
+            self.extensions.append(record)
+            searched = any(key.startswith("search.") for key in record["changes"])
+            for phase in ("search", "confirm", "anytime", "compare")[0 if searched else 1 :]:
+                self.phases.pop(phase, None)
+            self.comparison = None
         elif kind == "event":
             self.events.append(record)
         elif kind == "trial":

@@ -164,6 +164,18 @@ class ConfirmSpec(Config):
     """Differences of the primary yardstick below it do not matter."""
     evaluations: int = Field(5, ge=1)
     """Evaluations over a run, for the curves."""
+    budget: BudgetConfig | None = None
+    """Of each of these runs, in the unit of the study's budget; null: the study's budget."""
+    anytime: tuple[float, ...] = ()
+    """Shares of that budget at which the arms are compared too, by runs that leave the confirmation runs on their way
+    and cool down by themselves. The schedule must be `wsd`; only the cooldowns cost anything."""
+
+    @field_validator("anytime")
+    @classmethod
+    def _shares(cls, shares: tuple[float, ...]) -> tuple[float, ...]:
+        if any(not 0 < share < 1 for share in shares) or len(set(shares)) < len(shares):
+            raise ValueError("must be different shares between 0 and 1, as [0.25, 0.5]")
+        return tuple(sorted(shares))
 
 
 class YardstickSpec(Config):
@@ -269,7 +281,15 @@ class StudySpec(Config):
             self._require_whole_shares(name, arm)
             self._require_fitting_stages(name, arm)
             self._require_own_tokenizer(name, arm)
+            self._require_branches(name, arm)
         self._require_a_step()
+        if self.confirm_budget.unit != self.budget.unit:
+            raise InputError(
+                f"confirm.budget is in {self.confirm_budget.unit}, the study's budget in {self.budget.unit}",
+                where="confirm.budget",
+                why="the search finds settings that are good for a budget of its unit",
+                remedy=f"confirm: {{budget: {{{self.budget.unit}: AMOUNT}}}}",
+            )
         if "minimal_pair_accuracy" in self.yardsticks.names and not self.corpora.has_minimal_pairs:
             raise InputError(
                 "there are no minimal pairs to take minimal_pair_accuracy on",
@@ -322,6 +342,40 @@ class StudySpec(Config):
                 why="with 'gathered: false' negatives come from the micro-batch",
                 remedy="a number, or options: {gathered: true}",
             )
+
+    def _require_branches(self, name: str, arm: ArmSpec) -> None:
+        """A branch leaves its trunk where the learning rate is at its peak, whatever the search finds."""
+        if not self.confirm.anytime:
+            return
+        training, own = self.training_of(arm), f"arms.{name}.training" if arm.training else "training"
+        searched = sorted({"schedule", "warmup", "cooldown"} & arm.load_space().dimensions.keys())
+        if searched:
+            raise InputError(
+                f"the search of the arm {name} varies {' and '.join(searched)}",
+                where=f"arms.{name}.space",
+                why="confirm.anytime needs one schedule for all runs",
+                remedy="leave it out of the space, or leave out confirm.anytime",
+            )
+        if training.schedule != "wsd":
+            raise InputError(
+                f"the schedule '{training.schedule}' is that of one budget alone",
+                where=f"{own}.schedule",
+                why="confirm.anytime compares at shares of a run, and only wsd is the same up to there",
+                remedy="--set training.schedule=wsd, or leave out confirm.anytime",
+            )
+        first = self.confirm.anytime[0] * (1.0 - training.cooldown)
+        if training.warmup >= first:
+            raise InputError(
+                f"at {self.confirm.anytime[0]:g} of the budget the warm-up is not over",
+                where="confirm.anytime",
+                why=f"its run leaves at {first:g} of the budget, the warm-up lasts to {training.warmup:g}",
+                remedy=f"a larger share, or --set training.warmup={first / 2:g}",
+            )
+
+    @property
+    def confirm_budget(self) -> BudgetConfig:
+        """Of a confirmation run."""
+        return self.confirm.budget or self.budget
 
     def _require_a_step(self) -> None:
         unit, amount = self.budget.unit, self.budget.amount

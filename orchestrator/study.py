@@ -18,6 +18,7 @@ from orchestrator.comparison import compare
 from orchestrator.history import History
 from orchestrator.ledger import read_ledger
 from orchestrator.phases import ConfirmPhase, SearchPhase, best_trials
+from orchestrator.protocol import protocol, protocol_digest
 from orchestrator.recorder import Recorder
 from orchestrator.results import Results
 from orchestrator.spec import StudySpec
@@ -117,6 +118,32 @@ class Study:
         Raises:
             As :meth:`run` does.
         """
+        return self._run(address)
+
+    def extend(self, overrides: Sequence[str], address: str | None = None) -> Results:
+        """Let a study that has begun spend more, and go on with it; what it has done is kept.
+
+        The protocol that was fixed at its start is no longer what is followed: the comparison says so.
+
+        Args:
+            overrides: ``key=value`` each: more of ``search.budget_per_arm``, ``confirm.seeds``, ``confirm.top`` or
+                ``confirm.budget``, other ``confirm.anytime`` or ``resources``.
+            address: as of :meth:`run`.
+
+        Raises:
+            As :meth:`run` does; and InputError: nothing is changed, or something that may not be.
+        """
+        from orchestrator.extension import extended
+
+        spec, changes = extended(self.spec, overrides, str(self.folder))
+        recorder = Recorder(self.folder / "ledger")
+        try:
+            # First the ledger: cut off before the file is written, the study ends as it was, and extends as it did.
+            recorder.record("extension", changes={key: list(change) for key, change in changes.items()})
+            (self.folder / STUDY_FILE).write_bytes(dump_study(spec).encode())
+        finally:
+            recorder.close()
+        self.spec = spec
         return self._run(address)
 
     def prepare(
@@ -269,7 +296,7 @@ class Study:
 
     def _description(self) -> dict[str, Any]:
         spec = self.spec
-        frozen = (self.folder / STUDY_FILE).read_bytes()
+        frozen, fixed = (self.folder / STUDY_FILE).read_bytes(), protocol(spec)
         arms = {}
         for name, arm in spec.arms.items():
             objective = find_objective(arm.objective)
@@ -279,7 +306,11 @@ class Study:
             "question": spec.question,
             "digest": hashlib.blake2b(frozen, digest_size=8).hexdigest(),
             "budget": {"unit": spec.budget.unit, "amount": spec.budget.amount},
+            "protocol": fixed,
+            "protocol_digest": protocol_digest(fixed),
+            "confirm_amount": spec.confirm_budget.amount,
             "search_budget": spec.search.budget_per_arm,
+            "concurrent_per_arm": spec.search.concurrent_per_arm,
             "arms": arms,
             "seeds": spec.confirm.seeds,
             "margin": spec.confirm.margin,

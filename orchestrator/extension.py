@@ -1,0 +1,74 @@
+"""Extending a study that has begun: more of what it may spend, with all that it has done kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from orchestrator.spec import StudySpec
+from orchestrator.study_file import make_study
+from trainables.errors import InputError, nearest
+
+GROWING = ("search.budget_per_arm", "confirm.seeds", "confirm.top", "confirm.budget")
+"""What may become more."""
+
+FREE = ("confirm.anytime", "resources")
+"""What may change as it likes: nothing that was done depends on it."""
+
+Change = tuple[Any, Any]
+"""Before and after."""
+
+
+def extended(frozen: StudySpec, overrides: Sequence[str], where: str) -> tuple[StudySpec, dict[str, Change]]:
+    """The study with more to spend, and what was changed, by key.
+
+    Args:
+        frozen: the study as it began.
+        overrides: ``key=value`` each, as of ``--set``.
+        where: the study's folder, for errors.
+
+    Raises:
+        InputError: nothing is changed, or something that may not be, or something became less.
+    """
+    wanted = make_study(frozen.model_dump(mode="json"), overrides, where=where)
+    changes = dict(_differences(frozen.model_dump(mode="json"), wanted.model_dump(mode="json")))
+    if not changes:
+        raise InputError(
+            "there is nothing to extend",
+            where=where,
+            why="the study has all that already",
+            remedy="such as --set confirm.seeds=12 or --set search.budget_per_arm=20",
+        )
+    for key, (before, after) in changes.items():
+        if any(_is_in(key, free) for free in FREE):
+            continue
+        if not any(_is_in(key, growing) for growing in GROWING):
+            raise InputError(
+                f"'{key}' of a study that has begun cannot change",
+                where=f"--set {key}",
+                why="what the study has done depends on it",
+                remedy=f"{nearest(key, [*GROWING, *FREE])}; or a new study: h2h run --set name=ANOTHER",
+            )
+        if before is not None and after is not None and after < before:
+            raise InputError(
+                f"'{key}' can only grow",
+                where=f"--set {key}={after}",
+                why=f"the study has {before:g}, which may be spent already",
+                remedy=f"more than {before:g}",
+            )
+    return wanted, changes
+
+
+def _is_in(key: str, place: str) -> bool:
+    return key == place or key.startswith(f"{place}.")
+
+
+def _differences(
+    before: Mapping[str, Any], after: Mapping[str, Any], place: str = ""
+) -> Iterator[tuple[str, Change]]:
+    for key in [*before, *(key for key in after if key not in before)]:
+        one, other = before.get(key), after.get(key)
+        if isinstance(one, Mapping) and isinstance(other, Mapping):
+            yield from _differences(one, other, f"{place}{key}.")
+        elif one != other:
+            yield f"{place}{key}", (one, other)
