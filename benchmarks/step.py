@@ -43,9 +43,9 @@ import torch
 from measure import hardware, interleaved_milliseconds, record
 from plain import all_positions, fused, labelled, plain_model, target_positions
 from torch import Tensor, nn
-from zipf import LAW, zipf_corpus
 
 from trainables.corpora.stream import TokenStream
+from trainables.corpora.zipf import LAW, zipf_corpus
 from trainables.errors import InputError
 from trainables.models.learner import Learner
 from trainables.models.shapes import ModelConfig, body_config

@@ -34,10 +34,10 @@ import torch
 from measure import record, versions
 from plain import Labelled, contrastive, labelled, plain_model, target_positions
 from torch import Tensor, nn
-from zipf import LAW, zipf_corpus
 
 from trainables.corpora.packed import PackedCorpus
 from trainables.corpora.stream import TokenStream
+from trainables.corpora.zipf import LAW, zipf_corpus
 from trainables.models.learner import MicroBatch
 from trainables.training.loop import Trial, TrialConfig
 from trainables.training.world import World

@@ -1,4 +1,4 @@
-"""A packed corpus of token ids drawn by Zipf's law, for benchmarks that need no text."""
+"""A packed corpus of token ids drawn by Zipf's law, to try things out without text."""
 
 from __future__ import annotations
 

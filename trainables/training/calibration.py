@@ -1,0 +1,96 @@
+"""What a training step costs on this machine, found by making a few."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from trainables.corpora.stream import TokenStream
+from trainables.corpora.zipf import zipf_corpus
+from trainables.training.loop import TrialConfig, make_learner
+from trainables.training.stepper import Stepper
+from trainables.training.world import World
+
+LEAST_STEPS = 2
+"""Timed, after one that is not: it pays what is paid once."""
+
+_STATUS = Path("/proc/self/status")
+_RESET = Path("/proc/self/clear_refs")
+
+
+class Calibration(NamedTuple):
+    """A step of one worker, on token ids drawn by Zipf's law."""
+
+    step_seconds: float
+    """Median."""
+    steps: int
+    """That were timed."""
+    memory_bytes: int | None
+    """Most that weights, their optimiser state and a step took together; None where the system does not tell."""
+    device: str
+    """``cpu``, or the GPU's name."""
+
+
+def calibrate(
+    config: TrialConfig, vocabulary_size: int, sequence_length: int, seconds: float, device: torch.device
+) -> Calibration:
+    """Make some steps of a trial.
+
+    Args:
+        config: the trial; its batch is one worker's.
+        vocabulary_size: of the tokenizer, which need not be there.
+        sequence_length: tokens a sequence.
+        seconds: to go on for; at least :data:`LEAST_STEPS` steps are made.
+        device: where.
+    """
+    batch = config.training.batch_sequences
+    with tempfile.TemporaryDirectory() as folder:
+        corpus = zipf_corpus(Path(folder) / "corpus", vocabulary_size, sequence_length, 4 * batch)
+        before = _begin_memory(device)
+        stream = TokenStream(corpus, config.seed, 1.0, 1.0)
+        stepper = Stepper(
+            make_learner(config, corpus.manifest).to(device), stream, config.training, World(device=device)
+        )
+        if stepper.micro_batch_sequences == "auto":
+            stepper.micro_batch_sequences = None
+        stepper.learner.train()
+        found: list[float] = []
+        while len(found) <= LEAST_STEPS or sum(found) < seconds:
+            start = time.perf_counter()
+            first = batch * len(found)
+            prepared = stepper.prepare(stream.take(first + torch.arange(batch).numpy()), first)
+            stepper.step(prepared, config.training.learning_rate)
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+            found.append(time.perf_counter() - start)
+        memory = _peak_memory(device)
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+    own = memory - before if memory is not None and before is not None else None
+    return Calibration(statistics.median(found[1:]), len(found) - 1, own, name)
+
+
+def _begin_memory(device: torch.device) -> int | None:
+    """What is in use already; the peak counts from here on."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        return torch.cuda.memory_allocated(device)
+    if not _RESET.exists():
+        return None
+    _RESET.write_text("5")  # proc(5): resets VmHWM to VmRSS
+    return _status_bytes("VmRSS")
+
+
+def _peak_memory(device: torch.device) -> int | None:
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return _status_bytes("VmHWM") if _STATUS.exists() else None
+
+
+def _status_bytes(key: str) -> int:
+    line = next(line for line in _STATUS.read_text().splitlines() if line.startswith(key))
+    return 1024 * int(line.split()[1])
