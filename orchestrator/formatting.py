@@ -77,3 +77,9 @@ def settings(configuration: Mapping[str, Any], separator: str = " ") -> str:
 def plural(count: int, noun: str) -> str:
     """``1 seed``, ``2 seeds``."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def size(num_bytes: float) -> str:
+    """``1.2 GB``."""
+    number, prefix = scaled(num_bytes, FLOP_PREFIXES)
+    return f"{number} {prefix}B"

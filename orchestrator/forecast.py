@@ -1,0 +1,168 @@
+"""What a study would take on this machine: steps measured by a short calibration, the rest by multiplication."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator import formatting
+from orchestrator.history import History
+from orchestrator.phases import Planner, search_seed
+from orchestrator.plan import ArmPlan, arm_plans
+from orchestrator.spec import StudySpec
+from orchestrator.statistics import minimum_detectable_effect
+from trainables.training.calibration import Calibration, calibrate
+
+SECONDS = 2.0
+"""Of a calibration, for each arm."""
+
+CPU_FLOPS = 5e9
+"""A second, of a core: too few rather than too many, to see beforehand which step would take too long to try."""
+
+LONGEST_STEP_SECONDS = 20.0
+"""A step that would take longer is not tried."""
+
+WEIGHT_BYTES = 16
+"""Of a parameter while it is trained: the weight, its gradient and AdamW's two moments, four bytes each."""
+
+CHECKPOINT_BYTES, FINAL_BYTES = 12, 4
+"""Of a parameter in a checkpoint to go on from, and in that of a finished trial."""
+
+
+@dataclass(frozen=True)
+class ArmForecast:
+    """An arm's trials on this machine."""
+
+    plan: ArmPlan
+    calibration: Calibration | None
+    """None where a step is too large to be tried here."""
+
+    @cached_property
+    def parameters(self) -> int:
+        """Trained ones."""
+        return self.plan.body_parameters + self.plan.head_parameters
+
+    @property
+    def trial_seconds(self) -> float | None:
+        """Device-seconds in the steps of a trial with the study's budget."""
+        units = self.plan.trial_in_units()
+        if "device_seconds" in units:
+            return units["device_seconds"]
+        if self.calibration is None:
+            return None
+        return units["tokens"] / self.plan.tokens_per_step * self.calibration.step_seconds
+
+    @property
+    def memory_bytes(self) -> int:
+        """Of a worker: measured, or what weights and optimiser take at least."""
+        measured = self.calibration.memory_bytes if self.calibration is not None else None
+        return measured or WEIGHT_BYTES * self.parameters
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """All arms together."""
+
+    spec: StudySpec
+    arms: list[ArmForecast]
+
+    @property
+    def confirm_share(self) -> float:
+        """A confirmation run's budget, in the search's trial budgets."""
+        return self.spec.confirm_budget.amount / self.spec.budget.amount
+
+    @property
+    def branch_share(self) -> float:
+        """What the cooldowns of a confirmation run's branches spend, in its own budget."""
+        return math.fsum(self.spec.confirm.anytime) * self.spec.training.cooldown
+
+    @property
+    def trial_budgets(self) -> float:
+        """Of one arm, search and confirmation together, at most."""
+        runs = self.spec.confirm.seeds * self.spec.confirm.top
+        return self.spec.search.budget_per_arm + runs * self.confirm_share * (1 + self.branch_share)
+
+    @property
+    def device_seconds(self) -> float | None:
+        """Of the whole study, at most; None where an arm was not measured."""
+        seconds = [arm.trial_seconds for arm in self.arms]
+        return None if None in seconds else math.fsum(s for s in seconds if s) * self.trial_budgets
+
+    @property
+    def disk_bytes(self) -> float:
+        """Weights of all trials that end, and two checkpoints of those that run."""
+        spec = self.spec
+        runs = spec.confirm.seeds * spec.confirm.top * (1 + len(spec.confirm.anytime))
+        searched = spec.search.budget_per_arm * spec.search.halving.reduction ** (spec.search.halving.rungs - 1)
+        ended = sum(arm.parameters for arm in self.arms) * FINAL_BYTES * (runs + searched)
+        return ended + max(arm.parameters for arm in self.arms) * CHECKPOINT_BYTES * 2 * len(self.arms)
+
+
+def forecast(spec: StudySpec) -> Forecast:
+    """Measure a step of each arm, some seconds each.
+
+    Raises:
+        InputError: a model does not fit its arm, or there is no such pretrained tokenizer.
+    """
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    planner = Planner(spec, History(), "")
+    arms = []
+    for plan in arm_plans(spec):
+        calibration = None
+        if device.type == "cuda" or _is_tried(plan):
+            config = planner.plan("search", plan.name, 0, search_seed(spec), {}).config
+            length = spec.corpora.sequence_length
+            calibration = calibrate(config, plan.vocabulary_size, length, SECONDS, device)
+        arms.append(ArmForecast(plan, calibration))
+    return Forecast(spec, arms)
+
+
+def _is_tried(plan: ArmPlan) -> bool:
+    seconds = plan.step_flops(plan.training.batch_sequences) / (CPU_FLOPS * torch.get_num_threads())
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    fits = WEIGHT_BYTES * (plan.body_parameters + plan.head_parameters) < memory / 2
+    return fits and seconds < LONGEST_STEP_SECONDS
+
+
+def forecast_table(found: Forecast) -> RenderableType:
+    """Seconds, memory and disk, by arm and in all."""
+    spec, lines = found.spec, []
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    for title in ("arm", "a step", "tokens a second", "memory", "a trial"):
+        table.add_column(title, justify="left" if title == "arm" else "right")
+    for arm in found.arms:
+        seconds, measured = arm.trial_seconds, arm.calibration
+        table.add_row(
+            Text(arm.plan.name),
+            formatting.duration(measured.step_seconds) if measured else "–",
+            formatting.quantity(arm.plan.tokens_per_step / measured.step_seconds, "").strip() if measured else "–",
+            ("" if measured else "at least ") + formatting.size(arm.memory_bytes),
+            formatting.duration(seconds) if seconds is not None else "–",
+        )
+    unmeasured = [arm.plan.name for arm in found.arms if arm.calibration is None]
+    if unmeasured:
+        lines.append(f"Not tried here, as a step is too large: {', '.join(unmeasured)}.")
+    if found.device_seconds is not None:
+        hours = formatting.duration(found.device_seconds)
+        lines.append(f"The study: at most {hours} of one device in training steps, by the steps measured here.")
+    lines.append(f"Disk: up to {formatting.size(found.disk_bytes)} for checkpoints, beside the prepared text.")
+    detectable = minimum_detectable_effect(spec.confirm.seeds, 1.0, family_size=max(1, _pairs(found)))
+    if math.isfinite(detectable):
+        lines.append(
+            f"With {formatting.plural(spec.confirm.seeds, 'seed')} a difference of {detectable:.1f} standard deviations "
+            "of the paired differences is found four times in five."
+        )
+    return Group(table, *(Text(line, style="dim") for line in lines))
+
+
+def _pairs(found: Forecast) -> int:
+    tasks = [arm.plan.objective.task for arm in found.arms]
+    return sum(tasks[i] == tasks[j] for i in range(len(tasks)) for j in range(i))
