@@ -65,7 +65,10 @@ class Pattern:
 
     def before_l(self, period: int) -> NDArray[np.int64]:
         """How many sequences of each language come before a period."""
-        return np.diff(np.floor(self._edge_l * (period * PERIOD)).astype(np.int64), prepend=0)
+        before_l: NDArray[np.int64] = np.diff(
+            np.floor(self._edge_l * (period * PERIOD)).astype(np.int64), prepend=0
+        )
+        return before_l
 
     def _order(self, period: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Language of each place of a period, and how many of that language came before it, (PERIOD,) each."""

@@ -134,7 +134,8 @@ def _read(stream: TokenStream, first: int, count: int, step: int) -> Batch:
 
 def _split(block: Batch, batch_size: int) -> Iterator[Batch]:
     for first in range(0, len(block.number_N), batch_size):
-        yield Batch(*(array[first : first + batch_size] for array in block))
+        rows = slice(first, first + batch_size)
+        yield Batch(block.token_NL[rows], block.language_N[rows], block.number_N[rows])
 
 
 def ray_data_batches(
