@@ -15,15 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from ray import tune
+from ray.tune.error import TuneError
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
 from orchestrator.history import TrialHistory
 from orchestrator.phases import Phase, PlannedTrial
 from orchestrator.recorder import Recorder
-from trainables.storage import Location
+from trainables.storage import FullDiskError, Location
 from trainables.trial import (
     RAY_OUT_OF_MEMORY,
+    DiskFull,
     OutOfMemory,
     StopSignal,
     TrialFailure,
@@ -58,6 +60,8 @@ class Executor:
         self.recorder, self.folder, self.workers = recorder, folder, workers
         self.concurrent_trials, self.attempts = concurrent_trials, attempts
         self.interrupted = False
+        self.full_disk = ""
+        """What a trial said that found no space for a checkpoint."""
         self.running: dict[str, PlannedTrial] = {}
         self._starting: dict[
             str, int
@@ -72,7 +76,11 @@ class Executor:
         self._stop.request.remote()
 
     def run(self, phase: Phase) -> None:
-        """Run all trials of a phase; returns when they have ended, or were saved after :meth:`interrupt`."""
+        """Run all trials of a phase; returns when they have ended, or were saved after :meth:`interrupt`.
+
+        Raises:
+            FullDiskError: there is no space left for the ledger.
+        """
         if phase.exhausted():
             return
         with tempfile.TemporaryDirectory(prefix="h2h-tune-") as scratch:
@@ -94,7 +102,12 @@ class Executor:
                     checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=0),
                 ),
             )
-            tuner.fit()
+            try:
+                tuner.fit()
+            except TuneError as error:  # Tune's text for whatever is raised while it runs
+                if isinstance(error.__context__, FullDiskError):  # the ledger's
+                    raise error.__context__ from error
+                raise
 
     def _trial_resources(self) -> dict[str, float]:
         if self.workers.launcher == "ray_train":
@@ -145,6 +158,11 @@ class Executor:
 
     def failed(self, phase: Phase, name: str, failure: TrialFailure) -> None:
         """Write that an attempt failed, and start the trial again unless it would end the same."""
+        if isinstance(failure, DiskFull):  # it would be so for every trial: none has failed for it
+            self.full_disk = str(failure)
+            self.end(phase, name, "interrupted", str(failure))
+            self.interrupt()
+            return
         hopeless = isinstance(failure, WrongInput)
         if isinstance(failure, OutOfMemory):
             hopeless = name in self._out_of_memory
@@ -249,7 +267,7 @@ def _failure(trial: Any) -> TrialFailure:
     text = Path(trial.error_file).read_text(encoding="utf-8") if trial.error_file else ""
     lines = text.strip().splitlines() or ["its process ended"]
     name, _, reason = lines[-1].partition(": ")
-    for kind in (WrongInput, OutOfMemory, TrialFailure):
+    for kind in (WrongInput, DiskFull, OutOfMemory, TrialFailure):
         if name.rpartition(".")[2] == kind.__name__:
             return kind(reason)
     if RAY_OUT_OF_MEMORY in text:

@@ -32,10 +32,11 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from io import FileIO
+from typing import Any
 
 from trainables.errors import InputError
-from trainables.storage import Location
+from trainables.storage import FullDiskError, Location, space_for
 
 Record = dict[str, Any]
 
@@ -57,7 +58,7 @@ class LedgerWriter:
         self._folder = folder
         self._lock = threading.Lock()
         self._exclusive = _exclusive(folder)
-        self._file: BinaryIO | None = None
+        self._file: FileIO | None = None
         self._lines: list[bytes] = []
         self._flushed = 0.0
         self._open_segment()
@@ -67,7 +68,8 @@ class LedgerWriter:
         self._segment = self._folder / f"{max(numbers, default=0) + 1:06d}.jsonl"
         self._lines = []
         if self._segment.local is not None:
-            self._file = self._segment.local.open("xb")
+            with space_for(self._segment.local):
+                self._file = self._segment.local.open("xb", buffering=0)
         else:
             self._segment.write_bytes(b"")
 
@@ -78,18 +80,34 @@ class LedgerWriter:
             kind: see the module's table.
             flush: on an object store, whether it must be there on return (True) or may wait a moment.
             **fields: JSON values; NaN and infinities are refused, as JSON has none.
+
+        Raises:
+            FullDiskError: there is no space left for the record; of it nothing is written.
         """
         record: Record = {"kind": kind, "time": round(time.time(), 3), **fields}
         line = json.dumps(record, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode() + b"\n"
         with self._lock:
             if self._file is not None:
-                self._file.write(line)
-                self._file.flush()
+                self._write_local(self._file, line)
                 return record
             self._lines.append(line)
             if flush or time.monotonic() - self._flushed > REMOTE_FLUSH_SECONDS:
                 self._flush_remote()
         return record
+
+    def _write_local(self, file: FileIO, line: bytes) -> None:
+        assert self._segment.local is not None
+        before = file.tell()
+        try:
+            with space_for(self._segment.local):
+                while line:  # on a disk that is nearly full a part of it is written
+                    line = line[file.write(line) :]
+        except FullDiskError:
+            file.truncate(
+                before
+            )  # when there is space again the next record must not be joined to half a line
+            file.seek(before)
+            raise
 
     def _flush_remote(self) -> None:
         data = b"".join(self._lines)
@@ -102,7 +120,6 @@ class LedgerWriter:
         """Make everything written durable."""
         with self._lock:
             if self._file is not None:
-                self._file.flush()
                 os.fsync(self._file.fileno())
                 self._file.close()
                 self._file = None

@@ -26,7 +26,7 @@ from orchestrator.study_file import absolute, dump_study, load_study, make_study
 from trainables.errors import InputError
 from trainables.evaluation import YARDSTICKS
 from trainables.objectives import find_objective
-from trainables.storage import Location
+from trainables.storage import FullDiskError, Location
 
 if TYPE_CHECKING:
     from orchestrator.executor import Executor
@@ -276,6 +276,13 @@ class Study:
                     continue
                 with _phase(recorder, name):
                     executor.run(phase(spec, history, str(corpus)))
+                    if executor.full_disk:
+                        raise InputError(
+                            "the disk is full: a trial's checkpoint could not be written",
+                            where=str(self.folder),
+                            why=executor.full_disk,
+                            remedy=f"make space there; then h2h resume {self.folder} goes on from the checkpoints",
+                        )
                     if executor.interrupted:
                         raise StudyInterrupted
                     if name == "search" and spec.search.budget_per_arm:
@@ -449,7 +456,10 @@ def _resources(recorder: Recorder) -> Iterator[None]:
                 if kind in total
             }
             if now != last:
-                recorder.record("resources", flush=False, cluster=now)
+                try:
+                    recorder.record("resources", flush=False, cluster=now)
+                except FullDiskError:  # the study's own next record meets it too, and ends the study
+                    return
             last = now
 
     thread = threading.Thread(target=watch, daemon=True)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,31 @@ def storage_errors() -> tuple[type[Exception], ...]:
 
     # One of its bases is the error of the HTTP library in use, which differs between the hub library's versions.
     return (OSError, *HfHubHTTPError.__bases__)
+
+
+class FullDiskError(InputError):
+    """There is no space left: what was begun can go on when there is."""
+
+
+@contextmanager
+def space_for(file: Path) -> Iterator[None]:
+    """Inside, what is to be written to ``file`` finds no space left: that is said so.
+
+    Raises:
+        FullDiskError: the disk, or this user's share of it, is full.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise FullDiskError(
+            f"the disk is full: {file.name} could not be written",
+            where=str(file),
+            why=f"{error.strerror}; nothing that was whole before is lost",
+            remedy="make space there, and give the same command (a study: h2h resume) again: it goes on where it "
+            "stopped",
+        ) from error
 
 
 class Location:
@@ -85,22 +113,27 @@ class Location:
     def write_bytes(self, data: bytes) -> None:
         """Write the whole file; a reader sees the old file or the new one, never a part.
 
-        Object stores do that by themselves; locally it is a temporary file and a rename.
+        Object stores do that by themselves; locally it is a temporary file and a rename, both on the disk on return.
+
+        Raises:
+            FullDiskError: the disk is full.
         """
         if self.local is None:
             with self.filesystem.open_output_stream(self.path, compression=None) as stream:
                 stream.write(data)
             return
-        self.local.parent.mkdir(parents=True, exist_ok=True)
         temporary = self.local.with_name(f".{self.local.name}.{uuid.uuid4().hex}")
-        try:
-            with temporary.open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(self.local)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with space_for(self.local):
+            self.local.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                with temporary.open("wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                temporary.replace(self.local)
+                _sync_folder(self.local.parent)
+            finally:
+                temporary.unlink(missing_ok=True)
 
     def read_json(self) -> Any:
         """The file's JSON value."""
@@ -135,3 +168,12 @@ class Location:
                 why=str(error),
                 remedy="choose a folder you may write to: --set storage=FOLDER",
             ) from error
+
+
+def _sync_folder(folder: Path) -> None:
+    """Names too are on the disk only then: what is written next may say that this file is there."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

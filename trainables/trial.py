@@ -20,7 +20,7 @@ from trainables.config import Config
 from trainables.corpora.packed import PackedCorpus
 from trainables.corpora.stream import TokenStream, ray_data_batches
 from trainables.errors import InputError
-from trainables.storage import Location
+from trainables.storage import FullDiskError, Location
 from trainables.training.checkpoint import Checkpoints
 from trainables.training.loop import Trial, TrialConfig
 from trainables.training.world import World
@@ -42,6 +42,10 @@ class OutOfMemory(TrialFailure):
 
 class WrongInput(TrialFailure):
     """An :class:`InputError` met while running: every attempt would end with it."""
+
+
+class DiskFull(TrialFailure):
+    """There is no space for a checkpoint: when there is the trial goes on from the one before."""
 
 
 class WorkerConfig(Config):
@@ -123,6 +127,8 @@ def _explained() -> Iterator[None]:
     """Failures with a known cause become :class:`TrialFailure` s."""
     try:
         yield
+    except FullDiskError as error:
+        raise DiskFull(f"{error.what} ({error.where})") from error
     except InputError as error:
         raise WrongInput("; ".join(line.strip() for line in str(error).splitlines())) from error
     except (MemoryError, RuntimeError) as error:
@@ -152,7 +158,7 @@ def failure_of(workers: Mapping[int, BaseException]) -> TrialFailure:
     Args:
         workers: exceptions by rank.
     """
-    for kind in (WrongInput, OutOfMemory):
+    for kind in (WrongInput, DiskFull, OutOfMemory):
         for error in workers.values():
             if isinstance(error, kind):
                 return error

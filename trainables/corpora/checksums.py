@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from trainables.corpora.manifest import Shard
-from trainables.storage import Location
+from trainables.storage import Location, space_for
 
 _blake2b = partial(hashlib.blake2b, digest_size=16)
 
@@ -39,8 +39,9 @@ def is_intact(file: Path, expected: str) -> bool:
     with file.open("rb") as stream:
         if hashlib.file_digest(stream, _blake2b).hexdigest() != expected:
             return False
-    remembered.parent.mkdir(parents=True, exist_ok=True)
-    remembered.touch()
+    with space_for(remembered):
+        remembered.parent.mkdir(parents=True, exist_ok=True)
+        remembered.touch()
     return True
 
 

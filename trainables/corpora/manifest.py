@@ -9,7 +9,7 @@ import numpy as np
 from trainables.config import Config
 from trainables.corpora.tally import Tally
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 """Changes with anything that changes the packed tokens of the same input, or this record's form."""
 
 Split = Literal["train", "validation", "test"]

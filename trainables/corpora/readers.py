@@ -2,7 +2,8 @@
 
 A new format is one entry of :data:`FORMATS`. A reader yields records, ``(place, columns)``: where in the file the
 record is, as a person would say it, and its columns; and :class:`Malformed` for what should be a record and is none.
-It holds a bounded part of the file in memory: a batch of rows, a line, or a document.
+It holds a bounded part of the file in memory: a batch of rows, a line, or a document. Where records can be found
+from the middle of a file, a range of it can be read apart.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
@@ -38,7 +40,9 @@ class Malformed(NamedTuple):
 
 
 class Reader(Protocol):
-    """Streams a file's records; with ``groups``, only those of these row groups (parquet) or batches (arrow)."""
+    """Streams a file's records; with ``groups``, only those of these row groups (parquet), batches (arrow) or blocks
+    of :data:`BLOCK_BYTES` (plain lines and text: the records that begin in them).
+    """
 
     def __call__(
         self, file: Location, columns: Columns, groups: range | None = None
@@ -56,6 +60,9 @@ READ_BYTES = 1 << 20
 
 LINES_BYTES = 1 << 16
 """How much text is decompressed at a time: of a file that is cut short so much is lost before the cut."""
+
+BLOCK_BYTES = 1 << 20
+"""A large plain file is cut in ranges of so many bytes: whole records, wherever they begin."""
 
 ROWS_PER_BATCH = 1024
 """How many rows of a table are decoded at a time."""
@@ -145,20 +152,46 @@ def _check_magic(file: Location, suffix: str) -> None:
         )
 
 
-def _lines(file: Location, malformed: list[Malformed]) -> Iterator[str]:
-    """The decoded lines of a text file, each with its line end; a byte order mark is dropped.
+class _Line(NamedTuple):
+    """A line of a text file."""
+
+    text: str
+    """Decoded, with its line end."""
+    place: str
+    """Its number; in the middle of a file, where counting would cost reading all before, the byte it begins at."""
+    begin_bytes: int
+
+
+def _lines(
+    file: Location, malformed: list[Malformed], start_bytes: int = 0, stop_bytes: float = math.inf
+) -> Iterator[_Line]:
+    """The lines of a text file that begin at ``start_bytes`` or after it; a byte order mark is dropped.
+
+    They go on after ``stop_bytes``, as a record may; if none begins before it there are none.
 
     What is wrong with a line, or with the end of the file, is put in ``malformed`` before the line comes, or the
     lines end: the record it belongs to is the reader's to leave out.
     """
     suffix = file.name.rpartition(".")[2]
     compression = {"gz": "gzip", "zst": "zstd"}.get(suffix)
-    with file.filesystem.open_input_stream(
-        file.path, compression=compression, buffer_size=READ_BYTES
-    ) as stream:
-        lines = iter(io.BufferedReader(stream, LINES_BYTES))
+    if start_bytes:
+        opened, buffer_bytes = file.filesystem.open_input_file(file.path), READ_BYTES
+    else:
+        opened, buffer_bytes = (
+            file.filesystem.open_input_stream(file.path, compression=compression, buffer_size=READ_BYTES),
+            LINES_BYTES,
+        )
+    with opened as stream:
+        if start_bytes:
+            stream.seek(start_bytes - 1)
+        lines = io.BufferedReader(stream, buffer_bytes)
         number = offset_bytes = 0
+        if start_bytes:  # the line in which the byte before lies began earlier
+            offset_bytes = start_bytes - 1 + len(lines.readline(int(stop_bytes) - start_bytes + 1))
+            if offset_bytes >= stop_bytes:
+                return
         while True:
+            place = f"byte {offset_bytes}" if start_bytes else f"line {number + 1}"
             try:
                 line = next(lines, b"")
             except OSError as error:
@@ -167,7 +200,7 @@ def _lines(file: Location, malformed: list[Malformed]) -> Iterator[str]:
                 malformed.append(
                     Malformed(
                         f"{file.name} cannot be read to its end",
-                        f"{file}, line {number + 1}",
+                        f"{file}, {place}",
                         f"it is truncated or damaged, and what follows is lost: {error}",
                         "copy or download the file again",
                     )
@@ -176,21 +209,29 @@ def _lines(file: Location, malformed: list[Malformed]) -> Iterator[str]:
             if not line:
                 return
             number += 1
-            encoding = "utf-8-sig" if number == 1 else "utf-8"
+            encoding = "utf-8-sig" if offset_bytes == 0 else "utf-8"
             try:
                 text = line.decode(encoding)
             except UnicodeDecodeError as error:
+                wrong = offset_bytes + error.start
                 malformed.append(
                     Malformed(
                         f"{file.name} holds bytes that are not UTF-8",
-                        f"{file}, line {number}, byte {offset_bytes + error.start}",
+                        f"{file}, byte {wrong}" if start_bytes else f"{file}, {place}, byte {wrong}",
                         f"{error.reason}: {error.object[error.start : error.start + 1]!r}",
                         "convert the file: iconv -f latin1 -t utf-8 OLD > NEW (with its true encoding)",
                     )
                 )
                 text = line.decode(encoding, errors="replace")
+            yield _Line(text, place, offset_bytes)
             offset_bytes += len(line)
-            yield text
+
+
+def _range_bytes(groups: range | None) -> tuple[int, float]:
+    """The bytes of the blocks: first, and after the last."""
+    if groups is None:
+        return 0, math.inf
+    return groups.start * BLOCK_BYTES, groups.stop * BLOCK_BYTES
 
 
 def _require_columns(file: Location, place: str, needed: Columns, present: list[str]) -> None:
@@ -206,12 +247,15 @@ def _lacks(file: Location, place: str, column: str, present: list[str]) -> Malfo
 
 def read_jsonl(file: Location, columns: Columns, groups: range | None = None) -> Iterator[Record | Malformed]:
     """One JSON object a line; blank lines are passed over."""
+    start_bytes, stop_bytes = _range_bytes(groups)
     malformed: list[Malformed] = []
-    for number, line in enumerate(_lines(file, malformed), 1):
+    for line in _lines(file, malformed, start_bytes, stop_bytes):
+        if line.begin_bytes >= stop_bytes:
+            return
         if malformed:
             yield malformed.pop()
-        elif line.strip():
-            yield _json_record(file, f"line {number}", line, columns)
+        elif line.text.strip():
+            yield _json_record(file, line.place, line.text, columns)
     yield from malformed
 
 
@@ -242,23 +286,34 @@ def read_text(file: Location, columns: Columns, groups: range | None = None) -> 
             why="a text file has no columns",
             remedy="leave out id_column and language_column",
         )
+    start_bytes, stop_bytes = _range_bytes(groups)
     malformed: list[Malformed] = []
-    begin, document = 1, list[str]()
+    begin, document = "", list[str]()
 
     def record() -> Iterator[Record | Malformed]:
         if malformed:
             yield malformed[0]
-            malformed.clear()
         elif document:  # without its line end: text added to the file later must not change its id
-            yield f"line {begin}", {columns[0]: "".join(document).rstrip("\r\n")}
+            yield begin, {columns[0]: "".join(document).rstrip("\r\n")}
 
-    for number, line in enumerate(_lines(file, malformed), 1):
-        if line.strip():
-            document.append(line)
-            continue
+    # A document is of the range in which the blank line before it begins: the first lines may be of one before.
+    is_own = start_bytes == 0
+    for line in _lines(file, malformed, start_bytes, stop_bytes):
+        if not line.text.strip():
+            if is_own:
+                yield from record()
+            malformed.clear()
+            document.clear()
+            if line.begin_bytes >= stop_bytes:
+                return
+            is_own = True
+        elif is_own:
+            begin = begin if document else line.place
+            document.append(line.text)
+        elif line.begin_bytes >= stop_bytes:
+            return
+    if is_own:
         yield from record()
-        begin, document = number + 1, []
-    yield from record()
 
 
 def read_delimited(
@@ -266,7 +321,8 @@ def read_delimited(
 ) -> Iterator[Record | Malformed]:
     """Comma- or tab-separated values with a header line, quoted with ``"`` where needed."""
     malformed: list[Malformed] = []
-    rows = csv.reader(_lines(file, malformed), delimiter="\t" if ".tsv" in file.name else ",", strict=True)
+    texts = (line.text for line in _lines(file, malformed))
+    rows = csv.reader(texts, delimiter="\t" if ".tsv" in file.name else ",", strict=True)
     header: list[str] | None = None
     while True:
         begin = rows.line_num + 1
@@ -372,6 +428,12 @@ def _arrow_batch_bytes(file: Location) -> list[int]:
         return [source.size() // num_batches] * num_batches if num_batches else []
 
 
+def _block_bytes(file: Location) -> list[int]:
+    """The size of each block of a plain file."""
+    size_bytes = file.filesystem.get_file_info(file.path).size
+    return [min(BLOCK_BYTES, size_bytes - first) for first in range(0, size_bytes, BLOCK_BYTES)]
+
+
 class Format(NamedTuple):
     """What a suffix stands for."""
 
@@ -395,6 +457,8 @@ FORMATS: dict[str, Format] = {
         for suffix, read in _TEXTS.items()
         for compressed, kind in (("", "plain text"), (".gz", "gzip"), (".zst", "zstd"))
     },
+    ".jsonl": Format(read_jsonl, group_bytes=_block_bytes),
+    ".txt": Format(read_text, group_bytes=_block_bytes),
     ".parquet": Format(read_parquet, ("parquet",), _row_group_bytes),
     ".arrow": Format(read_arrow, ("arrow", "an arrow stream"), _arrow_batch_bytes),
 }

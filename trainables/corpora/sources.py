@@ -127,7 +127,7 @@ class Portion(NamedTuple):
     """As stored; estimated for a grammar, 0 where unknown."""
 
     start: int = 0
-    """The first row group (parquet), batch (arrow), shard (data set) or document (grammar)."""
+    """The first row group (parquet), batch (arrow), block (plain text), shard (data set) or document (grammar)."""
 
     stop: int | None = None
     """The end of the range; None: to the end."""

@@ -90,7 +90,8 @@ class Checkpoints:
             world: this worker among those that train together.
 
         Raises:
-            OSError: the checkpoint before could not be written.
+            FullDiskError: there was no space for the checkpoint before; those before it are whole.
+            OSError: it could not be written for another reason.
             TimeoutError: nor could another worker's part of it.
         """
         world = world or World()
@@ -108,7 +109,8 @@ class Checkpoints:
         """Until this worker's part of the last checkpoint is written; the first worker's: until all of it is.
 
         Raises:
-            OSError: it could not be written.
+            FullDiskError: there is no space for it; the checkpoints before are whole.
+            OSError: it could not be written for another reason.
             TimeoutError: another worker's part did not come.
         """
         writing, self._writing = self._writing, None
