@@ -22,7 +22,7 @@ MOST_SEEDS = 1000
 SIMULATED = 4000
 """Studies simulated for a power: its standard error is below 0.008."""
 
-MOST_ENUMERATED = 12
+MOST_ENUMERATED = 10
 """Pairs up to which the permutation test is run on every simulated study; above, the t-test stands for it."""
 
 

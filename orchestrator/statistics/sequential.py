@@ -14,7 +14,8 @@ chance of a false verdict is *spent* over the looks. By n of at most N pairs, a 
   the t statistics' joint distribution over the looks (Jennison & Turnbull 2000, "Group sequential methods",
   chapter 11), simulated.
 - **p** is the stagewise one (Tsiatis, Rosner & Mehta 1984, "Exact confidence intervals following a group
-  sequential test"): the share of signings that were rejected earlier, or now with at least as large a sum.
+  sequential test"): the share of signings that were rejected earlier, or now with at least as large a sum,
+  divided by the share of alpha that is spent at all.
 - **The interval** is the set of differences that the stopped mean does not contradict at 5%. The usual interval
   takes Student's quantiles of (mean - difference) / error; at a stop they do not hold, so those of the stopped
   statistic are taken, simulated under each difference with the spread observed (Chuang & Lai 1998, "Resampling
@@ -24,7 +25,7 @@ chance of a false verdict is *spent* over the looks. By n of at most N pairs, a 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import product
 from typing import Literal
@@ -48,6 +49,9 @@ CONFIDENCE = 0.95
 BOUNDARY_PATHS, STOPPED_PATHS = 100_000, 4096
 """Simulated studies, for boundaries and for the distribution of what was stopped."""
 
+KEPT_BACK = 0.1
+"""Share of alpha that is not spent, for what drawn signings miss of all of them."""
+
 TIE = 1 - 1e-12
 """Sums that differ by less are the same sum in another order."""
 
@@ -69,6 +73,16 @@ class Decision:
 
 
 @dataclass(frozen=True)
+class Outlook:
+    """Chances of the verdicts, and the mean number of pairs."""
+
+    a: float
+    b: float
+    equivalent: float
+    pairs: float
+
+
+@dataclass(frozen=True)
 class Sequential:
     """The stopping rule of one pair of arms.
 
@@ -86,46 +100,49 @@ class Sequential:
     alpha: float = ALPHA
     family_size: int = 1
 
-    def decide(self, differences: Sequence[float], ended: bool = False) -> Decision:
+    def decide(
+        self, differences: Sequence[float], ended: bool = False, with_interval: bool = True
+    ) -> Decision:
         """The verdict of the first look that has one; differences beyond it change nothing.
 
         Args:
             differences: A's yardstick minus B's, higher being better, in the order of the seeds.
             ended: no further pair will come, though there are fewer than the maximum (runs failed): the last
                 look spends what is left.
+            with_interval: whether to work out the interval, which takes most of the time.
         """
         values = tuple(differences[: self.maximum])
         if ended and len(values) < 2:
             return Decision("undecided", len(values), None, None)
-        if ended and len(values) < self.maximum:
-            return Sequential(
-                min(self.minimum, len(values)), len(values), self.margin, self.alpha, self.family_size
-            )._decide(values, self.maximum)
-        return self._decide(values, self.maximum)
+        last = len(values) if ended else self.maximum
+        rule = replace(self, minimum=min(self.minimum, last), maximum=last)
+        decision = rule._settle(values, self.maximum)
+        if decision.verdict == "continue" or not with_interval:
+            return decision
+        return replace(decision, interval=_stopped_interval(rule, self.maximum, values[: decision.n]))
 
-    def _decide(self, values: tuple[float, ...], planned: int) -> Decision:
-        looks = self._looks
-        levels = _spent(looks, planned, self.maximum)
+    def _settle(self, values: tuple[float, ...], planned: int) -> Decision:
+        levels = _spent(self._looks, planned, self.maximum)
         flips = _SignFlips(values, self.maximum)
-        inner = _boundaries(looks, levels, ALPHA, sides=1)
-        for n, level, bound in zip(looks, levels, inner, strict=True):
+        bounds = _boundaries(self._looks, levels, ALPHA, sides=1)
+        p: float | None = None
+        for n, level, bound in zip(self._looks, levels, bounds, strict=True):
             if n > len(values):
                 return Decision("continue", len(values), None, None)
-            p, rejected = flips.look(n, level * self.alpha / self.family_size)
+            share, rejected = flips.look(n, level * self._level)
+            p = min(
+                1.0, share / (1 - KEPT_BACK)
+            )  # so that it is at most alpha just where all that is spent is
             mean, error = float(np.mean(values[:n])), float(np.std(values[:n], ddof=1)) / np.sqrt(n)
             if abs(mean) + bound * error <= self.margin:
-                last = p if n == self.maximum else None
-                return Decision("equivalent", n, last, self._interval(values[:n], planned))
+                return Decision("equivalent", n, p if n == self.maximum else None, None)
             if rejected:
-                return Decision("a" if mean > 0 else "b", n, p, self._interval(values[:n], planned))
-        return Decision("undecided", n, p, self._interval(values[:n], planned))
+                return Decision("a" if mean > 0 else "b", n, p, None)
+        return Decision("undecided", len(values), p, None)
 
     @cached_property
     def _looks(self) -> tuple[int, ...]:
         return tuple(range(self.minimum, self.maximum + 1))
-
-    def _interval(self, values: tuple[float, ...], planned: int) -> Interval:
-        return _stopped_interval(self, planned, values)
 
     def accepts(self, difference: float, values: Sequence[float], planned: int | None = None) -> bool:
         """Whether the 95% interval of values at which the study stopped has this difference in it."""
@@ -138,50 +155,65 @@ class Sequential:
         """The chances, under a true difference, of a stopped statistic at least, and at most, as observed."""
         n, deviation = len(values), float(np.std(values, ddof=1))
         observed = (float(np.mean(values)) - difference) / (deviation / np.sqrt(n))
-        _, look = self._stop(difference / deviation, self.margin / deviation, planned or self.maximum)
+        look, _, _ = self._stop(difference / deviation, self.margin / deviation, planned or self.maximum)
         mean, error = _normal_paths(self._looks, STOPPED_PATHS)
         rows = np.arange(len(look))
         root = mean[rows, look] / error[rows, look]
         return float(np.mean(root >= observed)), float(np.mean(root <= observed))
 
-    def _stop(self, effect: float, margin: float, planned: int) -> tuple[NDArray[np.str_], NDArray[np.intp]]:
-        """Verdicts and looks of simulated studies; effect and margin in standard deviations.
+    def _stop(
+        self, effect: float, margin: float, planned: int
+    ) -> tuple[NDArray[np.intp], NDArray[np.bool_], NDArray[np.bool_]]:
+        """Looks at which simulated studies stop, and whether there a winner, or equivalence, is found.
 
         The sign flips' boundary is that of t statistics which spends as much at the same looks: to follow all
-        signings of every simulated study would take hours.
+        signings of every simulated study would take hours. Effect and margin are in standard deviations.
         """
-        looks = self._looks
-        levels = _spent(looks, planned, self.maximum)
-        level = self.alpha / self.family_size
-        # While no signing is as rare as what may be spent, nothing can be.
-        outer_levels = tuple(
-            spent if 2.0 ** (1 - n) <= spent * level else 0.0 for n, spent in zip(looks, levels, strict=True)
-        )
-        outer = np.array(_boundaries(looks, outer_levels, level, sides=2))
-        inner = np.array(_boundaries(looks, levels, ALPHA, sides=1))
-        mean, error = _normal_paths(looks, STOPPED_PATHS)
-        mean = mean + effect
-        equivalent = np.abs(mean) + inner * error <= margin
-        wins = (np.abs(mean) >= outer * error) & ~equivalent
+        inner, outer = self._simulated_boundaries(planned)
+        mean, error = _normal_paths(self._looks, STOPPED_PATHS)
+        distance = np.abs(mean + effect)
+        equivalent = distance + inner * error <= margin
+        wins = (distance >= outer * error) & ~equivalent
         stops = equivalent | wins
         stops[:, -1] = True
         look = stops.argmax(1)
         rows = np.arange(len(look))
-        named = np.where(mean[rows, look] > 0, "a", "b")
-        verdict = np.where(wins[rows, look], named, "undecided")
-        return np.where(equivalent[rows, look], "equivalent", verdict), look
+        return look, wins[rows, look], equivalent[rows, look]
 
-    def outlook(self, difference: float, deviation: float) -> dict[str, float]:
-        """What to expect of normal differences: the chance of each verdict, and the mean number of ``pairs``."""
-        verdict, look = self._stop(difference / deviation, self.margin / deviation, self.maximum)
-        chances = {name: float(np.mean(verdict == name)) for name in ("a", "b", "equivalent", "undecided")}
-        return chances | {"pairs": float(np.mean(np.array(self._looks)[look]))}
+    def _simulated_boundaries(self, planned: int) -> tuple[Floats, Floats]:
+        """Of equivalence and of a winner, in t statistics at each look."""
+        levels = _spent(self._looks, planned, self.maximum)
+        # While no signing is as rare as what may be spent, nothing can be.
+        outer_levels = tuple(
+            level if 2.0 ** (1 - n) <= level * self._level else 0.0
+            for n, level in zip(self._looks, levels, strict=True)
+        )
+        inner = _boundaries(self._looks, levels, ALPHA, sides=1)
+        outer = _boundaries(self._looks, outer_levels, self._level, sides=2)
+        return np.array(inner), np.array(outer)
+
+    @property
+    def _level(self) -> float:
+        """What naming a winner may spend in all."""
+        return (1 - KEPT_BACK) * self.alpha / self.family_size
+
+    def outlook(self, difference: float, deviation: float) -> Outlook:
+        """What to expect of normal differences with this true mean and standard deviation."""
+        effect = difference / deviation
+        look, wins, equivalent = self._stop(effect, self.margin / deviation, self.maximum)
+        above = _normal_paths(self._looks, STOPPED_PATHS)[0][np.arange(len(look)), look] + effect > 0
+        return Outlook(
+            a=float(np.mean(wins & above)),
+            b=float(np.mean(wins & ~above)),
+            equivalent=float(np.mean(equivalent)),
+            pairs=float(np.mean(np.array(self._looks)[look])),
+        )
 
     def minimum_detectable_effect(self, deviation: float = 1.0, wanted: float = POWER) -> float | None:
         """The smallest true difference that would be named with the power wanted; None where none can be."""
-        if deviation == 0 or 2.0 ** (1 - self.maximum) > self.alpha / self.family_size:
+        if deviation == 0 or 2.0 ** (1 - self.maximum) > self._level:
             return None
-        return smallest_with(lambda difference: self.outlook(difference, deviation)["a"], deviation, wanted)
+        return smallest_with(lambda difference: self.outlook(difference, deviation).a, deviation, wanted)
 
 
 @lru_cache(maxsize=1024)
@@ -217,31 +249,33 @@ class _SignFlips:
     """All signings of some differences, followed from look to look."""
 
     def __init__(self, differences: tuple[float, ...], maximum: int) -> None:
-        n = len(differences)
-        self._sums = np.abs(np.cumsum(_signs(maximum)[:, :n] * np.array(differences), axis=1))
-        self._alive = np.ones(len(self._sums), dtype=bool)
+        signs = _signs(maximum)[: len(differences)]
+        self._sums = np.abs(np.cumsum(signs * np.array(differences)[:, None], axis=0))
+        self._alive = np.ones(signs.shape[1], dtype=bool)
 
     def look(self, n: int, level: float) -> tuple[float, bool]:
         """The stagewise p after n pairs, and whether the signing observed is rejected, by a level spent so far."""
         total = len(self._alive)
-        gone = total - int(self._alive.sum())
-        sums = self._sums[self._alive, n - 1]
-        as_large = len(sums) - np.searchsorted(np.sort(sums), sums * TIE)
-        p = (gone + int(as_large[0])) / total  # row 0 is the signing observed
-        rejected = gone + as_large <= level * total * (1 + 1e-12)
-        if rejected[0]:
+        sums = self._sums[n - 1, self._alive]
+        gone = total - len(sums)
+        allowed = int(level * total * (1 + 1e-12))
+        p = (gone + int(np.count_nonzero(sums >= sums[0] * TIE))) / total  # 0 is the signing observed
+        if p * total <= allowed:
             return p, True
-        self._alive[np.flatnonzero(self._alive)[rejected]] = False
+        if allowed > gone:
+            # As many of the largest as are allowed, but of sums that tie all or none.
+            first_kept = np.partition(sums, gone - allowed - 1)[gone - allowed - 1]
+            self._alive &= self._sums[n - 1] * TIE <= first_kept
         return p, False
 
 
 @lru_cache(maxsize=16)
 def _signs(maximum: int) -> Floats:
-    """Signings, one a row, the observed one (all +) first; their first sign is always +, as |sum| is symmetric."""
+    """Signings, one a column, the observed one (all +) first; all begin with +, as |sum| is symmetric."""
     enumerated = np.array(list(product((1.0,), *[(1.0, -1.0)] * (min(maximum, ENUMERATED) - 1))))
     drawn = np.random.default_rng(0).choice((-1.0, 1.0), (len(enumerated), max(0, maximum - ENUMERATED)))
     drawn[0] = 1.0
-    return np.hstack([enumerated, drawn])
+    return np.ascontiguousarray(np.hstack([enumerated, drawn]).T)
 
 
 @lru_cache(maxsize=16)
