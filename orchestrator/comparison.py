@@ -20,6 +20,15 @@ The verdict on a pair of arms is that of the first rule to apply:
 
 A seed at which either arm's run failed or diverged is no pair: it is missing, and listed.
 
+Where the study's record says ``stopping: {minimum}``, seeds are added until the question is answered, ``seeds`` at
+the most, by the rules of :mod:`orchestrator.statistics.sequential`: a pair of arms is settled by its first look that
+has a verdict, and its numbers are those of the seeds up to there, in their order; what was trained beyond, for
+another pair's sake, is not in them. Rules 2 to 4 hold with the boundaries and the p-value that such looks need,
+and until a pair is settled it has neither p nor interval. :func:`answered` says when to stop.
+
+Only the primary yardstick was named beforehand, with margin, seeds and stopping rule. All others are exploratory,
+as are ``matched``, ``time_to_target``, ``tuning`` and ``ranks``: they may suggest a question, and answer none.
+
 :func:`compare` returns JSON values (None where something is not there yet)::
 
     unit, amount            the binding budget of a trial
@@ -32,16 +41,25 @@ A seed at which either arm's run failed or diverged is no pair: it is missing, a
                             spent: {search, confirm}: {UNIT: total}
     pairs: [                one for every two arms of one task, a headless arm first:
         a, b, task, verdict, more_seeds (beyond the n so far; None: no practical number),
-        pending (planned seeds yet to end), missing: [{seed, arm, outcome, reason}],
+        detectable (the smallest true difference that the planned seeds would name with a chance of 80%, at the
+                    deviation observed; None before two pairs, or where no number of them could),
+        pending (planned seeds yet to end; 0 once settled), missing: [{seed, arm, outcome, reason}],
+        stopping: {minimum, maximum} of pairs, or None
         yardsticks: NAME:   {role (primary, exploratory), lower_is_better, n, mean_a, mean_b,
-                             difference (a - b), interval (95% bootstrap), p,
+                             difference (a - b), deviation (of the paired differences),
+                             interval (95%: bootstrap; of the primary one after adaptive stopping, see there), p,
+                             equivalence (90% interval, to lie within the margin; None under adaptive stopping),
                              p_adjusted (over all pairs; the exploratory ones among themselves)},
-        matched: UNIT:      {spent, n, mean_a, mean_b, difference, interval, annealed}]
+        matched: UNIT:      {spent, n, mean_a, mean_b, difference, interval, annealed},
+        time_to_target: UNIT: {target, relation (=, <=, >=), ratio (a's spending over b's), interval (95%, open
+                             ends None), reached_a, reached_b, n}, or None before the first pair]
     not_compared: [[a, b]]  the pairs of different tasks
 
 ``matched`` compares the primary yardstick at the greatest spending that all paired runs have reached, in each
 unit, interpolated along each run's evaluations. Unless ``annealed``, the point lies in the middle of some
 run's learning-rate schedule, and is an indication, not evidence: it carries no p-value and no verdict.
+``time_to_target`` compares what it takes to reach the study's ``yardsticks.target`` or, where it names none, the
+worse of the two arms' final means.
 """
 
 from __future__ import annotations
@@ -55,13 +73,22 @@ from typing import Any
 import numpy as np
 
 from orchestrator import formatting
+from orchestrator.exploration import (
+    describe_failures,
+    describe_ranks,
+    describe_time_to_target,
+    describe_tuning,
+)
 from orchestrator.history import History, TrialHistory
 from orchestrator.ledger import Record
 from orchestrator.statistics import (
     ALPHA,
+    Decision,
+    Sequential,
     bootstrap_interval,
     equivalence_interval,
     holm,
+    minimum_detectable_effect,
     permutation_p,
     seeds_needed,
 )
@@ -85,34 +112,55 @@ def compare(history: History) -> dict[str, Any]:
     # sorted() is stable: headless arms come first, and otherwise the study's own order holds.
     arms = sorted(study["arms"], key=lambda arm: not study["arms"][arm]["headless"])
     task = {arm: study["arms"][arm]["task"] for arm in arms}
-    same_task = [(a, b) for a, b in combinations(arms, 2) if task[a] == task[b]]
-    pairs = [
-        {
-            "a": a,
-            "b": b,
-            "task": task[a],
-            "missing": _missing(runs[a], primary) + _missing(runs[b], primary),
-            "yardsticks": {
-                name: {
-                    "role": "primary" if name == primary else "exploratory",
-                    "lower_is_better": lower_is_better(study, name),
-                }
-                | _compare_values(_values(runs[a], name), _values(runs[b], name))
-                for name in [primary, *others]
-            },
-            "matched": {unit: _compare_at_equal(runs[a], runs[b], unit, primary) for unit in MATCHED_UNITS},
+    decisions = _decisions(study, runs, arms)
+    pairs = []
+    for (a, b), decision in decisions.items():
+        runs_a, runs_b = _settled(runs[a], runs[b], primary, decision)
+        paired = _paired(runs_a, runs_b, ("completed",), primary)
+        rows = {
+            name: {
+                "role": "primary" if name == primary else "exploratory",
+                "lower_is_better": lower_is_better(study, name),
+            }
+            | _compare_values(_values(runs_a, name), _values(runs_b, name))
+            for name in [primary, *others]
         }
-        for a, b in same_task
-    ]
+        if decision is not None:
+            interval = list(decision.interval) if decision.interval else None
+            rows[primary] |= {"interval": interval, "p": decision.p, "equivalence": None}
+        pairs.append(
+            {
+                "a": a,
+                "b": b,
+                "task": task[a],
+                "missing": _missing(runs_a, primary) + _missing(runs_b, primary),
+                "stopping": _stopping(study),
+                "yardsticks": rows,
+                "matched": {unit: _compare_at_equal(runs_a, runs_b, unit, primary) for unit in MATCHED_UNITS},
+                "time_to_target": {
+                    unit: describe_time_to_target(
+                        paired,
+                        unit,
+                        primary,
+                        study["yardsticks"].get("target"),
+                        lower_is_better(study, primary),
+                    )
+                    for unit in MATCHED_UNITS
+                },
+            }
+        )
     for role in ("primary", "exploratory"):
         _adjust([row for pair in pairs for row in pair["yardsticks"].values() if row["role"] == role])
-    for pair in pairs:
+    for pair, decision in zip(pairs, decisions.values(), strict=True):
+        row = pair["yardsticks"][primary]
         differences = _differences(_values(runs[pair["a"]], primary), _values(runs[pair["b"]], primary))
         ended = len(differences) + len({gap["seed"] for gap in pair["missing"]})
-        pair["pending"] = max(0, study["seeds"] - ended)
-        pair["verdict"] = _verdict(pair, differences, primary, study["margin"])
+        settled = decision is not None and decision.verdict != "continue"
+        pair["pending"] = 0 if settled else max(0, study["seeds"] - ended)
+        pair["verdict"] = _verdict(pair, row, decision, study["margin"])
         undecided = pair["verdict"] == "undecided"
         pair["more_seeds"] = seeds_needed(differences, study["margin"], len(pairs)) if undecided else 0
+        pair["detectable"] = _detectable(study, row["deviation"], len(pairs))
     return {
         "unit": study["budget"]["unit"],
         "amount": study["budget"]["amount"],
@@ -123,6 +171,66 @@ def compare(history: History) -> dict[str, Any]:
         "pairs": pairs,
         "not_compared": [[a, b] for a, b in combinations(arms, 2) if task[a] != task[b]],
     }
+
+
+def answered(history: History) -> bool:
+    """Whether adaptive stopping has an answer for every pair of arms, so that no more seeds are wanted."""
+    assert history.study is not None
+    runs = {arm: chosen_runs(history, arm) for arm in history.study["arms"]}
+    decisions = _decisions(history.study, runs, list(runs))
+    return all(decision is not None and decision.verdict != "continue" for decision in decisions.values())
+
+
+def _stopping(study: Record) -> dict[str, int] | None:
+    stopping = study.get("stopping")
+    return {"minimum": stopping["minimum"], "maximum": study["seeds"]} if stopping else None
+
+
+def _decisions(
+    study: Record, runs: dict[str, Runs], arms: list[str]
+) -> dict[tuple[str, str], Decision | None]:
+    """What adaptive stopping says of every two arms of one task; None where the number of seeds is fixed."""
+    task = {arm: study["arms"][arm]["task"] for arm in arms}
+    pairs = [(a, b) for a, b in combinations(arms, 2) if task[a] == task[b]]
+    stopping, primary = _stopping(study), study["yardsticks"]["primary"]
+    if stopping is None:
+        return dict.fromkeys(pairs)
+    rule = Sequential(**stopping, margin=study["margin"], family_size=max(1, len(pairs)))
+    decisions: dict[tuple[str, str], Decision | None] = {}
+    for a, b in pairs:
+        # Looks are at seeds in their order: a run that ends early must not be looked at before its turn.
+        ended = []
+        for seed in sorted(runs[a].keys() | runs[b].keys()):
+            both = [arm_runs.get(seed) for arm_runs in (runs[a], runs[b])]
+            if any(run is None or run.outcome is None for run in both):
+                break
+            ended.append(seed)
+        values_a, values_b = (
+            {seed: value for seed, value in _values(runs[arm], primary).items() if seed in ended}
+            for arm in (a, b)
+        )
+        all_ended = len(ended) >= stopping["maximum"]
+        decisions[a, b] = rule.decide(_differences(values_a, values_b), ended=all_ended)
+    return decisions
+
+
+def _settled(runs_a: Runs, runs_b: Runs, primary: str, decision: Decision | None) -> tuple[Runs, Runs]:
+    """The runs that a pair's numbers rest on: all, or those up to the look that settled it."""
+    if decision is None or decision.verdict in ("continue", "undecided"):
+        return runs_a, runs_b
+    last = sorted(_paired(runs_a, runs_b, ("completed",), primary))[decision.n - 1]
+    a, b = ({seed: run for seed, run in runs.items() if seed <= last} for runs in (runs_a, runs_b))
+    return a, b
+
+
+def _detectable(study: Record, deviation: float | None, family_size: int) -> float | None:
+    if not deviation:
+        return None
+    stopping = _stopping(study)
+    if stopping is not None:
+        rule = Sequential(**stopping, margin=study["margin"], family_size=family_size)
+        return rule.minimum_detectable_effect(deviation)
+    return minimum_detectable_effect(study["seeds"], deviation, study["margin"], family_size)
 
 
 def lower_is_better(study: Record, yardstick: str) -> bool:
@@ -179,13 +287,15 @@ def _mean(values: Iterable[float]) -> float | None:
 
 def _compare_values(a: dict[int, float], b: dict[int, float]) -> dict[str, Any]:
     differences, seeds = _differences(a, b), a.keys() & b.keys()
-    interval = bootstrap_interval(differences)
+    interval, equivalence = bootstrap_interval(differences), equivalence_interval(differences)
     return {
         "n": len(differences),
         "mean_a": _mean(a[seed] for seed in seeds),
         "mean_b": _mean(b[seed] for seed in seeds),
         "difference": _mean(differences),
+        "deviation": float(np.std(differences, ddof=1)) if len(differences) > 1 else None,
         "interval": list(interval) if interval else None,
+        "equivalence": list(equivalence) if equivalence else None,
         "p": permutation_p(differences),
     }
 
@@ -207,13 +317,16 @@ def _adjust(rows: list[dict[str, Any]]) -> None:
         row["p_adjusted"] = None if row["p"] is None else p
 
 
-def _verdict(pair: dict[str, Any], differences: tuple[float, ...], primary: str, margin: float) -> str:
-    bounds = equivalence_interval(differences)
-    if pair["pending"] or bounds is None:
+def _verdict(pair: dict[str, Any], row: dict[str, Any], decision: Decision | None, margin: float) -> str:
+    if pair["pending"] or row["n"] < 2:
         return "undecided"
-    if -margin <= bounds[0] and bounds[1] <= margin:
+    if decision is not None:
+        equivalent = decision.verdict == "equivalent"
+    else:
+        low, high = row["equivalence"]
+        equivalent = -margin <= low and high <= margin
+    if equivalent:
         return "equivalent"
-    row = pair["yardsticks"][primary]
     if row["p_adjusted"] <= ALPHA:
         return str(pair["a"] if (row["difference"] > 0) != row["lower_is_better"] else pair["b"])
     return "undecided"
@@ -245,7 +358,8 @@ def _compare_at_equal(runs_a: Runs, runs_b: Runs, unit: str, primary: str) -> di
         for runs in (runs_a, runs_b)
     )
     row = _compare_values(values_a, values_b)
-    del row["p"]
+    for deciding in ("p", "deviation", "equivalence"):
+        del row[deciding]
     ends = all(reached >= ANNEALED_SHARE * curve[-1, 0] for curve in curves.values())
     return {"spent": reached, **row, "annealed": bool(completed) and bool(ends)}
 
@@ -265,12 +379,16 @@ def _paired(
 def _describe_arm(history: History, study: Record, arm: str, runs: Runs) -> dict[str, Any]:
     best = next(iter(runs.values()), None) or best_of_search(history, arm)
     names = [study["yardsticks"]["primary"], *study["yardsticks"]["others"]]
+    searched = history.trials_of("search", arm)
     return {
         **{key: study["arms"][arm][key] for key in ("objective", "task", "headless")},
         "configuration": best.configuration if best else None,
         "counts": {phase: _count(history, study, phase, arm) for phase in ("search", "confirm")},
+        "failures": {p: describe_failures(history.trials_of(p, arm)) for p in ("search", "confirm")},
         "yardsticks": {name: _describe_yardstick(runs, name) for name in names},
         "spent": {phase: _total_spent(history, phase, arm) for phase in ("search", "confirm")},
+        "tuning": describe_tuning(searched, names[0], lower_is_better(study, names[0])),
+        "ranks": describe_ranks(searched, names[0]),
     }
 
 
@@ -342,10 +460,11 @@ def _evidence_in_words(opening: str, row: dict[str, Any], num_pairs: int) -> str
     if row["n"] == 0:
         return f"{opening}: no pair of runs is complete yet."
     family = f" (adjusted for {num_pairs} pairs of arms)" if num_pairs > 1 else ""
+    p = f", p = {formatting.p_value(row['p_adjusted'])}{family}" if row["p"] is not None else ""
     return (
         f"{opening}: {formatting.score(row['mean_a'])} against {formatting.score(row['mean_b'])}, "
         f"difference {formatting.difference(row['difference'], row['interval'])}, "
-        f"n = {formatting.plural(row['n'], 'seed')}, p = {formatting.p_value(row['p_adjusted'])}{family}."
+        f"n = {formatting.plural(row['n'], 'seed')}{p}."
     )
 
 
@@ -353,7 +472,12 @@ def _caveats(pair: dict[str, Any], row: dict[str, Any]) -> Iterable[str]:
     for gap in pair["missing"]:
         reason = f" ({gap['reason']})" if gap["reason"] else ""
         yield f"Seed {gap['seed']} is missing: {gap['arm']} {gap['outcome']}{reason}."
-    if pair["pending"]:
+    stopping = pair["stopping"]
+    if stopping and pair["pending"]:
+        yield f"Seeds are added until it is settled, {stopping['maximum']} at the most."
+    elif stopping and pair["verdict"] != "undecided":
+        yield f"Seeds were added until it was settled; the rule allowed {stopping['maximum']}."
+    elif pair["pending"]:
         yield f"{formatting.plural(pair['pending'], 'planned seed')} yet to end."
     elif pair["verdict"] == "undecided" and pair["more_seeds"] is None:
         yield "At the observed spread no practical number of seeds would settle it."

@@ -1,0 +1,239 @@
+"""Calibration of the verdicts: how often they are false, intervals cover and power is as planned.
+
+Studies are simulated: two arms, each seed with a share of luck that both arms have in common, and a true difference
+that is known. The fixed rule has the default study's 6 seeds and margin, with a deviation of paired differences of
+twice the margin; the adaptive one adds seeds from 6 up to 20 and looks after each pair. Noise is normal, heavy-tailed
+(t with 4 degrees of freedom) or skewed (gamma, one arm's spread double the other's).
+
+    python benchmarks/calibration.py            # some minutes on one core
+    python benchmarks/calibration.py --quick    # a moment, to see that it runs
+
+The last line is a JSON object, also written to results/:
+
+- false_verdict_rate: the highest share of an arm named where there is no difference
+- coverage: of the 95% interval, the one furthest from 0.95
+- false_equivalence_rate: the highest share of "equivalent", or the worse arm named, at a difference of the margin
+  or above
+- power_gap: the largest distance of realised from planned power, under normal noise
+- fixed, adaptive: the same of each, and a table
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+from measure import record
+from numpy.typing import NDArray
+from scipy import stats
+
+from orchestrator.comparison import compare
+from orchestrator.history import History
+from orchestrator.ledger import Record
+from orchestrator.statistics import ALPHA, Sequential, bootstrap_interval, power
+from orchestrator.statistics.paired import NUM_RESAMPLES
+
+Floats = NDArray[np.float64]
+
+SEEDS, MOST_SEEDS, MARGIN, DEVIATION = 6, 20, 0.005, 0.01
+EFFECTS = (0.0, 0.5, 1.0, 2.0)
+"""True differences in deviations; 0.5 is the margin."""
+
+RULE = Sequential(SEEDS, MOST_SEEDS, MARGIN)
+CHECKED = 10
+"""Studies of every scenario on which the vectorised numbers are compared with the product's own."""
+
+
+def simulate(noise: str, effect: float, studies: int, seeds: int) -> tuple[Floats, Floats]:
+    """Yardsticks of both arms, [study, seed]; their paired differences deviate by ``DEVIATION``."""
+    rng = np.random.default_rng([hash_of(noise), int(1000 * effect)])
+    shape = (studies, seeds)
+    if noise == "normal":
+        a, b = rng.standard_normal(shape) / math.sqrt(2), rng.standard_normal(shape) / math.sqrt(2)
+    elif noise == "heavy":
+        a, b = rng.standard_t(4, shape) / 2, rng.standard_t(4, shape) / 2
+    else:
+        # Under the null, arms are exchangeable; spreads differ with the means.
+        spreads = np.array([1.0, 1.0] if effect == 0 else [2.0, 1.0])
+        a, b = (rng.gamma(4, size=(2, *shape)) - 4) / 2 * (spreads / np.linalg.norm(spreads))[:, None, None]
+    luck = rng.standard_normal(shape)
+    return 0.5 + DEVIATION * (effect + luck + a), 0.5 + DEVIATION * (luck + b)
+
+
+def hash_of(name: str) -> int:
+    return sum(name.encode())
+
+
+def fixed_verdicts(differences: Floats) -> NDArray[np.str_]:
+    """The verdicts of the fixed rule, of all studies at once."""
+    n = differences.shape[1]
+    signs = np.array(list(product((1, -1), repeat=n))).T
+    sums = np.abs(differences @ signs)
+    p = (sums >= sums[:, :1] * (1 - 1e-12)).mean(1)
+    mean, error = differences.mean(1), differences.std(1, ddof=1) / math.sqrt(n)
+    equivalent = np.abs(mean) + stats.t.ppf(1 - ALPHA, n - 1) * error <= MARGIN
+    named = np.where(p > ALPHA, "undecided", np.where(mean > 0, "a", "b"))
+    return np.where(equivalent, "equivalent", named)
+
+
+def fixed_intervals(differences: Floats) -> tuple[Floats, Floats]:
+    """The bootstrap intervals, of all studies at once."""
+    ends = []
+    n, t = differences.shape[1], stats.t.ppf(0.975, differences.shape[1] - 1)
+    widening = math.sqrt(n / (n - 1)) * t / stats.norm.ppf(0.975)
+    for batch in np.array_split(differences, max(1, len(differences) // 50)):
+        found = stats.bootstrap(
+            (batch,), np.mean, axis=-1, n_resamples=NUM_RESAMPLES, rng=np.random.default_rng(0)
+        ).confidence_interval
+        mean = batch.mean(1)
+        ends.append((mean - widening * (mean - found.low), mean + widening * (found.high - mean)))
+    low, high = (np.concatenate(side) for side in zip(*ends, strict=True))
+    return low, high
+
+
+def ledger(a: Sequence[float], b: Sequence[float], minimum: int | None) -> Iterator[Record]:
+    """The records of a study with these results."""
+    arm = {"objective": "mlm", "task": "masked", "headless": False}
+    yield {"kind": "study", "time": 0.0, "arms": {"a": arm, "b": arm}, "margin": MARGIN,
+           "seeds": len(a) if minimum is None else MOST_SEEDS, "search_budget": 0,
+           "stopping": minimum and {"minimum": minimum}, "budget": {"unit": "tokens", "amount": 1e6},
+           "yardsticks": {"primary": "accuracy", "others": []}}  # fmt: skip
+    for seed, values in enumerate(zip(a, b, strict=True)):
+        for name, value in zip("ab", values, strict=True):
+            same = {"time": 1.0, "phase": "confirm", "arm": name, "trial": f"{name}{seed}", "attempt": 1}
+            yield {
+                "kind": "trial",
+                **same,
+                "number": seed,
+                "seed": seed,
+                "configuration": {},
+                "start_step": 0,
+            }
+            yield {"kind": "measure", **same, "step": 1, "progress": 1.0, "loss": 1.0,
+                   "spent": {"tokens": 1e6, "flops": 1e12, "device_seconds": 1.0},
+                   "yardsticks": {"accuracy": {"overall": value, "languages": {}}}}  # fmt: skip
+            yield {"kind": "end", **same, "outcome": "completed", "reason": ""}
+
+
+def assert_the_products_own(
+    a: Floats, b: Floats, verdict: str, interval: tuple[float, float] | None, minimum: int | None
+) -> None:
+    (pair,) = compare(History.of(ledger(a, b, minimum)))["pairs"]
+    assert pair["verdict"] == verdict, (pair["verdict"], verdict)
+    if interval is not None:
+        assert np.allclose(pair["yardsticks"]["accuracy"]["interval"], interval, rtol=1e-9)
+
+
+def fixed_scenario(noise: str, effect: float, studies: int, covered: int) -> dict[str, Any]:
+    a, b = simulate(noise, effect, studies, SEEDS)
+    differences = a - b
+    verdicts = fixed_verdicts(differences)
+    low, high = fixed_intervals(differences[:covered])
+    for i in range(CHECKED):
+        assert np.allclose(bootstrap_interval(tuple(differences[i])), (low[i], high[i]), rtol=1e-9)
+        assert_the_products_own(a[i], b[i], verdicts[i], (low[i], high[i]), None)
+    truth = effect * DEVIATION
+    covers = (low <= truth) & (truth <= high)
+    planned = power(SEEDS, truth, DEVIATION, MARGIN) if effect else None
+    return summary(noise, effect, verdicts, np.full(studies, SEEDS), covers, planned)
+
+
+def adaptive_scenario(noise: str, effect: float, studies: int, covered: int) -> dict[str, Any]:
+    a, b = simulate(noise, effect, studies, MOST_SEEDS)
+    truth, verdicts, pairs, covers = effect * DEVIATION, [], [], []
+    for i, differences in enumerate(a - b):
+        decision = RULE.decide(tuple(differences), with_interval=False)
+        verdicts.append(decision.verdict)
+        pairs.append(decision.n)
+        if i < covered:
+            covers.append(RULE.accepts(truth, tuple(differences[: decision.n])))
+        if i < CHECKED:
+            whole = RULE.decide(tuple(differences))
+            assert whole.interval is not None
+            assert_the_products_own(a[i], b[i], decision.verdict, whole.interval, SEEDS)
+            low, high = whole.interval
+            # The interval is the hull of what is accepted, its ends found to a thousandth of it.
+            assert not covers[i] or low - 0.001 * (high - low) <= truth <= high + 0.001 * (high - low)
+    planned = RULE.outlook(truth, DEVIATION).a if effect else None
+    return summary(noise, effect, np.array(verdicts), np.array(pairs), np.array(covers), planned)
+
+
+def summary(
+    noise: str,
+    effect: float,
+    verdicts: NDArray[np.str_],
+    pairs: NDArray[np.int64],
+    covers: NDArray[np.bool_],
+    planned: float | None,
+) -> dict[str, Any]:
+    shares = {name: float(np.mean(verdicts == name)) for name in ("a", "b", "equivalent", "undecided")}
+    false = shares["a"] + shares["b"] if effect == 0 else shares["b"] + shares["equivalent"]
+    row = {
+        "noise": noise,
+        "effect_in_deviations": effect,
+        "studies": len(verdicts),
+        "verdicts": {name: round(share, 4) for name, share in shares.items()},
+        "false": round(false, 4),
+        "coverage": round(float(covers.mean()), 4),
+        "intervals": len(covers),
+        "mean_pairs": round(float(pairs.mean()), 2),
+        "planned_power": planned and round(planned, 4),
+    }
+    print(row, flush=True)
+    return row
+
+
+def furthest(coverages: Sequence[float]) -> float:
+    return max(coverages, key=lambda coverage: abs(coverage - 0.95))
+
+
+def conclude(table: list[dict[str, Any]]) -> dict[str, Any]:
+    null = [row["false"] for row in table if row["effect_in_deviations"] == 0]
+    real = [row["false"] for row in table if row["effect_in_deviations"] > 0]
+    planned = [row for row in table if row["planned_power"] is not None and row["noise"] == "normal"]
+    return {
+        "false_verdict_rate": max(null),
+        "coverage": furthest([row["coverage"] for row in table]),
+        "false_equivalence_rate": max(real),
+        "power_gap": round(max(abs(row["verdicts"]["a"] - row["planned_power"]) for row in planned), 4),
+        "table": table,
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="few studies, and nothing is recorded")
+    quick = parser.parse_args(arguments).quick
+    null, others, covered = (40, 20, 20) if quick else (10_000, 2000, 2000)
+    result: dict[str, Any] = {}
+    for name, scenario in (("fixed", fixed_scenario), ("adaptive", adaptive_scenario)):
+        print(name)
+        result[name] = conclude([
+            scenario(noise, effect, others if effect else null, covered)
+            for noise in ("normal", "heavy", "skewed")
+            for effect in EFFECTS
+        ])  # fmt: skip
+    sides = (result["fixed"], result["adaptive"])
+    head = {
+        "seeds": SEEDS,
+        "most_seeds": MOST_SEEDS,
+        "margin_in_deviations": MARGIN / DEVIATION,
+        "false_verdict_rate": max(side["false_verdict_rate"] for side in sides),
+        "coverage": furthest([side["coverage"] for side in sides]),
+        "false_equivalence_rate": max(side["false_equivalence_rate"] for side in sides),
+        "power_gap": max(side["power_gap"] for side in sides),
+    }
+    if quick:
+        return head | result
+    record("calibration", "cpu", head | result)
+    return head | result
+
+
+if __name__ == "__main__":
+    main()
