@@ -35,6 +35,9 @@ from trainables.trial import (
     trainable,
 )
 
+_VERDICTS = {"pruned": "not among the best at rung {rung}", "paused": "waits at rung {rung}"}
+"""Reasons, by outcome."""
+
 
 class Executor:
     """Runs phases on a Ray cluster.
@@ -81,8 +84,22 @@ class Executor:
         Raises:
             FullDiskError: there is no space left for the ledger.
         """
-        if phase.exhausted():
+        if not phase.exhausted():
+            self._fit(phase)
+        if self.interrupted:
             return
+        for trial in phase.left_over():
+            self.recorder.record(
+                "end",
+                phase=trial.phase,
+                arm=trial.arm,
+                trial=trial.trial,
+                attempt=trial.attempts,
+                outcome="pruned",
+                reason="the search ended before it was promoted",
+            )
+
+    def _fit(self, phase: Phase) -> None:
         with tempfile.TemporaryDirectory(prefix="h2h-tune-") as scratch:
             tuner = tune.Tuner(
                 tune.with_resources(trainable, self._trial_resources()),
@@ -179,7 +196,7 @@ class Executor:
             outcome = "retried"
             self.recorder.event(f"{name} failed and is started again: {reason}")
         self.recorder.record("end", **_keys(planned), outcome=outcome, reason=reason)
-        phase.ended(history)
+        phase.ended(history, outcome)
 
 
 class _PhaseSearcher(Searcher):  # type: ignore[misc]
@@ -239,9 +256,10 @@ class _PhaseScheduler(FIFOScheduler):  # type: ignore[misc]
             flush = bool(measure["yardsticks"])
             executor.recorder.record("measure", flush=flush, **_keys(planned), **measure)
         if status == "running":
-            if not self._phase.should_stop(executor.recorder.history.trials[name], measure):
+            verdict = self._phase.verdict(executor.recorder.history.trials[name], measure)
+            if verdict is None:
                 return str(TrialScheduler.CONTINUE)
-            executor.end(self._phase, name, "pruned", f"not among the best at rung {measure['rung']}")
+            executor.end(self._phase, name, verdict, _VERDICTS[verdict].format(rung=measure["rung"]))
             return str(TrialScheduler.STOP)
         reasons = {
             "diverged": "the training loss is not finite",

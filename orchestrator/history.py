@@ -33,6 +33,8 @@ class TrialHistory:
     outcome: str | None = None
     """None while it runs or waits to be resumed; else ``completed``, ``pruned``, ``diverged`` or ``failed``."""
     reason: str = ""
+    paused: bool = False
+    """It waits at a rung, and goes on if it is promoted."""
 
     @property
     def spent(self) -> dict[str, float]:
@@ -72,6 +74,8 @@ class History:
     extensions: list[Record] = field(default_factory=list)
     """What the study was later let spend more of."""
     comparison: Record | None = None
+    search: dict[str, list[Record]] = field(default_factory=dict)
+    """By arm, the search's ``trial`` and ``end`` records and its measures at rungs: what its decisions depend on."""
     started: float | None = None
     """Time of the first record, seconds since the epoch."""
     updated: float | None = None
@@ -105,6 +109,8 @@ class History:
         self.started = self.started if self.started is not None else record["time"]
         self.updated = record["time"]
         kind = record["kind"]
+        if record.get("phase") == "search" and (kind in ("trial", "end") or record.get("rung") is not None):
+            self.search.setdefault(record["arm"], []).append(record)
         if kind in ("study", "corpus", "resources", "comparison"):
             setattr(self, kind, record)
         elif kind == "phase":
@@ -125,7 +131,8 @@ class History:
             trial = self.trials[record["trial"]]
             trial.reason = record["reason"]
             trial.failures += record["outcome"] == "retried"
-            unfinished = record["outcome"] in ("interrupted", "retried")
+            trial.paused = record["outcome"] == "paused"
+            unfinished = record["outcome"] in ("interrupted", "retried", "paused")
             trial.outcome = None if unfinished else record["outcome"]
 
     def _begin_attempt(self, record: Record) -> None:
@@ -134,6 +141,6 @@ class History:
             names = ("phase", "arm", "trial", "number", "seed", "configuration")
             trial = self.trials[record["trial"]] = TrialHistory(**{name: record[name] for name in names})
         trial.attempts = record["attempt"]
-        trial.outcome, trial.reason = None, ""
+        trial.outcome, trial.reason, trial.paused = None, "", False
         # A new attempt starts from a checkpoint: what an earlier one reported beyond it was rolled back.
         trial.measures = [m for m in trial.measures if m["step"] <= record["start_step"]]

@@ -17,7 +17,7 @@ Records, by ``kind`` (all carry ``time``, seconds since the epoch; those of a tr
                ``loss``, ``learning_rate``, ``digest`` of the data seen, ``mix`` (sequences seen per language),
                ``rung`` (its number, or null), ``yardsticks`` ({} between evaluations)
 ``end``        an attempt ended: ``outcome`` (``completed``, ``pruned``, ``diverged``, ``failed``; or, with more to
-               come, ``interrupted``, ``retried``), ``reason``
+               come, ``interrupted``, ``retried``, ``paused``), ``reason``
 ``resources``  ``cluster``: ``{"CPU": [used, total], ...}``
 ``event``      ``message`` for a person
 ``comparison`` what the ``compare`` phase concluded (see ``orchestrator.comparison``)

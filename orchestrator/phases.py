@@ -10,12 +10,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from orchestrator.arm_search import ArmSearch
+from orchestrator.account import ROUNDING, Account
+from orchestrator.arm_search import ArmSearch, Verdict
 from orchestrator.history import History, TrialHistory
 from orchestrator.ledger import Record
 from orchestrator.spec import StudySpec
 from trainables.evaluation import YARDSTICKS
 from trainables.training.loop import TrialConfig
+
+HOPELESS_TRIALS = 16
+"""An arm of which so many trials in a row diverged or failed is searched no further."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +45,19 @@ class Phase(Protocol):
     def exhausted(self) -> bool:
         """Whether nothing is left to start."""
 
-    def should_stop(self, trial: TrialHistory, measure: Record) -> bool:
-        """Whether a trial ends at this report."""
+    def verdict(self, trial: TrialHistory, measure: Record) -> Verdict | None:
+        """Whether a trial ends at this report, for now or for good; None: it goes on."""
 
-    def ended(self, trial: TrialHistory) -> None:
-        """A trial has its outcome."""
+    def ended(self, trial: TrialHistory, outcome: str) -> None:
+        """An attempt has ended."""
+
+    def left_over(self) -> list[TrialHistory]:
+        """The trials that never come to an end of their own, once nothing is left to start."""
+
+
+def trial_name(phase: str, arm: str, number: int) -> str:
+    """A trial's name: its ledger records and its folder are under it."""
+    return f"{phase}-{arm}-{number:03d}"
 
 
 def search_seed(spec: StudySpec) -> int:
@@ -69,7 +81,7 @@ class Planner:
     ) -> PlannedTrial:
         """The next attempt at an arm's trial of that number."""
         spec = self.spec
-        name = f"{phase}-{arm}-{number:03d}"
+        name = trial_name(phase, arm, number)
         arm_spec = spec.arms[arm]
         known = self.history.trials.get(name)
         searching = phase == "search"
@@ -90,6 +102,7 @@ class Planner:
             split="validation" if searching else "test",
             yardsticks=spec.yardsticks.names[:1] if searching else spec.yardsticks.names,
             rungs=spec.search.halving.fractions if searching else (),
+            pauses=searching and spec.search.halving.kind == "promotion",
             evaluations=() if searching else tuple(curve),
         )
         attempt = known.attempts + 1 if known else 1
@@ -106,78 +119,109 @@ class SearchPhase:
     def __init__(self, spec: StudySpec, history: History, corpus: str) -> None:
         self._spec, self._history = spec, history
         self._planner = Planner(spec, history, corpus)
-        self._arms = {
-            name: ArmSearch(
-                name,
-                arm.load_space(),
-                spec.search,
-                spec.yardsticks.primary,
-                spec.seed,
-                history.trials_of("search", name),
-            )
-            for name, arm in spec.arms.items()
-        }
-        self._waiting = [t for t in history.trials_of("search") if t.outcome is None]
-
-    def spent(self, arm: str) -> float:
-        """What the arm has spent, in trial budgets."""
-        budget = self._spec.budget
-        return self._history.spent("search", arm, budget.unit) / budget.amount
-
-    def _running(self, arm: str) -> list[TrialHistory]:
-        waiting = {trial.trial for trial in self._waiting}
-        trials = self._history.trials_of("search", arm)
-        return [t for t in trials if t.outcome is None and t.trial not in waiting]
-
-    def _affordable(self, arm: str) -> bool:
-        # A trial is begun only if the arm can pay for all of it, and for what those that run may still spend. A clock
-        # is read after a step: the moment by which a trial came out longer than its budget costs the arm no trial.
-        owed = sum(1.0 - trial.progress for trial in self._running(arm))
-        paid = sum(trial.progress for trial in self._history.trials_of("search", arm))
-        return paid + owed + 1.0 <= self._spec.search.budget_per_arm + 1e-9
+        self._searches: dict[str, ArmSearch] = {}
+        self._accounts: dict[str, Account] = {}
+        for name, arm in spec.arms.items():
+            search = ArmSearch(name, arm.load_space(), spec.search, spec.yardsticks.primary, spec.seed)
+            search.relive(history.search.get(name, ()), history.trials)
+            trials = history.trials_of("search", name)
+            self._searches[name] = search
+            self._accounts[name] = Account(spec.budget, spec.search.halving, trials)
+        self._waiting = [t for t in history.trials_of("search") if t.outcome is None and not t.paused]
 
     def next(self) -> PlannedTrial | None:
         """The next trial of the arm that has spent least; trials of an earlier session are gone on with first.
 
-        While the arm that has spent least cannot start another (its trials run), the others wait for it: so no arm
-        is ever ahead by more than a trial's budget (with ``concurrent_per_arm``, by more than that many).
+        While the arm that has spent least cannot start another (its trials run), the others go on only as far as
+        they may spend without being ahead of it by more than a trial's budget (with ``concurrent_per_arm``, by more
+        than that many). That also holds at the end: where an arm can go no further, with its grid at an end or
+        nothing but broken trials, the others soon end too.
         """
         if self._waiting:
             return self._planner.plan_again(self._waiting.pop(0))
-        open_arms = [arm for arm in self._arms if self._affordable(arm)]
-        if not open_arms:
+        arm = self._next_arm()
+        if arm is None:
             return None
-        unfinished = [arm for arm in self._arms if arm in open_arms or self._running(arm)]
-        least = min(self.spent(arm) for arm in unfinished)
-        for arm in open_arms:
-            if self.spent(arm) <= least and len(self._running(arm)) < self._spec.search.concurrent_per_arm:
-                number = len(self._history.trials_of("search", arm))
-                configuration = self._arms[arm].ask(number)
-                return self._planner.plan("search", arm, number, search_seed(self._spec), configuration)
+        search, account = self._searches[arm], self._accounts[arm]
+        promoted = search.rungs.promotable()
+        if promoted is not None:
+            trial = self._history.trials[trial_name("search", arm, promoted)]
+            search.go_on(promoted)
+            account.revive(trial)
+            return self._planner.plan_again(trial)
+        number = account.begun
+        account.begin(trial_name("search", arm, number))
+        return self._planner.plan("search", arm, number, search_seed(self._spec), search.ask())
+
+    def _next_arm(self) -> str | None:
+        concurrent = self._spec.search.concurrent_per_arm
+        totals = {name: account.totals(self._history.trials) for name, account in self._accounts.items()}
+        least = min(total.spent for total in totals.values())
+        for arm, total in sorted(totals.items(), key=lambda item: item[1].spent):
+            cost = self._cost(arm)
+            if cost is None or len(self._accounts[arm].live) >= concurrent:
+                continue
+            balanced = total.spent + total.owed + cost <= least + concurrent + ROUNDING
+            # A trial is begun only if the arm can pay for all of it, and for what those that run may still spend.
+            if balanced and total.paid + total.owed + cost <= self._spec.search.budget_per_arm + ROUNDING:
+                return arm
         return None
 
+    def _cost(self, arm: str) -> float | None:
+        """The most that the arm's next trial, or its next part, can spend; None if the arm has no next."""
+        search, account = self._searches[arm], self._accounts[arm]
+        if account.broken >= HOPELESS_TRIALS:
+            return None
+        promoted = search.rungs.promotable()
+        if promoted is not None:
+            progress = self._history.trials[trial_name("search", arm, promoted)].progress
+            return account.target(progress) - progress
+        return None if search.exhausted else account.target()
+
     def exhausted(self) -> bool:
-        """Whether no arm can pay for another trial."""
-        return not self._waiting and not any(self._affordable(arm) for arm in self._arms)
+        """Whether no arm can go on."""
+        live = any(account.live for account in self._accounts.values())
+        return not live and self._next_arm() is None
 
-    def should_stop(self, trial: TrialHistory, measure: Record) -> bool:
+    def verdict(self, trial: TrialHistory, measure: Record) -> Verdict | None:
         """Successive halving, inside the trial's own arm."""
-        return self._arms[trial.arm].should_stop(trial.number, measure)
+        return self._searches[trial.arm].verdict(trial.number, measure)
 
-    def ended(self, trial: TrialHistory) -> None:
-        """Tells the arm's Optuna study; a failed attempt that may be repeated waits for its next."""
-        if trial.outcome is None:
+    def ended(self, trial: TrialHistory, outcome: str) -> None:
+        """Lets the arm's sampler and account know; an attempt that may be repeated waits for its next."""
+        self._searches[trial.arm].ended(trial, outcome)
+        if trial.outcome is None and not trial.paused:
             self._waiting.append(trial)
         else:
-            self._arms[trial.arm].tell(trial)
+            self._accounts[trial.arm].settle(trial)
+
+    def left_over(self) -> list[TrialHistory]:
+        """The trials that are paused: when the phase is over they end as pruned."""
+        return [trial for trial in self._history.trials_of("search") if trial.paused]
 
 
-def best_trials(history: History, arm: str, yardstick: str, top: int) -> list[TrialHistory]:
-    """The arm's best completed search trials, best first; pruned ones never finished and are not among them."""
+def best_trials(
+    history: History, arm: str, yardstick: str, top: int, cost: str | None = None, margin: float = 0.0
+) -> list[TrialHistory]:
+    """The arm's best completed search trials, best first; pruned ones never finished and are not among them.
+
+    Args:
+        history: of the study.
+        arm: its name.
+        yardstick: the primary one.
+        top: how many.
+        cost: a budget unit of which they are to have spent little: those that are within the ``margin`` of the best
+            come first, the cheapest of them ahead.
+        margin: differences of the yardstick that do not matter.
+    """
     completed = [t for t in history.trials_of("search", arm) if t.outcome == "completed"]
-    scored = [(score, t) for t in completed if (score := t.score(yardstick)) is not None]
     sign = -1 if YARDSTICKS[yardstick].higher_is_better else 1
-    return [t for _, t in sorted(scored, key=lambda pair: (sign * pair[0], pair[1].number))[:top]]
+    scored = [(sign * score, t.number, t) for t in completed if (score := t.score(yardstick)) is not None]
+    ranked = sorted(scored, key=lambda entry: entry[:2])
+    if cost is not None and ranked:
+        alike = [entry for entry in ranked if entry[0] <= ranked[0][0] + margin]
+        ranked[: len(alike)] = sorted(alike, key=lambda entry: entry[2].spent[cost])
+    return [trial for _, _, trial in ranked[:top]]
 
 
 class ConfirmPhase:
@@ -191,7 +235,12 @@ class ConfirmPhase:
         if spec.search.budget_per_arm:
             primary, top = spec.yardsticks.primary, spec.confirm.top
             best = {
-                arm: [trial.configuration for trial in best_trials(history, arm, primary, top)]
+                arm: [
+                    trial.configuration
+                    for trial in best_trials(
+                        history, arm, primary, top, spec.search.cost, spec.confirm.margin
+                    )
+                ]
                 for arm in spec.arms
             }
         self._pending: list[PlannedTrial] = []
@@ -214,11 +263,15 @@ class ConfirmPhase:
         """Whether all runs were started."""
         return not self._pending
 
-    def should_stop(self, trial: TrialHistory, measure: Record) -> bool:
-        """Never: confirmation runs spend their whole budget."""
-        return False
+    def verdict(self, trial: TrialHistory, measure: Record) -> Verdict | None:
+        """None: confirmation runs spend their whole budget."""
+        return None
 
-    def ended(self, trial: TrialHistory) -> None:
+    def left_over(self) -> list[TrialHistory]:
+        """None."""
+        return []
+
+    def ended(self, trial: TrialHistory, outcome: str) -> None:
         """A failed attempt that may be repeated goes back to the front."""
         if trial.outcome is None:
             self._pending.insert(0, self._planner.plan_again(trial))

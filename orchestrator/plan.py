@@ -348,13 +348,24 @@ def dimension_in_words(dimension: Dimension) -> str:
     return f"{formatting.setting(dimension.low)} to {formatting.setting(dimension.high)}{scale}"
 
 
+_ALGORITHMS = {
+    "tpe": "TPE",
+    "gp": "Gaussian process",
+    "cma_es": "CMA-ES",
+    "random": "random search",
+    "qmc": "Sobol' sequence",
+    "grid": "grid",
+}
+
+
 def _phases_table(spec: StudySpec) -> RenderableType:
     unit, amount, arms = spec.budget.unit, spec.budget.amount, len(spec.arms)
     search, confirm = spec.search, spec.confirm
-    algorithm = {"tpe": "TPE", "random": "random search"}[search.algorithm]
+    algorithm = _ALGORITHMS[search.algorithm]
     rungs = ", ".join(f"{fraction:.0%}" for fraction in search.halving.fractions)
+    verb = {"stopping": "stops", "promotion": "pauses"}[search.halving.kind]
     stops = (
-        f"stops at {rungs} unless among the best 1/{search.halving.reduction}" if rungs else "no early stops"
+        f"{verb} at {rungs} unless among the best 1/{search.halving.reduction}" if rungs else "no early stops"
     )
     runs = arms * confirm.seeds * confirm.top
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from orchestrator.history import History
-from orchestrator.ledger import LedgerWriter, read_ledger
+from orchestrator.ledger import LedgerWriter, Record, read_ledger
 from trainables.storage import Location
 
 
@@ -19,10 +20,14 @@ class Recorder:
     def __init__(self, folder: Location) -> None:
         self._writer = LedgerWriter(folder)  # first: from here on nobody else writes
         self.history = History.of(read_ledger(folder))
+        self.then: Callable[[Record], None] = lambda record: None
+        """Called with every record once it is written and part of the history."""
 
     def record(self, kind: str, *, flush: bool = True, **fields: Any) -> None:
         """Add one record (see ``orchestrator.ledger``)."""
-        self.history.apply(self._writer.append(kind, flush=flush, **fields))
+        record = self._writer.append(kind, flush=flush, **fields)
+        self.history.apply(record)
+        self.then(record)
 
     def event(self, message: str) -> None:
         """Add a message for a person."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
@@ -19,8 +20,11 @@ from trainables.evaluation import YARDSTICKS, EvaluationConfig
 from trainables.models.shapes import ModelConfig
 from trainables.models.tokenizers import TokenizerConfig
 from trainables.objectives import find_objective
-from trainables.training.budget import BudgetConfig
+from trainables.training.budget import UNITS, BudgetConfig, Unit
 from trainables.training.optimiser import TrainingConfig
+
+LARGEST_GRID = 100_000
+"""Points."""
 
 LARGEST_REDUCTION = 1000
 """A trial may be stopped when it has spent one part in so many, not before."""
@@ -109,6 +113,9 @@ class ArmSpec(Config):
 class HalvingSpec(Config):
     """Successive halving inside an arm: a trial goes on from a rung if it is among the best 1/reduction there."""
 
+    kind: Literal["stopping", "promotion"] = "stopping"
+    """`stopping`: decided when a trial comes to a rung, the others stop there. `promotion`: every trial pauses at every
+    rung, and goes on from its checkpoint once it is among the best there."""
     reduction: int = Field(3, ge=2)
     """eta: of the trials at a rung one in so many goes on."""
     rungs: int = Field(3, ge=1)
@@ -130,16 +137,29 @@ class HalvingSpec(Config):
         """Progress at the rungs below the whole budget, ascending."""
         return tuple(round(self.reduction ** -float(power), 9) for power in range(self.rungs - 1, 0, -1))
 
+    @property
+    def finishing_budget(self) -> float:
+        """The least that brings a trial to its end, in trial budgets."""
+        # With promotion, one trial at the last rung takes `reduction` of them at each rung to the next.
+        return 1.0 if self.kind == "stopping" else 1.0 + (self.rungs - 1) * (1.0 - 1.0 / self.reduction)
+
 
 class SearchSpec(Config):
     """How each arm is tuned."""
 
     budget_per_arm: float = Field(8, ge=0)
     """What each arm's search may spend, in trial budgets; 0: no search, arms are confirmed as they are written."""
-    algorithm: Literal["tpe", "random"] = "tpe"
-    """Optuna's sampler."""
+    algorithm: Literal["tpe", "gp", "cma_es", "random", "qmc", "grid"] = "tpe"
+    """Optuna's sampler: tree-structured Parzen estimator, Gaussian process, CMA-ES, uniform, Sobol' sequence; or every
+    point of a grid, and then no more."""
     startup_trials: int = Field(4, ge=1)
-    """Random trials before TPE models anything; more are better for many dimensions."""
+    """Random trials before `tpe` or `gp` models anything; more are better for many dimensions."""
+    grid_points: int = Field(3, ge=1)
+    """Of each numeric dimension, for `grid`; of a choice all."""
+    cost: Unit | None = None
+    """A second objective beside the primary yardstick: of this unit a trial is to spend little. Not the unit of the
+    budget, which all spend alike; no halving with it. The cheapest that `confirm.margin` cannot tell from the best is
+    confirmed."""
     halving: HalvingSpec = HalvingSpec()
     """Stopping trials early."""
     concurrent_per_arm: int = Field(1, ge=1)
@@ -150,6 +170,32 @@ class SearchSpec(Config):
     def _a_trial_or_none(self) -> SearchSpec:
         if 0 < self.budget_per_arm < 1:
             raise ValueError("'budget_per_arm' below 1 buys no trial: at least 1, or 0 for no search")
+        least = self.halving.finishing_budget
+        if 0 < self.budget_per_arm < least:
+            raise InputError(
+                f"{self.budget_per_arm:g} trial budgets bring no trial to its end by promotion",
+                where="budget_per_arm",
+                why=f"with {self.halving.rungs} rungs and a reduction of {self.halving.reduction} it takes {least:.2f}",
+                remedy="a larger budget, fewer rungs, or search.halving.kind: stopping",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _two_objectives(self) -> SearchSpec:
+        if self.cost is not None and self.algorithm == "cma_es":
+            raise InputError(
+                "cma_es has one objective",
+                where="algorithm",
+                why="search.cost is a second one",
+                remedy="tpe or gp, or leave out search.cost",
+            )
+        if self.cost is not None and self.halving.rungs > 1:
+            raise InputError(
+                "a search with search.cost stops no trials",
+                where="halving.rungs",
+                why="what a stopped trial would have cost is not known",
+                remedy="--set search.halving.rungs=1",
+            )
         return self
 
 
@@ -282,6 +328,13 @@ class StudySpec(Config):
             self._require_fitting_stages(name, arm)
             self._require_own_tokenizer(name, arm)
             self._require_branches(name, arm)
+            self._require_searchable(name, arm)
+        if self.search.cost == self.budget.unit:
+            raise InputError(
+                f"the budget is in {self.budget.unit}, so that all trials cost the same",
+                where="search.cost",
+                remedy=f"another unit: {', '.join(unit for unit in UNITS if unit != self.budget.unit)}",
+            )
         self._require_a_step()
         if self.confirm_budget.unit != self.budget.unit:
             raise InputError(
@@ -313,6 +366,37 @@ class StudySpec(Config):
                     where=f"arms.{name}.{inside}" if own else "training.batch_sequences",
                     why="then an arm's result would depend on resources.workers",
                     remedy=f"a multiple of {workers}, such as {-(-size // workers) * workers}",
+                )
+
+    def _require_searchable(self, name: str, arm: ArmSpec) -> None:
+        """The arm's space is one that the algorithm can search."""
+        algorithm, space, where = self.search.algorithm, arm.load_space(), f"arms.{name}.space"
+        varied = [dimension for dimension in space.dimensions.values() if len(set(ends_of(dimension))) > 1]
+        if algorithm == "cma_es" and not any(isinstance(d, Float | Integer) for d in varied):
+            raise InputError(
+                "cma_es has nothing to search",
+                where=where,
+                why="it knows numbers only, and the space has none that vary",
+                remedy="--set search.algorithm=tpe",
+            )
+        if algorithm != "grid":
+            return
+        size = math.prod(
+            len(dimension.grid(self.search.grid_points)) for dimension in space.dimensions.values()
+        )
+        if size > LARGEST_GRID:
+            raise InputError(
+                f"the grid has {size} points, more than {LARGEST_GRID}",
+                where=where,
+                remedy="a smaller search.grid_points, or search.algorithm: qmc",
+            )
+        for configuration in space.first:
+            if missing := sorted(space.dimensions.keys() - configuration.keys()):
+                raise InputError(
+                    f"'first' leaves out {', '.join(missing)}",
+                    where=where,
+                    why="a grid has nothing to suggest for what is left out",
+                    remedy="name every setting of the space",
                 )
 
     def _require_own_tokenizer(self, name: str, arm: ArmSpec) -> None:

@@ -17,6 +17,7 @@ from orchestrator import __version__
 from orchestrator.comparison import compare
 from orchestrator.history import History
 from orchestrator.ledger import read_ledger
+from orchestrator.optuna_file import OptunaFile
 from orchestrator.phases import ConfirmPhase, SearchPhase, best_trials
 from orchestrator.protocol import protocol, protocol_digest
 from orchestrator.recorder import Recorder
@@ -274,7 +275,7 @@ class Study:
             for name, phase in (("search", SearchPhase), ("confirm", ConfirmPhase)):
                 if history.phases.get(name) == "end":
                     continue
-                with _phase(recorder, name):
+                with _phase(recorder, name), _optuna_file(recorder, name, self.folder, spec):
                     executor.run(phase(spec, history, str(corpus)))
                     if executor.full_disk:
                         raise InputError(
@@ -364,6 +365,20 @@ def _phase(recorder: Recorder, name: str) -> Iterator[None]:
     recorder.record("phase", phase=name, status="begin")
     yield
     recorder.record("phase", phase=name, status="end")
+
+
+@contextmanager
+def _optuna_file(recorder: Recorder, phase: str, folder: Location, spec: StudySpec) -> Iterator[None]:
+    """Beside the ledger of a search, what Optuna's own tools read."""
+    if phase != "search" or not spec.search.budget_per_arm:
+        yield
+        return
+    with OptunaFile(folder, spec, recorder.history) as file:
+        recorder.then = file.apply
+        try:
+            yield
+        finally:
+            recorder.then = lambda record: None
 
 
 @contextmanager

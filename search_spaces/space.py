@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -29,6 +30,10 @@ class Float(_Record):
         _check_interval(self.low, self.high, self.log)
         return self
 
+    def grid(self, points: int) -> list[float]:
+        """So many values from end to end, evenly or in one ratio; one is the middle."""
+        return _spaced(self.low, self.high, self.log, points)
+
 
 class Integer(_Record):
     """A whole number from an interval, both ends included."""
@@ -44,12 +49,20 @@ class Integer(_Record):
         _check_interval(self.low, self.high, self.log)
         return self
 
+    def grid(self, points: int) -> list[int]:
+        """As that of a real number, rounded; fewer where values coincide."""
+        return sorted({round(value) for value in _spaced(self.low, self.high, self.log, points)})
+
 
 class Categorical(_Record):
     """One of some values; null may be one of them."""
 
     type: Literal["choice"]
     choices: tuple[float | int | str | bool | None, ...] = Field(min_length=1)
+
+    def grid(self, points: int) -> list[float | int | str | bool | None]:
+        """All choices, however many points are asked for."""
+        return list(self.choices)
 
 
 Dimension = Annotated[Float | Integer | Categorical, Field(discriminator="type")]
@@ -72,6 +85,15 @@ class Space(_Record):
                 raise ValueError(f"'first' names settings that are no dimensions: {', '.join(unknown)}")
         return self
 
+    def grid(self, points: int) -> list[dict[str, Any]]:
+        """Every combination of the dimensions' grids.
+
+        Args:
+            points: values of each dimension that is a number.
+        """
+        values = [dimension.grid(points) for dimension in self.dimensions.values()]
+        return [dict(zip(self.dimensions, chosen, strict=True)) for chosen in product(*values)]
+
 
 def space_names() -> list[str]:
     """Names of the shipped spaces."""
@@ -90,6 +112,13 @@ def load_space(name_or_path: str | Path) -> Space:
     if path.suffix not in (".yaml", ".yml"):
         path = _FOLDER / f"{name_or_path}.yaml"
     return Space.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+
+
+def _spaced(low: float, high: float, log: bool, points: int) -> list[float]:
+    if low == high:
+        return [low]
+    shares = [0.5] if points == 1 else [index / (points - 1) for index in range(points)]
+    return [low ** (1 - share) * high**share if log else low * (1 - share) + high * share for share in shares]
 
 
 def _check_interval(low: float, high: float, log: bool) -> None:

@@ -67,6 +67,8 @@ class TrialConfig(Config):
     """All are taken at the end; at evaluations before it only the first, the primary."""
     rungs: tuple[float, ...] = ()
     """Progress at which the search may stop the trial: an evaluation and a checkpoint each."""
+    pauses: bool = False
+    """The trial may be ended at any rung and gone on with later: its checkpoint is whole before it reports."""
     evaluations: tuple[float, ...] = ()
     """Further progress points with an evaluation and a checkpoint."""
     branches: tuple[Branch, ...] = ()
@@ -443,7 +445,7 @@ class Trial:
             self._state(measure, losses),
             self.world,
         )
-        if status != "running":
+        if status != "running" or (self.config.pauses and measure["rung"] is not None):
             self.checkpoints.wait()
 
     def _state(self, measure: dict[str, Any], losses: tuple[float, int]) -> dict[str, Any]:
