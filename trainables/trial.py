@@ -84,7 +84,8 @@ def trainable(config: dict[str, Any]) -> None:
     """A Tune function. It reports ``{"report": JSON}``, of a :class:`trainables.training.loop.Report`.
 
     The first report has the status ``begun`` and measures the step that the workers start from, their number, what the
-    trial has spent up to that step, and this attempt's overhead so far. It comes again where Ray Train starts the workers again, after a preemption or on more workers.
+    trial has spent up to that step, and this attempt's overhead so far. It comes again where Ray Train starts the
+    workers again, after a preemption or on more workers.
 
     Args:
         config: ``trial`` and ``workers``, the records of :class:`TrialConfig` and :class:`WorkerConfig`;

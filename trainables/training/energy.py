@@ -1,16 +1,18 @@
 """What the devices have taken from the wall socket, where the machine tells.
 
-A GPU trial's energy is that of its GPUs, whole boards: NVML's counter of millijoules since the driver was loaded (Volta
-and newer; a MIG slice has none). A CPU trial's is its share of the machine's processor packages and their memory: RAPL's
-counters of microjoules under ``/sys/class/powercap``, times the worker's CPU cores over those of the machine, so that the
-shares of trials side by side never add up to more than the packages took. Fans, disks and power supplies are in neither.
+A GPU trial's energy is that of its GPUs, whole boards: NVML's counter of millijoules since the driver was loaded
+(Volta and newer; a MIG slice has none). A CPU trial's is its share of the machine's processor packages and their
+memory: RAPL's counters of microjoules under ``/sys/class/powercap``, times the worker's CPU cores over those of the
+machine, so that the shares of trials side by side never add up to more than the packages took. Fans, disks and power
+supplies are in neither.
 
-Sources: NVML API reference, nvmlDeviceGetTotalEnergyConsumption; Linux, Documentation/power/powercap/powercap.rst. Since
-CVE-2020-8694 only root may read RAPL on most systems.
+Sources: NVML API reference, nvmlDeviceGetTotalEnergyConsumption; Linux, Documentation/power/powercap/powercap.rst.
+Since CVE-2020-8694 only root may read RAPL on most systems.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -52,7 +54,7 @@ def energy_counter(
 def _nvml_counter(uuid: str, nvml: Any) -> EnergyCounter:
     if nvml is None:
         try:
-            import pynvml as nvml
+            nvml = importlib.import_module("pynvml")
         except ImportError as error:
             raise _untold(
                 "NVML's Python bindings are not installed", "pip install nvidia-ml-py, or "
