@@ -109,7 +109,7 @@ def compare(history: History) -> dict[str, Any]:
     for pair in pairs:
         differences = _differences(_values(runs[pair["a"]], primary), _values(runs[pair["b"]], primary))
         ended = len(differences) + len({gap["seed"] for gap in pair["missing"]})
-        pair["pending"] = max(0, study["seeds"] - ended)
+        pair["pending"] = max(0, history.planned_seeds - ended)
         pair["verdict"] = _verdict(pair, differences, primary, study["margin"])
         undecided = pair["verdict"] == "undecided"
         pair["more_seeds"] = seeds_needed(differences, study["margin"], len(pairs)) if undecided else 0
@@ -278,7 +278,7 @@ def _count(history: History, study: Record, phase: str, arm: str) -> dict[str, i
     trials = history.trials_of(phase, arm)
     outcomes = [trial.outcome for trial in trials]
     configurations = {json.dumps(trial.configuration, sort_keys=True) for trial in trials}
-    planned = study["seeds"] * max(1, len(configurations)) if phase == "confirm" else len(trials)
+    planned = history.planned_seeds * max(1, len(configurations)) if phase == "confirm" else len(trials)
     counts = {outcome: outcomes.count(outcome) for outcome in OUTCOMES}
     return {"planned": planned, "running": outcomes.count(None), **counts}
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from orchestrator.arm_search import ArmSearch
+from orchestrator.cap import Cap
 from orchestrator.history import History, TrialHistory
 from orchestrator.ledger import Record
 from orchestrator.spec import StudySpec
@@ -106,6 +107,7 @@ class SearchPhase:
     def __init__(self, spec: StudySpec, history: History, corpus: str) -> None:
         self._spec, self._history = spec, history
         self._planner = Planner(spec, history, corpus)
+        self.cap = Cap(spec, history)
         self._arms = {
             name: ArmSearch(
                 name,
@@ -130,6 +132,13 @@ class SearchPhase:
         return [t for t in trials if t.outcome is None and t.trial not in waiting]
 
     def _affordable(self, arm: str) -> bool:
+        return self._has_budget(arm) and self.cap.allows_search_trial(arm)
+
+    def ended_early(self) -> str:
+        """Why the study's cap ended the search, for a person; empty where it did not."""
+        return self.cap.search_ended() if any(map(self._has_budget, self._arms)) else ""
+
+    def _has_budget(self, arm: str) -> bool:
         # A trial is begun only if the arm can pay for all of it, and for what those that run may still spend. A clock
         # is read after a step: the moment by which a trial came out longer than its budget costs the arm no trial.
         owed = sum(1.0 - trial.progress for trial in self._running(arm))
@@ -186,6 +195,7 @@ class ConfirmPhase:
     def __init__(self, spec: StudySpec, history: History, corpus: str) -> None:
         planner = Planner(spec, history, corpus)
         self._history = history
+        self.cap = Cap(spec, history)
         seeds = confirm_seeds(spec)
         best: dict[str, list[Mapping[str, Any]]] = {arm: [{}] for arm in spec.arms}  # as they are written
         if spec.search.budget_per_arm:
@@ -207,12 +217,20 @@ class ConfirmPhase:
         self._planner = planner
 
     def next(self) -> PlannedTrial | None:
-        """The next run."""
-        return self._pending.pop(0) if self._pending else None
+        """The next run; None while there is none that the study's cap pays for."""
+        return None if self.exhausted() else self._pending.pop(0)
 
     def exhausted(self) -> bool:
-        """Whether all runs were started."""
-        return not self._pending
+        """Whether all runs were started that the study's cap pays for: of a seed all arms' or none."""
+        return not self._pending or not self.cap.allows_seed(self._pending[0].seed)
+
+    def seeds_begun(self) -> int:
+        """Seeds that were run, or are."""
+        return len({trial.seed for trial in self._history.trials_of("confirm")})
+
+    def ended_early(self) -> str:
+        """Why the study's cap ended confirmation, for a person; empty where it did not."""
+        return self.cap.confirmation_ended(self.seeds_begun()) if self._pending else ""
 
     def should_stop(self, trial: TrialHistory, measure: Record) -> bool:
         """Never: confirmation runs spend their whole budget."""

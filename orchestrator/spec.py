@@ -19,7 +19,7 @@ from trainables.evaluation import YARDSTICKS, EvaluationConfig
 from trainables.models.shapes import ModelConfig
 from trainables.models.tokenizers import TokenizerConfig
 from trainables.objectives import find_objective
-from trainables.training.budget import BudgetConfig
+from trainables.training.budget import BudgetConfig, CapConfig
 from trainables.training.optimiser import TrainingConfig
 
 LARGEST_REDUCTION = 1000
@@ -190,6 +190,15 @@ class YardstickSpec(Config):
         return (self.primary, *(name for name in self.others if name != self.primary))
 
 
+class PricesSpec(Config):
+    """What devices cost. A worker with GPUs costs its GPUs, one without its CPU cores."""
+
+    gpu_hour: float | None = Field(None, gt=0)
+    """US dollars for an hour of one GPU, with its part of the machine around it."""
+    cpu_hour: float | None = Field(None, gt=0)
+    """US dollars for an hour of one CPU core."""
+
+
 class ResourcesSpec(Config):
     """On what a trial runs."""
 
@@ -208,6 +217,15 @@ class ResourcesSpec(Config):
     one CPU worker, else `ray_train`."""
     attempts: int = Field(3, ge=1)
     """Starts a trial gets before it counts as failed; each goes on from the last checkpoint."""
+    prices: PricesSpec = PricesSpec()
+    """With them, what is spent is also told in dollars."""
+
+    def usd_per_hour(self, gpus_per_worker: int) -> float | None:
+        """Price of a worker with so many GPUs; None where the study has none."""
+        if gpus_per_worker:
+            price = self.prices.gpu_hour
+            return None if price is None else gpus_per_worker * price
+        return None if self.prices.cpu_hour is None else self.cpus_per_worker * self.prices.cpu_hour
 
     @property
     def possible_workers(self) -> range:
@@ -248,6 +266,8 @@ class StudySpec(Config):
     """By name."""
     budget: BudgetConfig
     """Of each trial."""
+    cap: CapConfig | None = None
+    """Of the whole study; null: the search ends when its budget does, and all seeds are confirmed."""
     search: SearchSpec = SearchSpec()
     """Tuning."""
     confirm: ConfirmSpec = ConfirmSpec()
@@ -270,6 +290,7 @@ class StudySpec(Config):
             self._require_fitting_stages(name, arm)
             self._require_own_tokenizer(name, arm)
         self._require_a_step()
+        self._require_prices()
         if "minimal_pair_accuracy" in self.yardsticks.names and not self.corpora.has_minimal_pairs:
             raise InputError(
                 "there are no minimal pairs to take minimal_pair_accuracy on",
@@ -333,6 +354,17 @@ class StudySpec(Config):
                 why="the smallest step is one sequence of corpora.sequence_length tokens a worker",
                 remedy=f"at least {least}, and many times that to learn anything",
             )
+
+    def _require_prices(self) -> None:
+        prices = self.resources.prices
+        for amount in (self.budget, self.cap):
+            if amount is not None and amount.unit == "usd" and prices == PricesSpec():
+                raise InputError(
+                    f"a {amount.key} in usd needs prices",
+                    where=f"{amount.key}.usd",
+                    why="what a device costs is not known otherwise",
+                    remedy="resources: {prices: {gpu_hour: 2.5, cpu_hour: 0.04}}, or those that apply",
+                )
 
     def training_of(self, arm: ArmSpec, configuration: Mapping[str, Any] | None = None) -> TrainingConfig:
         """The training settings of an arm, with a configuration of the search on top."""

@@ -169,7 +169,7 @@ class Study:
         return PackedCorpus(Location(spec.storage) / "corpora" / name)
 
     def _run(self, address: str | None) -> Results:
-        from orchestrator.preflight import Machine, check_resources, check_study
+        from orchestrator.preflight import Machine, check_resources, check_study, require_measurable
 
         address = address or os.environ.get("RAY_ADDRESS")
         history = History.of(read_ledger(self.folder / "ledger"))
@@ -181,6 +181,7 @@ class Study:
             tokenizer = None if self._prepared_corpus(history) else check_study(self.spec)
             if address is None:
                 check_resources(self.spec, machine, self._gpus_per_worker(machine))
+                require_measurable(self.spec, self._gpus_per_worker(machine))
         except InputError as error:
             raise error.within(self.file) from error
         frozen = self.folder / STUDY_FILE
@@ -213,18 +214,22 @@ class Study:
 
     def _run_phases(self, recorder: Recorder, machine: Any, tokenizer: Any) -> None:
         from orchestrator.executor import Executor
+        from orchestrator.preflight import require_measurable
         from trainables.corpora.preparation import prepare, warnings
         from trainables.trial import WorkerConfig
 
         spec, history = self.spec, recorder.history
-        recorder.record("study", **self._description())
+        gpus = self._gpus_per_worker(machine)
+        require_measurable(spec, gpus, on_cluster=True)
+        recorder.record("study", **self._description(), usd_per_hour=spec.resources.usd_per_hour(gpus))
         resources = spec.resources
         workers = WorkerConfig(
             launcher=self._launcher(machine),
             workers=resources.workers,
             minimum_workers=resources.minimum_workers,
             cpus_per_worker=resources.cpus_per_worker,
-            gpus_per_worker=self._gpus_per_worker(machine),
+            gpus_per_worker=gpus,
+            usd_per_hour=resources.usd_per_hour(gpus),
         )
         fitting = machine.cpus // (resources.workers * resources.cpus_per_worker)
         if workers.gpus_per_worker:
@@ -248,9 +253,13 @@ class Study:
                 if history.phases.get(name) == "end":
                     continue
                 with _phase(recorder, name):
-                    executor.run(phase(spec, history, str(corpus)))
+                    running = phase(spec, history, str(corpus))
+                    executor.run(running)
                     if executor.interrupted:
                         raise StudyInterrupted
+                    if message := running.ended_early():
+                        seeds = running.seeds_begun() if isinstance(running, ConfirmPhase) else None
+                        recorder.record("cap", message=message, phase=name, seeds=seeds)
                     if name == "search" and spec.search.budget_per_arm:
                         self._require_best(recorder)
             with _phase(recorder, "compare"):

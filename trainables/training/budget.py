@@ -72,6 +72,13 @@ class BudgetConfig(AmountConfig):
     key: ClassVar[str] = "budget"
 
 
+class CapConfig(AmountConfig):
+    """What the whole study may spend: search and confirmation, with what failures cost and, where the unit is time,
+    money or energy, with overhead. One unit, which need not be the budget's."""
+
+    key: ClassVar[str] = "cap"
+
+
 @dataclass
 class Spending:
     """What training steps have spent. Evaluation, start-up, checkpoints and waiting are not in it."""
