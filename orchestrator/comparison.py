@@ -156,7 +156,7 @@ def compare(history: History) -> dict[str, Any]:
         differences = _differences(_values(runs[pair["a"]], primary), _values(runs[pair["b"]], primary))
         ended = len(differences) + len({gap["seed"] for gap in pair["missing"]})
         settled = decision is not None and decision.verdict != "continue"
-        pair["pending"] = 0 if settled else max(0, study["seeds"] - ended)
+        pair["pending"] = 0 if settled else max(0, history.planned_seeds - ended)
         pair["verdict"] = _verdict(pair, row, decision, study["margin"])
         undecided = pair["verdict"] == "undecided"
         pair["more_seeds"] = seeds_needed(differences, study["margin"], len(pairs)) if undecided else 0
@@ -396,7 +396,7 @@ def _count(history: History, study: Record, phase: str, arm: str) -> dict[str, i
     trials = history.trials_of(phase, arm)
     outcomes = [trial.outcome for trial in trials]
     configurations = {json.dumps(trial.configuration, sort_keys=True) for trial in trials}
-    planned = study["seeds"] * max(1, len(configurations)) if phase == "confirm" else len(trials)
+    planned = history.planned_seeds * max(1, len(configurations)) if phase == "confirm" else len(trials)
     counts = {outcome: outcomes.count(outcome) for outcome in OUTCOMES}
     return {"planned": planned, "running": outcomes.count(None), **counts}
 

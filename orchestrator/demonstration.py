@@ -84,6 +84,7 @@ def _trial(phase: str, arm: str, number: int) -> Iterator[Record]:
     if ARMS[arm]["headless"]:
         configuration["temperature"] = 0.07
     same = {"phase": phase, "arm": arm, "trial": f"{phase}-{arm}-{number:03d}", "attempt": 1}
+    overhead = {"startup": 1.5, "compile": 0.0, "data_wait": 0.1, "evaluation": 0.0, "checkpoint": 0.0}
     yield {
         "kind": "trial",
         **same,
@@ -91,6 +92,7 @@ def _trial(phase: str, arm: str, number: int) -> Iterator[Record]:
         "configuration": configuration,
         "seed": number,
         "start_step": 0,
+        "workers": 1,
     }
     end = LEVEL[arm] - 0.1 * (math.log10(learning_rate) + 3.2) ** 2 + chance.gauss(0, 0.006)
     for report in range(1, REPORTS + 1):
@@ -101,6 +103,7 @@ def _trial(phase: str, arm: str, number: int) -> Iterator[Record]:
             for name, value in (("recovery_accuracy", accuracy), ("recovery_mrr", accuracy + 0.09))
         }
         tokens = TOKENS * progress
+        seconds = tokens / TOKENS_PER_SECOND[arm] * chance.uniform(0.98, 1.02)
         yield {
             "kind": "measure",
             **same,
@@ -110,9 +113,11 @@ def _trial(phase: str, arm: str, number: int) -> Iterator[Record]:
                 "tokens": tokens,
                 "steps": report * 10,
                 "flops": tokens * FLOPS_PER_TOKEN[arm],
-                "device_seconds": tokens / TOKENS_PER_SECOND[arm] * chance.uniform(0.98, 1.02),
+                "hardware_flops": tokens * FLOPS_PER_TOKEN[arm],
+                "device_seconds": seconds,
+                "wall_seconds": seconds,
             },
-            "overhead": 4.0,
+            "overhead": overhead | {"evaluation": 0.2 * report, "checkpoint": 0.1 * report},
             "loss": 7 * math.exp(-progress) + chance.gauss(0, 0.05),
             "learning_rate": learning_rate * (1 - progress),
             "digest": "0" * 16,

@@ -20,6 +20,7 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
 from orchestrator.history import TrialHistory
+from orchestrator.ledger import Record
 from orchestrator.phases import Phase, PlannedTrial
 from orchestrator.recorder import Recorder
 from trainables.storage import FullDiskError, Location
@@ -153,11 +154,15 @@ class Executor:
             seed=planned.seed,
             configuration=dict(planned.configuration),
             amount=planned.config.budget.amount,
+            share=planned.share,
             start_step=start_step,
+            workers=self.workers.workers,
         )
 
-    def begun(self, name: str, step: int, workers: int) -> None:
-        """Take in where an attempt's workers really start.
+    def begun(
+        self, name: str, step: int, workers: int, spent: dict[str, float], overhead: dict[str, float]
+    ) -> None:
+        """Write down where an attempt's workers really start, and with what spending.
 
         If Ray Train started them anew, or the newest checkpoint was damaged, that is another attempt: what the ledger
         has beyond the step is rolled back.
@@ -165,13 +170,15 @@ class Executor:
         planned = self.running[name]
         if workers < self.workers.workers:
             self.recorder.event(f"{name} runs on {workers} of {self.workers.workers} workers")
-        if self._starting.pop(name, None) == step:
-            return
-        reason = f"its workers started again from step {step}"
-        self.recorder.record("end", **_keys(planned), outcome="interrupted", reason=reason)
-        self.running[name] = planned = replace(planned, attempt=planned.attempt + 1)
-        self.begin(planned, step)
-        del self._starting[name]
+        if self._starting.pop(name, None) != step:
+            reason = f"its workers started again from step {step}"
+            self.recorder.record("end", **_keys(planned), outcome="interrupted", reason=reason)
+            self.running[name] = planned = replace(planned, attempt=planned.attempt + 1)
+            self.begin(planned, step)
+            del self._starting[name]
+        self.recorder.record(
+            "begun", **_keys(planned), step=step, workers=workers, spent=spent, overhead=overhead
+        )
 
     def failed(self, phase: Phase, name: str, failure: TrialFailure) -> None:
         """Write that an attempt failed, and start the trial again unless it would end the same."""
@@ -188,14 +195,27 @@ class Executor:
             self._out_of_memory.discard(name)
         self.end(phase, name, "failed", str(failure), again=not hopeless)
 
-    def end(self, phase: Phase, name: str, outcome: str, reason: str = "", *, again: bool = True) -> None:
-        """Write how an attempt ended and let the phase know; a failed one may be started ``again``."""
+    def end(
+        self,
+        phase: Phase,
+        name: str,
+        outcome: str,
+        reason: str = "",
+        *,
+        again: bool = True,
+        measure: Record | None = None,
+    ) -> None:
+        """Write how an attempt ended and let the phase know; a failed one may be started ``again``.
+
+        Of one that saved itself only what the last ``measure`` says of spending is written: the next attempt goes on.
+        """
         planned = self.running.pop(name)
         history = self.recorder.history.trials[name]
         if outcome == "failed" and again and history.failures + 1 < self.attempts:
             outcome = "retried"
             self.recorder.event(f"{name} failed and is started again: {reason}")
-        self.recorder.record("end", **_keys(planned), outcome=outcome, reason=reason)
+        spent = {} if measure is None else {key: measure[key] for key in ("spent", "overhead")}
+        self.recorder.record("end", **_keys(planned), outcome=outcome, reason=reason, **spent)
         phase.ended(history, outcome)
 
 
@@ -265,7 +285,8 @@ class _PhaseScheduler(FIFOScheduler):  # type: ignore[misc]
             "diverged": "the training loss is not finite",
             "interrupted": f"saved at step {measure['step']}",
         }
-        executor.end(self._phase, name, status, reasons.get(status, ""))
+        saved = measure if status == "interrupted" else None
+        executor.end(self._phase, name, status, reasons.get(status, ""), measure=saved)
         return str(TrialScheduler.CONTINUE)
 
     def on_trial_complete(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from trainables.errors import InputError, nearest
 GROWING = ("search.budget_per_arm", "confirm.seeds", "confirm.top", "confirm.budget")
 """What may become more."""
 
-FREE = ("confirm.anytime", "resources")
+FREE = ("resources",)
 """What may change as it likes: nothing that was done depends on it."""
 
 Change = tuple[Any, Any]

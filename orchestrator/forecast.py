@@ -53,7 +53,7 @@ class ArmForecast:
     @property
     def trial_seconds(self) -> float | None:
         """Device-seconds in the steps of a trial with the study's budget."""
-        units = self.plan.trial_in_units()
+        units: dict[str, float] = {**self.plan.trial_in_units()}
         if "device_seconds" in units:
             return units["device_seconds"]
         if self.calibration is None:
@@ -101,7 +101,9 @@ class Forecast:
         """Weights of all trials that end, and two checkpoints of those that run."""
         spec = self.spec
         runs = spec.confirm.seeds * spec.confirm.top * (1 + len(spec.confirm.anytime))
-        searched = spec.search.budget_per_arm * spec.search.halving.reduction ** (spec.search.halving.rungs - 1)
+        searched = spec.search.budget_per_arm * spec.search.halving.reduction ** (
+            spec.search.halving.rungs - 1
+        )
         ended = sum(arm.parameters for arm in self.arms) * FINAL_BYTES * (runs + searched)
         return ended + max(arm.parameters for arm in self.arms) * CHECKPOINT_BYTES * 2 * len(self.arms)
 
@@ -143,7 +145,9 @@ def forecast_table(found: Forecast) -> RenderableType:
         table.add_row(
             Text(arm.plan.name),
             formatting.duration(measured.step_seconds) if measured else "–",
-            formatting.quantity(arm.plan.tokens_per_step / measured.step_seconds, "").strip() if measured else "–",
+            formatting.quantity(arm.plan.tokens_per_step / measured.step_seconds, "").strip()
+            if measured
+            else "–",
             ("" if measured else "at least ") + formatting.size(arm.memory_bytes),
             formatting.duration(seconds) if seconds is not None else "–",
         )
@@ -152,13 +156,17 @@ def forecast_table(found: Forecast) -> RenderableType:
         lines.append(f"Not tried here, as a step is too large: {', '.join(unmeasured)}.")
     if found.device_seconds is not None:
         hours = formatting.duration(found.device_seconds)
-        lines.append(f"The study: at most {hours} of one device in training steps, by the steps measured here.")
-    lines.append(f"Disk: up to {formatting.size(found.disk_bytes)} for checkpoints, beside the prepared text.")
-    detectable = minimum_detectable_effect(spec.confirm.seeds, 1.0, family_size=max(1, _pairs(found)))
-    if math.isfinite(detectable):
         lines.append(
-            f"With {formatting.plural(spec.confirm.seeds, 'seed')} a difference of {detectable:.1f} standard deviations "
-            "of the paired differences is found four times in five."
+            f"The study: at most {hours} of one device in training steps, by the steps measured here."
+        )
+    lines.append(
+        f"Disk: up to {formatting.size(found.disk_bytes)} for checkpoints, beside the prepared text."
+    )
+    detectable = minimum_detectable_effect(spec.confirm.seeds, family_size=max(1, _pairs(found)))
+    if detectable is not None:
+        lines.append(
+            f"{formatting.plural(spec.confirm.seeds, 'seed')} of each arm find a difference of {detectable:.1f} "
+            "standard deviations of the paired differences four times in five."
         )
     return Group(table, *(Text(line, style="dim") for line in lines))
 

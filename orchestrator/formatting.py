@@ -8,7 +8,16 @@ from typing import Any
 COUNT_PREFIXES = ("", "k", "M", "B", "T")
 FLOP_PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z")
 
-UNIT_TITLES = {"tokens": "tokens", "steps": "steps", "flops": "FLOPs", "device_seconds": "device time"}
+UNIT_TITLES = {
+    "tokens": "tokens",
+    "steps": "steps",
+    "flops": "FLOPs",
+    "hardware_flops": "hardware FLOPs",
+    "device_seconds": "device time",
+    "wall_seconds": "time",
+    "joules": "energy",
+    "usd": "US dollars",
+}
 """What a budget unit is called where there is no number beside it."""
 
 
@@ -32,11 +41,13 @@ def duration(seconds: float) -> str:
 
 def quantity(value: float, unit: str) -> str:
     """An amount of a budget unit: ``2.0M tokens``, ``3.4 TFLOP``, ``12 s``."""
-    if unit == "device_seconds":
+    if unit in ("device_seconds", "wall_seconds"):
         return duration(value)
-    if unit == "flops":
+    if unit in ("flops", "hardware_flops", "joules"):
         number, prefix = scaled(value, FLOP_PREFIXES)
-        return f"{number} {prefix}FLOP"
+        return f"{number} {prefix}{'J' if unit == 'joules' else 'FLOP'}"
+    if unit == "usd":
+        return f"${value:,.2f}" if value >= 1 else f"${value:.2g}"
     number, prefix = scaled(value)
     return f"{number}{prefix} {unit}"
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from orchestrator.ledger import Record
+from orchestrator.spending import Attempt, AttemptSpending, attempt_spendings, total
 
 
 @dataclass
@@ -25,9 +26,15 @@ class TrialHistory:
     seed: int
     configuration: dict[str, Any]
     """The searched settings' values."""
+    amount: float | None = None
+    """Its budget, in the study's unit; None: the study's."""
+    share: float | None = None
+    """Of the budget of a confirmation run, for one that leaves it on its way."""
     attempts: int = 0
     failures: int = 0
     """Attempts that failed and were repeated."""
+    attempt_records: list[Attempt] = field(default_factory=list)
+    """What the ledger has of each attempt, for :meth:`spendings`."""
     measures: list[Record] = field(default_factory=list)
     """The ``measure`` records that count, by step: those that a later attempt rolled back are left out."""
     outcome: str | None = None
@@ -46,10 +53,19 @@ class TrialHistory:
         """Share of the trial's budget that is spent, 0 to 1."""
         return float(self.measures[-1]["progress"]) if self.measures else 0.0
 
+    def spendings(self, now: float) -> list[AttemptSpending]:
+        """What each attempt cost, useful, lost and overhead apart, those that run up to ``now``."""
+        return attempt_spendings(self.attempt_records, now)
+
     @property
     def evaluations(self) -> list[Record]:
         """The measures at which yardsticks were taken."""
         return [measure for measure in self.measures if measure["yardsticks"]]
+
+    def close_attempt(self, time: float, outcome: str | None = None) -> None:
+        """The newest attempt has ended, if it had not."""
+        if self.attempt_records and self.attempt_records[-1].ended is None:
+            self.attempt_records[-1].ended, self.attempt_records[-1].outcome = time, outcome
 
     def score(self, yardstick: str) -> float | None:
         """The yardstick's last overall value, or None where it was never taken."""
@@ -76,6 +92,8 @@ class History:
     comparison: Record | None = None
     search: dict[str, list[Record]] = field(default_factory=dict)
     """By arm, the search's ``trial`` and ``end`` records and its measures at rungs: what its decisions depend on."""
+    seeds_paid: int | None = None
+    """Confirmation seeds that the study's cap paid for, where it ended the phase early."""
     started: float | None = None
     """Time of the first record, seconds since the epoch."""
     updated: float | None = None
@@ -104,8 +122,25 @@ class History:
         """What an arm has spent in a phase, in one budget unit."""
         return sum(trial.spent.get(unit, 0.0) for trial in self.trials_of(phase, arm))
 
+    def spending(self, phase: str | None = None, arm: str | None = None) -> AttemptSpending:
+        """What a phase and an arm, or all, have cost so far: useful, lost and overhead apart."""
+        return total(
+            spending
+            for trial in self.trials.values()
+            if phase in (None, trial.phase) and arm in (None, trial.arm)
+            for spending in trial.spendings(self.updated or 0.0)
+        )
+
+    @property
+    def planned_seeds(self) -> int:
+        """Confirmation seeds that are run: those of the study, or as many as its cap could pay for."""
+        assert self.study is not None
+        seeds = int(self.study["seeds"])
+        return seeds if self.seeds_paid is None else min(seeds, self.seeds_paid)
+
     def apply(self, record: Record) -> None:
         """Take one record in."""
+        before = self.updated
         self.started = self.started if self.started is not None else record["time"]
         self.updated = record["time"]
         kind = record["kind"]
@@ -113,34 +148,59 @@ class History:
             self.search.setdefault(record["arm"], []).append(record)
         if kind in ("study", "corpus", "resources", "comparison"):
             setattr(self, kind, record)
+            if (
+                kind == "study"
+            ):  # a session before it was cut off: its trials ran up to its last record at least
+                for trial in self.trials.values():
+                    trial.close_attempt(before or 0.0)
         elif kind == "phase":
             self.phases[record["phase"]] = record["status"]
+            if (record["phase"], record["status"]) == ("confirm", "begin"):
+                self.seeds_paid = None
         elif kind == "extension":
             self.extensions.append(record)
             searched = any(key.startswith("search.") for key in record["changes"])
             for phase in ("search", "confirm", "anytime", "compare")[0 if searched else 1 :]:
                 self.phases.pop(phase, None)
             self.comparison = None
+        elif kind == "cap":
+            self.events.append(record)
+            self.seeds_paid = record["seeds"]
+        elif kind == "begun":
+            self.trials[record["trial"]].attempt_records[-1].begin(record)
         elif kind == "event":
             self.events.append(record)
         elif kind == "trial":
-            self._begin_attempt(record)
+            self._begin_attempt(record, before or record["time"])
         elif kind == "measure":
-            self.trials[record["trial"]].measures.append(record)
+            trial = self.trials[record["trial"]]
+            trial.measures.append(record)
+            trial.attempt_records[-1].report(record)
         elif kind == "end":
             trial = self.trials[record["trial"]]
+            if "spent" in record:
+                trial.attempt_records[-1].report(record)
+            trial.close_attempt(record["time"], record["outcome"])
             trial.reason = record["reason"]
             trial.failures += record["outcome"] == "retried"
             trial.paused = record["outcome"] == "paused"
             unfinished = record["outcome"] in ("interrupted", "retried", "paused")
             trial.outcome = None if unfinished else record["outcome"]
 
-    def _begin_attempt(self, record: Record) -> None:
+    def _begin_attempt(self, record: Record, before: float) -> None:
         trial = self.trials.get(record["trial"])
         if trial is None:
             names = ("phase", "arm", "trial", "number", "seed", "configuration")
-            trial = self.trials[record["trial"]] = TrialHistory(**{name: record[name] for name in names})
+            trial = self.trials[record["trial"]] = TrialHistory(
+                **{name: record[name] for name in names},
+                amount=record.get("amount"),
+                share=record.get("share"),
+            )
+        trial.close_attempt(before)
         trial.attempts = record["attempt"]
         trial.outcome, trial.reason, trial.paused = None, "", False
         # A new attempt starts from a checkpoint: what an earlier one reported beyond it was rolled back.
         trial.measures = [m for m in trial.measures if m["step"] <= record["start_step"]]
+        trial.attempt_records.append(
+            Attempt(trial.attempts, record["time"], record.get("workers", 1), trial.spent)
+        )

@@ -12,14 +12,18 @@ Records, by ``kind`` (all carry ``time``, seconds since the epoch; those of a tr
 ``corpus``     ``fingerprint``, ``vocabulary_size``, ``sequence_length``, ``languages``: per language ``tokens``,
                ``sequences``, ``documents`` of the training split, ``target_share``
 ``phase``      ``phase`` (``prepare``, ``search``, ``confirm``, ``compare``), ``status`` (``begin`` or ``end``)
-``trial``      an attempt began: ``number``, ``configuration``, ``seed``, ``start_step``
-``measure``    a trial's report: ``step``, ``progress`` (0 to 1), ``spent`` (all budget units), ``overhead`` (seconds),
-               ``loss``, ``learning_rate``, ``digest`` of the data seen, ``mix`` (sequences seen per language),
-               ``rung`` (its number, or null), ``yardsticks`` ({} between evaluations)
+``trial``      an attempt is asked for: ``number``, ``configuration``, ``seed``, ``start_step``, ``workers``
+``begun``      its process has built the trial: ``step``, ``workers``, ``spent`` up to that step, ``overhead`` so far
+``measure``    a trial's report: ``step``, ``progress`` (0 to 1), ``spent`` (by the trial, in all units that are known),
+               ``overhead`` (by the attempt, seconds by cause), ``loss``, ``learning_rate``, ``digest`` of the data
+               seen, ``mix`` (sequences seen per language), ``rung`` (its number, or null), ``yardsticks`` ({} between
+               evaluations)
 ``end``        an attempt ended: ``outcome`` (``completed``, ``pruned``, ``diverged``, ``failed``; or, with more to
-               come, ``interrupted``, ``retried``, ``paused``), ``reason``
+               come, ``interrupted``, ``retried``, ``paused``), ``reason``; of one that saved itself ``spent`` and
+               ``overhead``
 ``resources``  ``cluster``: ``{"CPU": [used, total], ...}``
 ``event``      ``message`` for a person
+``cap``        the study's cap ended a phase early: ``message``, ``phase``, ``seeds`` that were confirmed (or null)
 ``comparison`` what the ``compare`` phase concluded (see ``orchestrator.comparison``)
 =============  ======================================================================================================
 """

@@ -1,7 +1,7 @@
-"""The phases that train: which trial comes next, and what its reports mean. Their state is the ledger's.
+"""What a phase that trains is, and the search. The state of every phase is the ledger's.
 
-``search`` tunes every arm: the next trial goes to the arm that has spent least. ``confirm`` runs each arm's best
-configurations again, at the whole budget, over seeds that all arms share.
+``search`` tunes every arm: the next trial goes to the arm that has spent least. The phases after it are in
+:mod:`orchestrator.confirmation`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from typing import Any, Protocol
 
 from orchestrator.account import ROUNDING, Account
 from orchestrator.arm_search import ArmSearch, Verdict
+from orchestrator.cap import Cap
 from orchestrator.history import History, TrialHistory
 from orchestrator.ledger import Record
 from orchestrator.spec import StudySpec
 from trainables.evaluation import YARDSTICKS
-from trainables.training.loop import TrialConfig
+from trainables.training.loop import Branch, TrialConfig
 
 HOPELESS_TRIALS = 16
 """An arm of which so many trials in a row diverged or failed is searched no further."""
@@ -34,6 +35,8 @@ class PlannedTrial:
     configuration: Mapping[str, Any]
     attempt: int
     config: TrialConfig
+    share: float | None = None
+    """Of the budget of the run that it leaves on its way."""
 
 
 class Phase(Protocol):
@@ -54,20 +57,25 @@ class Phase(Protocol):
     def left_over(self) -> list[TrialHistory]:
         """The trials that never come to an end of their own, once nothing is left to start."""
 
+    def ended_early(self) -> str:
+        """Why the study's cap ended the phase, for a person; empty where it did not."""
 
-def trial_name(phase: str, arm: str, number: int) -> str:
-    """A trial's name: its ledger records and its folder are under it."""
-    return f"{phase}-{arm}-{number:03d}"
+
+def trial_name(phase: str, arm: str, number: int, share: float | None = None) -> str:
+    """A trial's name: its ledger records and its folder are under it.
+
+    Args:
+        phase: as the ledger calls it.
+        arm: its arm.
+        number: among the arm's trials of the phase.
+        share: of the budget, for a run that leaves a longer one on its way.
+    """
+    return f"{phase}-{arm}-{number:03d}" + ("" if share is None else f"-at-{share:g}")
 
 
 def search_seed(spec: StudySpec) -> int:
     """The seed of every search trial: configurations are compared on the same data and initial weights."""
     return spec.seed
-
-
-def confirm_seeds(spec: StudySpec) -> list[int]:
-    """The paired seeds; none is the search's."""
-    return [spec.seed + 1 + index for index in range(spec.confirm.seeds)]
 
 
 class Planner:
@@ -77,22 +85,49 @@ class Planner:
         self.spec, self.history, self.corpus = spec, history, corpus
 
     def plan(
-        self, phase: str, arm: str, number: int, seed: int, configuration: Mapping[str, Any]
+        self,
+        phase: str,
+        arm: str,
+        number: int,
+        seed: int,
+        configuration: Mapping[str, Any],
+        share: float | None = None,
     ) -> PlannedTrial:
-        """The next attempt at an arm's trial of that number."""
-        spec = self.spec
-        name = trial_name(phase, arm, number)
+        """The next attempt at an arm's trial of that number.
+
+        Args:
+            phase: ``search``, ``confirm`` or ``anytime``.
+            arm: its arm.
+            number: among the arm's trials of the phase; of ``anytime``, that of the confirmation run it leaves.
+            seed: of data and weights.
+            configuration: the searched settings' values.
+            share: of the confirmation run's budget, for ``anytime``.
+        """
+        spec, searching = self.spec, phase == "search"
+        name = trial_name(phase, arm, number, share)
         arm_spec = spec.arms[arm]
-        known = self.history.trials.get(name)
-        searching = phase == "search"
-        curve = [(i + 1) / spec.confirm.evaluations for i in range(spec.confirm.evaluations - 1)]
+        training = spec.training_of(arm_spec, configuration)
+        budget = spec.budget if searching else spec.confirm_budget
+        curve: tuple[float, ...] = ()
+        branches: tuple[Branch, ...] = ()
+        if phase == "confirm":
+            curve = tuple((i + 1) / spec.confirm.evaluations for i in range(spec.confirm.evaluations - 1))
+            branches = tuple(
+                Branch(trial=trial_name("anytime", arm, number, at), progress=at * training.stable_share)
+                for at in spec.confirm.anytime
+            )
+        if share is not None:
+            budget = budget.scaled(share)
+            training = training.model_copy(
+                update={"warmup": training.warmup / share}
+            )  # as long as the longer run's
         config = TrialConfig(
             trial=name,
             objective=arm_spec.objective,
             options=spec.options_of(arm_spec, configuration),
             model=arm_spec.model or spec.model,
-            training=spec.training_of(arm_spec, configuration),
-            budget=spec.budget,
+            training=training,
+            budget=budget,
             seed=seed,
             corpus=self.corpus,
             alpha=spec.corpora.alpha,
@@ -103,14 +138,16 @@ class Planner:
             yardsticks=spec.yardsticks.names[:1] if searching else spec.yardsticks.names,
             rungs=spec.search.halving.fractions if searching else (),
             pauses=searching and spec.search.halving.kind == "promotion",
-            evaluations=() if searching else tuple(curve),
+            evaluations=curve,
+            branches=branches,
         )
+        known = self.history.trials.get(name)
         attempt = known.attempts + 1 if known else 1
-        return PlannedTrial(phase, arm, name, number, seed, dict(configuration), attempt, config)
+        return PlannedTrial(phase, arm, name, number, seed, dict(configuration), attempt, config, share)
 
     def plan_again(self, trial: TrialHistory) -> PlannedTrial:
         """The next attempt at a trial that has begun."""
-        return self.plan(trial.phase, trial.arm, trial.number, trial.seed, trial.configuration)
+        return self.plan(trial.phase, trial.arm, trial.number, trial.seed, trial.configuration, trial.share)
 
 
 class SearchPhase:
@@ -119,6 +156,7 @@ class SearchPhase:
     def __init__(self, spec: StudySpec, history: History, corpus: str) -> None:
         self._spec, self._history = spec, history
         self._planner = Planner(spec, history, corpus)
+        self.cap = Cap(spec, history)
         self._searches: dict[str, ArmSearch] = {}
         self._accounts: dict[str, Account] = {}
         for name, arm in spec.arms.items():
@@ -153,7 +191,11 @@ class SearchPhase:
         account.begin(trial_name("search", arm, number))
         return self._planner.plan("search", arm, number, search_seed(self._spec), search.ask())
 
-    def _next_arm(self) -> str | None:
+    def ended_early(self) -> str:
+        """Why the study's cap ended the search, for a person; empty where it did not."""
+        return self.cap.search_ended() if self._next_arm(capped=False) is not None else ""
+
+    def _next_arm(self, *, capped: bool = True) -> str | None:
         concurrent = self._spec.search.concurrent_per_arm
         totals = {name: account.totals(self._history.trials) for name, account in self._accounts.items()}
         least = min(total.spent for total in totals.values())
@@ -163,7 +205,8 @@ class SearchPhase:
                 continue
             balanced = total.spent + total.owed + cost <= least + concurrent + ROUNDING
             # A trial is begun only if the arm can pay for all of it, and for what those that run may still spend.
-            if balanced and total.paid + total.owed + cost <= self._spec.search.budget_per_arm + ROUNDING:
+            affordable = total.paid + total.owed + cost <= self._spec.search.budget_per_arm + ROUNDING
+            if balanced and affordable and (not capped or self.cap.allows_search_trial(arm)):
                 return arm
         return None
 
@@ -222,56 +265,3 @@ def best_trials(
         alike = [entry for entry in ranked if entry[0] <= ranked[0][0] + margin]
         ranked[: len(alike)] = sorted(alike, key=lambda entry: entry[2].spent[cost])
     return [trial for _, _, trial in ranked[:top]]
-
-
-class ConfirmPhase:
-    """Runs each arm's best configurations over the paired seeds, a seed of all arms before the next seed."""
-
-    def __init__(self, spec: StudySpec, history: History, corpus: str) -> None:
-        planner = Planner(spec, history, corpus)
-        self._history = history
-        seeds = confirm_seeds(spec)
-        best: dict[str, list[Mapping[str, Any]]] = {arm: [{}] for arm in spec.arms}  # as they are written
-        if spec.search.budget_per_arm:
-            primary, top = spec.yardsticks.primary, spec.confirm.top
-            best = {
-                arm: [
-                    trial.configuration
-                    for trial in best_trials(
-                        history, arm, primary, top, spec.search.cost, spec.confirm.margin
-                    )
-                ]
-                for arm in spec.arms
-            }
-        self._pending: list[PlannedTrial] = []
-        for index, seed in enumerate(seeds):
-            for rank in range(spec.confirm.top):
-                for arm, configurations in best.items():
-                    if rank < len(configurations):
-                        number = rank * len(seeds) + index
-                        planned = planner.plan("confirm", arm, number, seed, configurations[rank])
-                        known = history.trials.get(planned.trial)
-                        if known is None or known.outcome is None:
-                            self._pending.append(planned)
-        self._planner = planner
-
-    def next(self) -> PlannedTrial | None:
-        """The next run."""
-        return self._pending.pop(0) if self._pending else None
-
-    def exhausted(self) -> bool:
-        """Whether all runs were started."""
-        return not self._pending
-
-    def verdict(self, trial: TrialHistory, measure: Record) -> Verdict | None:
-        """None: confirmation runs spend their whole budget."""
-        return None
-
-    def left_over(self) -> list[TrialHistory]:
-        """None."""
-        return []
-
-    def ended(self, trial: TrialHistory, outcome: str) -> None:
-        """A failed attempt that may be repeated goes back to the front."""
-        if trial.outcome is None:
-            self._pending.insert(0, self._planner.plan_again(trial))

@@ -35,7 +35,7 @@ def _describe(record: Record, history: History) -> Iterator[str]:
         yield f"study    {record['name']} {record['question']}".rstrip()
     elif kind == "phase":
         yield f"phase    {record['phase']} {record['status']}s"
-    elif kind == "event":
+    elif kind in ("event", "cap"):
         yield f"event    {record['message']}"
     elif kind == "trial":
         yield _beginning(record)

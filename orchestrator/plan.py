@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -17,18 +18,20 @@ from rich.text import Text
 from transformers import AutoConfig
 
 from orchestrator import formatting
+from orchestrator.cap import require_confirmation
 from orchestrator.panels import SideBySide
 from orchestrator.spec import ArmSpec, StudySpec
 from orchestrator.statistics import ALPHA, fewest_pairs
 from search_spaces import Categorical, Dimension
 from trainables.errors import InputError, nearest
+from trainables.models.flops import recomputed_flops
 from trainables.models.learner import Learner
 from trainables.models.shapes import ModelConfig, body_config
 from trainables.models.tokenizers import load_tokenizer
 from trainables.objectives import Objective, find_objective
 from trainables.objectives.corruption import num_masked
 from trainables.objectives.registry import ContrastiveOptions, SampledOptions
-from trainables.training.budget import Unit
+from trainables.training.budget import MEASURED_UNITS, Unit
 from trainables.training.optimiser import TrainingConfig
 
 ARM_WIDTH = 58
@@ -166,6 +169,13 @@ class ArmPlan:
         length, num_targets = self.spec.corpora.sequence_length, num_sequences * self.targets_per_sequence
         return learner.flops(num_sequences, length, num_targets, self.candidates(num_sequences))
 
+    def recomputed_flops(self, num_sequences: int) -> int:
+        """FLOPs that activation checkpointing adds to a step with so many sequences."""
+        if not self.training.activation_checkpointing:
+            return 0
+        length, num_targets = self.spec.corpora.sequence_length, num_sequences * self.targets_per_sequence
+        return recomputed_flops(self.learner.config, num_sequences, length, num_targets)
+
     @cached_property
     def _restored_learner(self) -> Learner:
         vanilla = find_objective("mlm" if self.objective.task == "masked" else "clm")
@@ -183,24 +193,41 @@ class ArmPlan:
     def trial_in_units(self) -> dict[Unit, float]:
         """What a trial's budget comes to, by unit; the binding one alone where the others depend on the machine.
 
+        Hardware FLOPs are named where they differ from the model's.
+
         For a headless objective FLOPs are at most, and what FLOPs buy at least, as much.
         """
         unit, amount = self.spec.budget.unit, self.spec.budget.amount
         batch, length = self.training.batch_sequences, self.spec.corpora.sequence_length
-        if unit == "device_seconds":
+        if unit in MEASURED_UNITS:
             return {unit: amount}
-        if unit == "flops":
-            steps = amount / self.step_flops(batch)
+        again = self.recomputed_flops(1)
+        if unit in ("flops", "hardware_flops"):
+
+            def cost(*, restored: bool = False) -> float:
+                extra = batch * again if unit == "hardware_flops" else 0
+                return self.step_flops(batch, restored=restored) + extra
+
+            steps = amount / cost()
             if (restoration := self.training.restoration) is not None:
-                restored_steps = amount / self.step_flops(batch, restored=True)
-                steps = (1 - restoration.share) * steps + restoration.share * restored_steps
-            return {"flops": amount, "tokens": steps * batch * length, "steps": math.ceil(steps)}
+                steps = (1 - restoration.share) * steps + restoration.share * amount / cost(restored=True)
+            units: dict[Unit, float] = {unit: amount}
+            if again:
+                other: Unit = "flops" if unit == "hardware_flops" else "hardware_flops"
+                sign = -1 if other == "flops" else 1
+                units[other] = amount + sign * steps * batch * again
+            return units | {"tokens": steps * batch * length, "steps": math.ceil(steps)}
         workers = self.spec.resources.workers
         # The last step is cut so that it does not overshoot.
         sequences = int(amount) * batch if unit == "steps" else int(amount) // (length * workers) * workers
         full, rest = divmod(sequences, batch)
         flops = full * self._mean_step_flops(batch) + self._mean_step_flops(rest)
-        return {"tokens": sequences * length, "steps": full + (rest > 0), "flops": flops}
+        trial: dict[Unit, float] = {
+            "tokens": sequences * length,
+            "steps": full + (rest > 0),
+            "flops": flops,
+        }
+        return trial | ({"hardware_flops": flops + sequences * again} if again else {})
 
 
 def _refuse_unknown_settings(model: ModelConfig, where: str) -> None:
@@ -225,6 +252,37 @@ def arm_plans(spec: StudySpec) -> list[ArmPlan]:
         assert pretrained is not None
         vocabulary_size = max(load_tokenizer(pretrained).get_vocab().values()) + 1
     return [ArmPlan(spec, name, vocabulary_size) for name in spec.arms]
+
+
+def require_confirmable(plans: Sequence[ArmPlan]) -> None:
+    """Refuse a cap that cannot pay for confirmation, where that can be told before anything runs.
+
+    Args:
+        plans: of all arms of a study.
+
+    Raises:
+        InputError: it cannot.
+    """
+    spec = plans[0].spec
+    if spec.cap is None:
+        return
+    unit, amount, resources = spec.budget.unit, spec.budget.amount, spec.resources
+    price = None if resources.gpus_per_worker is None else resources.usd_per_hour(resources.gpus_per_worker)
+    # Fewer workers than there may be make fewer device-seconds of a wall second.
+    device_seconds = {"device_seconds": 1.0, "wall_seconds": float(resources.possible_workers[0])}
+    if price is not None:
+        device_seconds["usd"] = 3600 / price
+    if unit in device_seconds and spec.cap.unit in device_seconds and unit != spec.cap.unit:
+        costs = [amount * device_seconds[unit] / device_seconds[spec.cap.unit]] * len(plans)
+        if spec.cap.unit == "wall_seconds":
+            costs = [cost * resources.possible_workers[0] / resources.workers for cost in costs]
+    else:
+        costs = [
+            plan.trial_in_units().get(spec.cap.unit, 0.0)
+            for plan in plans
+            if spec.cap.unit == unit or not plan.candidates_depend_on_the_text
+        ]
+    require_confirmation(spec, sum(costs))
 
 
 def warnings_of(spec: StudySpec) -> list[str]:
@@ -255,6 +313,7 @@ def plan_table(spec: StudySpec) -> RenderableType:
         InputError: as :func:`arm_plans` does.
     """
     plans = arm_plans(spec)
+    require_confirmable(plans)
     panels = [
         Panel(_arm_grid(plan), title=Text(plan.name), title_align="left", border_style="dim")
         for plan in plans
@@ -281,6 +340,8 @@ def _headline(spec: StudySpec, vocabulary_size: int) -> RenderableType:
     grid.add_row("text", f"{formatting.plural(len(languages), 'language')}: {shown}")
     grid.add_row("tokenizer", f"{vocabulary_size:,} pieces ({kind})")
     grid.add_row("trial", formatting.quantity(spec.budget.amount, spec.budget.unit))
+    if spec.cap is not None:
+        grid.add_row("cap", f"{formatting.quantity(spec.cap.amount, spec.cap.unit)} for the whole study")
     return Group(
         Text(spec.name, style="bold"),
         *([Text(spec.question)] if spec.question else []),

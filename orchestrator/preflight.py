@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from orchestrator.plan import ArmPlan
+from orchestrator.plan import ArmPlan, require_confirmable
 from orchestrator.spec import StudySpec
 from trainables.corpora.config import CorporaConfig
 from trainables.corpora.manifest import SPLITS
@@ -18,8 +18,8 @@ from trainables.corpora.preparation import make_tokenizer
 from trainables.corpora.sources import Document, SourceConfig, check_sources, expand, read_documents
 from trainables.errors import InputError
 from trainables.models.tokenizers import require_mask_token
-from trainables.objectives import find_objective
 from trainables.storage import Location
+from trainables.training.energy import energy_counter
 
 
 class Machine(NamedTuple):
@@ -46,7 +46,7 @@ class Machine(NamedTuple):
 
 
 def check_study(spec: StudySpec) -> PreTrainedTokenizerFast:
-    """Check sources, models, storage; make the tokenizer.
+    """Check sources, models, storage, the cap; make the tokenizer.
 
     Returns:
         The tokenizer: training it shows whether the text supports its vocabulary.
@@ -61,10 +61,12 @@ def check_study(spec: StudySpec) -> PreTrainedTokenizerFast:
     check_sources(spec.corpora.sources, spec.corpora.malformed_share)
     check_splits(spec.corpora)
     tokenizer = make_tokenizer(spec.corpora, spec.tokenizer)
-    for name, arm in spec.arms.items():
-        if find_objective(arm.objective).task == "masked":
-            require_mask_token(tokenizer, arm.objective)
-        require_a_step(ArmPlan(spec, name, max(tokenizer.get_vocab().values()) + 1))
+    plans = [ArmPlan(spec, name, max(tokenizer.get_vocab().values()) + 1) for name in spec.arms]
+    for plan in plans:
+        if plan.objective.task == "masked":
+            require_mask_token(tokenizer, plan.arm.objective)
+        require_a_step(plan)
+    require_confirmable(plans)
     return tokenizer
 
 
@@ -74,11 +76,12 @@ def require_a_step(plan: ArmPlan) -> None:
     Raises:
         InputError: it is; or the model cannot be built.
     """
-    least = plan.step_flops(plan.spec.resources.workers)
-    if plan.spec.budget.unit == "flops" and plan.spec.budget.amount < least:
+    unit, workers = plan.spec.budget.unit, plan.spec.resources.workers
+    least = plan.step_flops(workers) + (plan.recomputed_flops(workers) if unit == "hardware_flops" else 0)
+    if unit in ("flops", "hardware_flops") and plan.spec.budget.amount < least:
         raise InputError(
             f"a budget of {plan.spec.budget.amount:g} FLOPs buys no training step of the arm {plan.name}",
-            where="budget.flops",
+            where=f"budget.{unit}",
             why=f"a step of one sequence a worker costs {least:.3g}",
             remedy="h2h plan STUDY shows what a step costs; a trial wants hundreds of them",
         )
@@ -154,3 +157,48 @@ def _fewer(kind: str, per_worker: int, available: int) -> str:
     """The setting that makes a trial fit."""
     fitting = available // per_worker
     return f"workers={fitting}" if fitting else f"{kind.lower()}s_per_worker={available}"
+
+
+def require_measurable(spec: StudySpec, gpus_per_worker: int, *, on_cluster: bool = False) -> None:
+    """Refuse a budget or a cap in a unit that is not measured where the trials will run.
+
+    Args:
+        spec: the study.
+        gpus_per_worker: GPUs of a worker.
+        on_cluster: ask a machine of the connected Ray cluster that has room for a worker, not this one.
+
+    Raises:
+        InputError: there is no price, or no energy counter.
+    """
+    for amount in (spec.budget, spec.cap):
+        if amount is None:
+            continue
+        if amount.unit == "usd" and spec.resources.usd_per_hour(gpus_per_worker) is None:
+            kind = "gpu_hour" if gpus_per_worker else "cpu_hour"
+            raise InputError(
+                f"a {amount.key} in usd needs the price of what the trials run on",
+                where=f"resources.prices.{kind}",
+                why=f"a worker has {gpus_per_worker} GPUs",
+                remedy=f"--set resources.prices.{kind}=PRICE",
+            )
+        if amount.unit == "joules":
+            cpus = spec.resources.cpus_per_worker
+            if on_cluster:
+                import ray
+
+                task = ray.remote(num_cpus=cpus, num_gpus=gpus_per_worker)(_energy_problem)
+                problem = ray.get(task.remote(gpus_per_worker, cpus))
+            else:
+                problem = _energy_problem(gpus_per_worker, cpus)
+            if problem:
+                what, why, remedy = problem
+                raise InputError(what, where=f"{amount.key}.joules", why=why, remedy=remedy)
+
+
+def _energy_problem(gpus_per_worker: int, cpus: int) -> tuple[str, str, str] | None:
+    """Why a worker on this machine has no energy counter: what, why, remedy."""
+    try:
+        energy_counter(torch.device("cuda" if gpus_per_worker else "cpu"), cpus)
+    except InputError as error:
+        return error.what, error.why, error.remedy
+    return None

@@ -20,10 +20,14 @@ def protocol(spec: StudySpec) -> dict[str, Any]:
         "question": spec.question,
         "arms": {name: arm.objective for name, arm in spec.arms.items()},
         "budget": {spec.budget.unit: spec.budget.amount},
+        "confirmation_budget": {spec.confirm_budget.unit: spec.confirm_budget.amount},
         "primary": spec.yardsticks.primary,
         "margin": spec.confirm.margin,
         "alpha": ALPHA,
-        "stopping": {"seeds": spec.confirm.seeds},
+        "stopping": {
+            "seeds": spec.confirm.seeds,
+            "looks_from": spec.confirm.stopping.minimum if spec.confirm.stopping else None,
+        },
         "search_budget_per_arm": spec.search.budget_per_arm,
     }
 

@@ -20,7 +20,7 @@ from trainables.evaluation import YARDSTICKS, EvaluationConfig
 from trainables.models.shapes import ModelConfig
 from trainables.models.tokenizers import TokenizerConfig
 from trainables.objectives import find_objective
-from trainables.training.budget import UNITS, BudgetConfig, Unit
+from trainables.training.budget import UNITS, BudgetConfig, CapConfig, Unit
 from trainables.training.optimiser import TrainingConfig
 
 LARGEST_GRID = 100_000
@@ -199,11 +199,20 @@ class SearchSpec(Config):
         return self
 
 
+class StoppingSpec(Config):
+    """Seeds are added one pair at a time until the question is answered (see docs/statistics.md)."""
+
+    minimum: int = Field(5, ge=2)
+    """Seeds before the first look."""
+
+
 class ConfirmSpec(Config):
     """How the best configurations are compared."""
 
     seeds: int = Field(6, ge=1)
     """Paired runs of each arm's best configuration. With fewer than 6 no arm can win: p cannot reach 0.05."""
+    stopping: StoppingSpec | None = None
+    """Look after every seed, and stop when the question is answered: then `seeds` is the most there are."""
     top: int = Field(1, ge=1)
     """Configurations of each arm."""
     margin: float = Field(0.005, gt=0)
@@ -231,6 +240,8 @@ class YardstickSpec(Config):
     """Guides the search and decides the comparison."""
     others: tuple[str, ...] = ("recovery_mrr",)
     """Measured beside it."""
+    target: float | None = None
+    """Value of the primary one that arms race to; null: the worse of two arms' final means."""
     evaluation: EvaluationConfig = EvaluationConfig()
     """On what."""
 
@@ -246,6 +257,15 @@ class YardstickSpec(Config):
     def names(self) -> tuple[str, ...]:
         """The primary one first."""
         return (self.primary, *(name for name in self.others if name != self.primary))
+
+
+class PricesSpec(Config):
+    """What devices cost. A worker with GPUs costs its GPUs, one without its CPU cores."""
+
+    gpu_hour: float | None = Field(None, gt=0)
+    """US dollars for an hour of one GPU, with its part of the machine around it."""
+    cpu_hour: float | None = Field(None, gt=0)
+    """US dollars for an hour of one CPU core."""
 
 
 class ResourcesSpec(Config):
@@ -266,6 +286,15 @@ class ResourcesSpec(Config):
     one CPU worker, else `ray_train`."""
     attempts: int = Field(3, ge=1)
     """Starts a trial gets before it counts as failed; each goes on from the last checkpoint."""
+    prices: PricesSpec = PricesSpec()
+    """With them, what is spent is also told in dollars."""
+
+    def usd_per_hour(self, gpus_per_worker: int) -> float | None:
+        """Price of a worker with so many GPUs; None where the study has none."""
+        if gpus_per_worker:
+            price = self.prices.gpu_hour
+            return None if price is None else gpus_per_worker * price
+        return None if self.prices.cpu_hour is None else self.cpus_per_worker * self.prices.cpu_hour
 
     @property
     def possible_workers(self) -> range:
@@ -306,6 +335,8 @@ class StudySpec(Config):
     """By name."""
     budget: BudgetConfig
     """Of each trial."""
+    cap: CapConfig | None = None
+    """Of the whole study; null: the search ends when its budget does, and all seeds are confirmed."""
     search: SearchSpec = SearchSpec()
     """Tuning."""
     confirm: ConfirmSpec = ConfirmSpec()
@@ -336,6 +367,13 @@ class StudySpec(Config):
                 remedy=f"another unit: {', '.join(unit for unit in UNITS if unit != self.budget.unit)}",
             )
         self._require_a_step()
+        stopping = self.confirm.stopping
+        if stopping is not None and stopping.minimum > self.confirm.seeds:
+            raise InputError(
+                f"the first look after {stopping.minimum} seeds never comes: there are {self.confirm.seeds}",
+                where="confirm.stopping.minimum",
+                remedy=f"--set confirm.seeds={2 * stopping.minimum}, the most there may be",
+            )
         if self.confirm_budget.unit != self.budget.unit:
             raise InputError(
                 f"confirm.budget is in {self.confirm_budget.unit}, the study's budget in {self.budget.unit}",
@@ -343,6 +381,7 @@ class StudySpec(Config):
                 why="the search finds settings that are good for a budget of its unit",
                 remedy=f"confirm: {{budget: {{{self.budget.unit}: AMOUNT}}}}",
             )
+        self._require_prices()
         if "minimal_pair_accuracy" in self.yardsticks.names and not self.corpora.has_minimal_pairs:
             raise InputError(
                 "there are no minimal pairs to take minimal_pair_accuracy on",
@@ -471,6 +510,17 @@ class StudySpec(Config):
                 why="the smallest step is one sequence of corpora.sequence_length tokens a worker",
                 remedy=f"at least {least}, and many times that to learn anything",
             )
+
+    def _require_prices(self) -> None:
+        prices = self.resources.prices
+        for amount in (self.budget, self.cap):
+            if amount is not None and amount.unit == "usd" and prices == PricesSpec():
+                raise InputError(
+                    f"a {amount.key} in usd needs prices",
+                    where=f"{amount.key}.usd",
+                    why="what a device costs is not known otherwise",
+                    remedy="resources: {prices: {gpu_hour: 2.5, cpu_hour: 0.04}}, or those that apply",
+                )
 
     def training_of(self, arm: ArmSpec, configuration: Mapping[str, Any] | None = None) -> TrainingConfig:
         """The training settings of an arm, with a configuration of the search on top."""

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator import __version__
 from orchestrator.comparison import compare
+from orchestrator.confirmation import AnytimePhase, ConfirmPhase
 from orchestrator.history import History
 from orchestrator.ledger import read_ledger
 from orchestrator.optuna_file import OptunaFile
-from orchestrator.phases import ConfirmPhase, SearchPhase, best_trials
+from orchestrator.phases import Phase, SearchPhase, best_trials
 from orchestrator.protocol import protocol, protocol_digest
 from orchestrator.recorder import Recorder
 from orchestrator.results import Results
@@ -136,6 +137,13 @@ class Study:
         """
         from orchestrator.extension import extended
 
+        if History.of(read_ledger(self.folder / "ledger")).phases.get("compare") != "end":
+            raise InputError(
+                "the study has not come to its end",
+                where=str(self.folder),
+                why="what was planned comes first: the answer to the question as it was fixed",
+                remedy=f"h2h resume {self.folder}",
+            )
         spec, changes = extended(self.spec, overrides, str(self.folder))
         recorder = Recorder(self.folder / "ledger")
         try:
@@ -197,7 +205,7 @@ class Study:
         return PackedCorpus(Location(spec.storage) / "corpora" / name)
 
     def _run(self, address: str | None) -> Results:
-        from orchestrator.preflight import Machine, check_resources, check_study
+        from orchestrator.preflight import Machine, check_resources, check_study, require_measurable
 
         address = address or os.environ.get("RAY_ADDRESS")
         history = History.of(read_ledger(self.folder / "ledger"))
@@ -209,6 +217,7 @@ class Study:
             tokenizer = None if self._prepared_corpus(history) else check_study(self.spec)
             if address is None:
                 check_resources(self.spec, machine, self._gpus_per_worker(machine))
+                require_measurable(self.spec, self._gpus_per_worker(machine))
         except InputError as error:
             raise error.within(self.file) from error
         frozen = self.folder / STUDY_FILE
@@ -241,18 +250,22 @@ class Study:
 
     def _run_phases(self, recorder: Recorder, machine: Any, tokenizer: Any) -> None:
         from orchestrator.executor import Executor
+        from orchestrator.preflight import require_measurable
         from trainables.corpora.preparation import prepare, warnings
         from trainables.trial import WorkerConfig
 
         spec, history = self.spec, recorder.history
-        recorder.record("study", **self._description())
+        gpus = self._gpus_per_worker(machine)
+        require_measurable(spec, gpus, on_cluster=True)
+        recorder.record("study", **self._description(), usd_per_hour=spec.resources.usd_per_hour(gpus))
         resources = spec.resources
         workers = WorkerConfig(
             launcher=self._launcher(machine),
             workers=resources.workers,
             minimum_workers=resources.minimum_workers,
             cpus_per_worker=resources.cpus_per_worker,
-            gpus_per_worker=self._gpus_per_worker(machine),
+            gpus_per_worker=gpus,
+            usd_per_hour=resources.usd_per_hour(gpus),
         )
         fitting = machine.cpus // (resources.workers * resources.cpus_per_worker)
         if workers.gpus_per_worker:
@@ -272,11 +285,16 @@ class Study:
                         recorder.event(warning)
                     corpus = store / manifest.fingerprint
                     recorder.record("corpus", **self._corpus_record(corpus))
-            for name, phase in (("search", SearchPhase), ("confirm", ConfirmPhase)):
+            phases: dict[str, Callable[[StudySpec, History, str], Phase]]
+            phases = {"search": SearchPhase, "confirm": ConfirmPhase, "anytime": AnytimePhase}
+            for name, phase in phases.items():
+                if name == "anytime" and not spec.confirm.anytime:
+                    continue
                 if history.phases.get(name) == "end":
                     continue
                 with _phase(recorder, name), _optuna_file(recorder, name, self.folder, spec):
-                    executor.run(phase(spec, history, str(corpus)))
+                    running = phase(spec, history, str(corpus))
+                    executor.run(running)
                     if executor.full_disk:
                         raise InputError(
                             "the disk is full: a trial's checkpoint could not be written",
@@ -286,6 +304,9 @@ class Study:
                         )
                     if executor.interrupted:
                         raise StudyInterrupted
+                    if message := running.ended_early():
+                        seeds = running.seeds_begun() if isinstance(running, ConfirmPhase) else None
+                        recorder.record("cap", message=message, phase=name, seeds=seeds)
                     if name == "search" and spec.search.budget_per_arm:
                         self._require_best(recorder)
             with _phase(recorder, "compare"):
@@ -321,10 +342,13 @@ class Study:
             "concurrent_per_arm": spec.search.concurrent_per_arm,
             "arms": arms,
             "seeds": spec.confirm.seeds,
+            "stopping": spec.confirm.stopping.model_dump() if spec.confirm.stopping else None,
+            "anytime": list(spec.confirm.anytime),
             "margin": spec.confirm.margin,
             "yardsticks": {
                 "primary": spec.yardsticks.primary,
                 "others": list(spec.yardsticks.names[1:]),
+                "target": spec.yardsticks.target,
                 "lower_is_better": [n for n in spec.yardsticks.names if not YARDSTICKS[n].higher_is_better],
             },
             "versions": {

@@ -18,8 +18,8 @@ from trainables.corpora.packed import PackedCorpus
 from trainables.corpora.stream import TokenStream, sequence_digest
 from trainables.errors import InputError
 from trainables.storage import Location
-from trainables.training import loop
-from trainables.training.budget import UNITS, BudgetConfig
+from trainables.training import meters
+from trainables.training.budget import MEASURED_UNITS, UNITS, BudgetConfig
 from trainables.training.checkpoint import KEPT, Checkpoints
 from trainables.training.loop import Branch, Trial, TrialConfig
 from trainables.training.schedule import learning_rate_share
@@ -89,7 +89,7 @@ def comparable(reports):
     for report in reports:
         measure = {key: value for key, value in report.measure.items() if key != "overhead"}
         measure["spent"] = {
-            unit: amount for unit, amount in measure["spent"].items() if unit != "device_seconds"
+            unit: amount for unit, amount in measure["spent"].items() if unit not in MEASURED_UNITS
         }
         kept.append((report.status, measure))
     return kept
@@ -173,7 +173,7 @@ def test_flops_are_never_overshot_and_not_wasted(corpus, sequences, objective, m
 def test_seconds_bind_and_only_training_is_billed(corpus, monkeypatch, tmp_path):
     """By a clock that ticks when it is read: a step takes one tick, whatever else takes how many."""
     ticks = itertools.count()
-    monkeypatch.setattr(loop.time, "perf_counter", lambda: float(next(ticks)))
+    monkeypatch.setattr(meters.time, "perf_counter", lambda: float(next(ticks)))
     config = make_config(budget={"device_seconds": 12}, training={"schedule": "linear", "warmup": 0.0})
     reports = run(corpus, config, tmp_path)
     monkeypatch.undo()
@@ -182,9 +182,9 @@ def test_seconds_bind_and_only_training_is_billed(corpus, monkeypatch, tmp_path)
     assert reports[-1].measure["spent"]["device_seconds"] == 12
     assert reports[-1].measure["learning_rate"] == pytest.approx(3e-3 * 0.5 / 12)
     overhead = reports[-1].measure["overhead"]
-    # A measured stretch is a tick too: three of start-up, the first batch's wait among them, one batch for each
-    # further step, evaluations with a checkpoint each.
-    assert (overhead["startup"], overhead["data_wait"]) == (3, 11)
+    # A measured stretch is a tick too: start-up is building, the first batch, preparing and rehearsing the first step;
+    # then a batch each step, and evaluations with a checkpoint each.
+    assert (overhead["startup"], overhead["data_wait"], overhead["compile"]) == (4, 11, 0)
     assert (overhead["evaluation"], overhead["checkpoint"]) == (4, 4)
 
 

@@ -22,6 +22,7 @@ from trainables.corpora.stream import TokenStream, ray_data_batches
 from trainables.errors import InputError
 from trainables.storage import FullDiskError, Location
 from trainables.training.checkpoint import Checkpoints
+from trainables.training.energy import EnergyCounter, energy_counter
 from trainables.training.loop import Trial, TrialConfig
 from trainables.training.world import World
 
@@ -59,6 +60,8 @@ class WorkerConfig(Config):
     """An attempt starts on as many workers as there is room for, down to so many; None: on ``workers`` only."""
     cpus_per_worker: float
     gpus_per_worker: float
+    usd_per_hour: float | None = None
+    """Price of a worker; None where there is none."""
 
     @property
     def device(self) -> torch.device:
@@ -84,8 +87,9 @@ class StopSignal:
 def trainable(config: dict[str, Any]) -> None:
     """A Tune function. It reports ``{"report": JSON}``, of a :class:`trainables.training.loop.Report`.
 
-    The first report has the status ``begun`` and measures the step that the workers start from and their number. It
-    comes again where Ray Train starts the workers again, after a preemption or on more workers.
+    The first report has the status ``begun`` and measures the step that the workers start from, their number, what the
+    trial has spent up to that step, and this attempt's overhead so far. It comes again where Ray Train starts the
+    workers again, after a preemption or on more workers.
 
     Args:
         config: ``trial`` and ``workers``, the records of :class:`TrialConfig` and :class:`WorkerConfig`;
@@ -114,12 +118,37 @@ def _reports(config: dict[str, Any], world: World) -> Iterator[dict[str, Any]]:
             trial_config.alpha,
             trial_config.maximum_repetition,
         )
-        trial = Trial(trial_config, stream, checkpoints, world, ray_data_batches, should_stop)
-        start = {"step": trial.start_step, "workers": world.size}
+        workers = WorkerConfig.model_validate(config["workers"])
+        trial = Trial(
+            trial_config,
+            stream,
+            checkpoints,
+            world,
+            ray_data_batches,
+            should_stop,
+            _energy(trial_config, workers, world),
+            workers.usd_per_hour,
+        )
+        start = {
+            "step": trial.start_step,
+            "workers": world.size,
+            "spent": trial.spent.record(),
+            "overhead": dict(trial.meter.seconds),
+        }
         yield {"report": json.dumps({"status": "begun", "measure": start})}
         for report in trial.run():
             # As text: Tune would flatten nested values.
             yield {"report": json.dumps(asdict(report), allow_nan=False)}
+
+
+def _energy(trial: TrialConfig, workers: WorkerConfig, world: World) -> EnergyCounter | None:
+    """The counter of this worker's device; None where the machine has none and the budget needs none."""
+    try:
+        return energy_counter(world.device, workers.cpus_per_worker)
+    except InputError:
+        if trial.budget.unit == "joules":
+            raise
+        return None
 
 
 @contextmanager

@@ -1,7 +1,9 @@
 """Closed-form FLOPs of a training step, forward and backward: 2 a multiply-add, matrix products only.
 
 Norms, activations, look-ups and the optimiser are left out, as is usual (arXiv 2001.08361, section 2.1); attention is
-counted in full, as ``torch.utils.flop_counter`` does. Letters: N sequences, L tokens each, D hidden size, F
+counted in full, as ``torch.utils.flop_counter`` does. These are the model's FLOPs; the hardware's have
+:func:`recomputed_flops` on top. What a fused attention kernel computes twice inside itself is in neither: it depends on
+the kernel. Letters: N sequences, L tokens each, D hidden size, F
 feed-forward size, K target positions over all sequences, C candidates.
 """
 
@@ -32,6 +34,22 @@ def body_flops(config: PreTrainedConfig, num_sequences: int, sequence_length: in
 
     last = num_targets if config.model_type == "bert" else num_tokens
     return FORWARD_AND_BACKWARD * ((layers - 1) * layer(num_tokens) + layer(last))
+
+
+def recomputed_flops(
+    config: PreTrainedConfig, num_sequences: int, sequence_length: int, num_targets: int
+) -> int:
+    """FLOPs that activation checkpointing adds: a layer's forward pass once more, as far as its backward pass asks.
+
+    A decoder's layer ends in a product whose result only a dropout would keep; without one torch stops short of it
+    (``torch.utils.checkpoint``, early stop).
+    """
+    forward = body_flops(config, num_sequences, sequence_length, num_targets) // FORWARD_AND_BACKWARD
+    last_dropout = {"gpt_neox": "hidden_dropout", "gpt2": "resid_pdrop"}.get(config.model_type)
+    if last_dropout is None or getattr(config, last_dropout) > 0:
+        return forward
+    num_tokens, D, F = num_sequences * sequence_length, int(config.hidden_size), feed_forward_size(config)
+    return forward - int(config.num_hidden_layers) * 2 * num_tokens * D * F
 
 
 def loss_flops(hidden_size: int, num_targets: int, num_candidates: int, *, detached: bool = False) -> int:

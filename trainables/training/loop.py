@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -15,15 +14,17 @@ from pydantic import Field
 from trainables.config import Config
 from trainables.corpora.manifest import Manifest
 from trainables.corpora.stream import Batch, TokenStream, local_batches, sequence_digest
+from trainables.errors import InputError
 from trainables.evaluation import EvaluationConfig, Evaluator
 from trainables.models.learner import Learner
 from trainables.models.pretrained import load_pretrained
 from trainables.models.shapes import ModelConfig, body_config
 from trainables.objectives import find_objective
-from trainables.training.budget import BudgetConfig, Spending
+from trainables.training.budget import MEASURED_UNITS, BudgetConfig, Spending
 from trainables.training.checkpoint import Checkpoints
 from trainables.training.compilation import compile_layers
-from trainables.training.meters import LossMeter, OverheadMeter
+from trainables.training.energy import EnergyCounter
+from trainables.training.meters import LossMeter, OverheadMeter, StepMeter
 from trainables.training.micro_batch import largest_micro_batch
 from trainables.training.optimiser import TrainingConfig
 from trainables.training.stepper import PreparedStep, Stepper
@@ -120,6 +121,11 @@ class Trial:
         feed: moves the stream's batches.
         should_stop: asked between steps; True ends the run with a checkpoint, to be resumed. With several workers it
             must give all of them the same answer.
+        energy: counter of what this worker's device takes; None where the machine does not tell.
+        usd_per_hour: price of a worker; None where there is none.
+
+    Raises:
+        InputError: the model does not fit the objective, or the budget is in a unit that is not measured here.
     """
 
     def __init__(
@@ -130,11 +136,18 @@ class Trial:
         world: World | None = None,
         feed: Feed = local_batches,
         should_stop: Callable[[], bool] = lambda: False,
+        energy: EnergyCounter | None = None,
+        usd_per_hour: float | None = None,
     ) -> None:
         self.config, self.stream, self.checkpoints, self.feed = config, stream, checkpoints, feed
         self.world = world or World()
         self.should_stop = should_stop
-        self.meter = OverheadMeter()
+        self.usd_per_hour = usd_per_hour
+        self.spent = Spending(
+            joules=None if energy is None else 0.0, usd=None if usd_per_hour is None else 0.0
+        )
+        self._require_measured()
+        self.meter, self.step_meter = OverheadMeter(), StepMeter(energy)
         with self.meter.measure("startup"):
             self._build()
 
@@ -153,12 +166,11 @@ class Trial:
         if self.world.rank > 0:  # all workers began with the same weights; each drops out what it likes
             torch.manual_seed(int(np.random.default_rng([config.seed, self.world.rank]).integers(1 << 62)))
         self.evaluator = Evaluator(self.stream.corpus, config.evaluation, config.split, device)
-        self.spent = Spending()
         self.learning_rate = 0.0
         self.next_sequence = 0
         self.digest = 0
         self.seen_l = np.zeros(len(self.stream.corpus.languages), dtype=np.int64)
-        self.step_seconds = 0.0
+        self.step_cost = 0.0  # of the last step, in the binding unit
         self.losses = LossMeter(device)
         self.messages: list[str] = []
         self.saved: Report | None = None
@@ -176,7 +188,9 @@ class Trial:
         state = saved.state
         self.start_step = saved.step
         self.stepper.micro_batch_sequences = state["micro_batch_sequences"]
-        self.spent = Spending(**state["spent"])
+        known = self.spent.record()
+        self.spent = Spending(**{unit: amount for unit, amount in state["spent"].items() if unit in known})
+        self._require_measured()
         self.next_sequence = state["next_sequence"]
         total, count = state["losses"]
         self.losses.restore(0.0, count)
@@ -185,8 +199,7 @@ class Trial:
             self.losses.restore(total, count)
             self.digest = int(state["digest"], 16)
             self.seen_l[:] = state["seen"]
-        self.step_seconds = state["step_seconds"]
-        self.meter.seconds |= state["overhead"]
+        self.step_cost = state["step_cost"]
         if state["measure"]["yardsticks"]:
             self.saved = Report("completed" if state["finished"] else "running", state["measure"])
 
@@ -198,10 +211,28 @@ class Trial:
             self.stepper.restore_head()
         return self.stepper.layout()
 
+    def _require_measured(self) -> None:
+        """Refuse a budget in a unit that is not measured here, or was not where the trial ran before."""
+        unit = self.config.budget.unit
+        if getattr(self.spent, unit) is None:
+            raise InputError(
+                f"a budget in {unit} cannot be kept here",
+                where=f"budget.{unit}",
+                why={
+                    "joules": "no energy counter is readable, or none was where the trial ran before",
+                    "usd": "the devices of this trial have no price, or had none when it began",
+                }[unit],
+                remedy="another unit, or see docs/budgets.md for what this one needs",
+            )
+
+    @property
+    def _spent_of_budget(self) -> float:
+        return float(getattr(self.spent, self.config.budget.unit))
+
     @property
     def progress(self) -> float:
         """Share of the budget that is spent."""
-        return min(1.0, float(getattr(self.spent, self.config.budget.unit)) / self.config.budget.amount)
+        return min(1.0, self._spent_of_budget / self.config.budget.amount)
 
     def run(self) -> Iterator[Report]:
         """Train from where the last checkpoint is to the end of the budget, yielding reports.
@@ -212,7 +243,8 @@ class Trial:
         for a completed one that is all.
         """
         if self.saved is not None:
-            yield self.saved
+            # Overhead is each attempt's own.
+            yield replace(self.saved, measure=self.saved.measure | {"overhead": dict(self.meter.seconds)})
             if self.saved.status == "completed":
                 return
         self.stepper.learner.train()
@@ -236,17 +268,18 @@ class Trial:
                 with self.meter.measure("startup" if is_first else "data_wait"):
                     batch = next(feed)
                 if is_first:
-                    with self.meter.measure("startup"):
-                        self._start_up(batch)
+                    self._start_up(batch)
                 if self._head_is_due():
                     self._settle_clock()
                     with self.meter.measure("startup"):
                         self.stepper.restore_head()
                         self.stepper.rehearse(self.stepper.prepare(batch, self.next_sequence))
-                before, start = self.progress, time.perf_counter()
+                before = self.progress
+                # From here: corrupting and finding candidates are part of an objective.
+                self.step_meter.start()
                 affordable = self._affordable(batch)
                 if affordable is not None:
-                    self.losses.add(self._step(start, affordable))
+                    self.losses.add(self._step(affordable))
                 crossed = [point for point in fractions if before < point <= self.progress]
                 self._branch(before)
                 cut = affordable is None or len(affordable.batch.number_N) < len(batch.number_N)
@@ -265,13 +298,15 @@ class Trial:
         """Sequences the run will still ask for at most; None where the budget does not tell."""
         unit, amount = self.config.budget.unit, self.config.budget.amount
         length = self.stream.corpus.manifest.sequence_length
+        if unit in MEASURED_UNITS:
+            return None
+        least_flops = self.stepper.learner.flops(1, length, 0, 0)
         per_sequence: dict[str, float] = {
             "tokens": length,
             "steps": 1 / self.config.training.batch_sequences,
-            "flops": self.stepper.learner.flops(1, length, 0, 0),
+            "flops": least_flops,
+            "hardware_flops": least_flops,
         }
-        if unit not in per_sequence:
-            return None
         return max(1, math.ceil(amount / per_sequence[unit]) - self.next_sequence)
 
     def _report_points(self) -> list[float]:
@@ -289,16 +324,19 @@ class Trial:
             # The second finds the gradients of the first in memory; more would tell nothing new.
             stepper.rehearse(step._replace(parts=step.parts[:2]))
 
-        if stepper.micro_batch_sequences == "auto":
-            moments = 2 * sum(p.nbytes for p in stepper.learner.parameters() if p.requires_grad)
-            rows = largest_micro_batch(rehearse, len(batch.number_N), self.world, moments)
-            stepper.micro_batch_sequences = rows
-            self.messages.append(f"micro-batches of {rows} of {len(batch.number_N)} sequences")
-        step = stepper.prepare(batch, self.next_sequence)
+        with self.meter.measure("startup"):
+            if stepper.micro_batch_sequences == "auto":
+                moments = 2 * sum(p.nbytes for p in stepper.learner.parameters() if p.requires_grad)
+                rows = largest_micro_batch(rehearse, len(batch.number_N), self.world, moments)
+                stepper.micro_batch_sequences = rows
+                self.messages.append(f"micro-batches of {rows} of {len(batch.number_N)} sequences")
+            step = stepper.prepare(batch, self.next_sequence)
         if training.compile:
-            message = compile_layers(stepper.learner.body, lambda: stepper.rehearse(step))
+            with self.meter.measure("compile"):
+                message = compile_layers(stepper.learner.body, lambda: stepper.rehearse(step))
             self.messages += [message] if message else []
-        stepper.rehearse(step)
+        with self.meter.measure("startup"):
+            stepper.rehearse(step)
 
     def _head_is_due(self) -> bool:
         restoration = self.config.training.restoration
@@ -309,56 +347,65 @@ class Trial:
     def _affordable(self, batch: Batch) -> PreparedStep | None:
         """The step, cut so that the budget is not overshot; None if nothing fits."""
         unit, amount = self.config.budget.unit, self.config.budget.amount
-        left = amount - getattr(self.spent, unit)
+        left = amount - self._spent_of_budget
         size = len(batch.number_N)
-        if unit == "device_seconds":
-            # Time is known afterwards only: the step before tells how long this one will take.
-            return None if self.world.largest(self.step_seconds) > left else self._prepare(batch, size)
+        if unit in MEASURED_UNITS:
+            return None if self._likely_cost() > left else self._prepare(batch, size)
         if unit == "steps":
             return None if left < 1 else self._prepare(batch, size)
         if unit == "tokens":
             affordable = int(left) // (batch.token_NL.shape[1] * self.world.size)
             return self._prepare(batch, min(size, affordable)) if affordable else None
         prepared = self._prepare(batch, size)
-        if prepared.flops <= left:
+        if getattr(prepared, unit) <= left:
             return prepared
         # FLOPs are not linear in the sequences (the candidates grow with them): bisect.
         best, affordable, too_many = None, 0, size
         while too_many - affordable > 1:
             middle = (affordable + too_many) // 2
             prepared = self._prepare(batch, middle)
-            if prepared.flops <= left:
+            if getattr(prepared, unit) <= left:
                 best, affordable = prepared, middle
             else:
                 too_many = middle
         return best
 
+    def _likely_cost(self) -> float:
+        """What a step will cost in a unit that is measured afterwards.
+
+        That of the step before or the mean, whichever is greater: an energy counter moves on in leaps, so of a single
+        short step it may say nothing.
+        """
+        return max(self.step_cost, self._spent_of_budget / max(1, self.spent.steps))
+
     def _prepare(self, batch: Batch, num_sequences: int) -> PreparedStep:
         return self.stepper.prepare(batch.rows(slice(num_sequences)), self.next_sequence)
 
-    def _step(self, start: float, step: PreparedStep) -> torch.Tensor:
-        """One update. Its time counts from ``start``: corrupting and finding candidates are part of an objective."""
+    def _step(self, step: PreparedStep) -> torch.Tensor:
+        """One update, billed from where the meter was started."""
         batch, unit = step.batch, self.config.budget.unit
         num_sequences = len(batch.number_N) * self.world.size
         tokens = num_sequences * batch.token_NL.shape[1]
-        cost = {"tokens": tokens, "steps": 1, "flops": step.flops, "device_seconds": self.step_seconds}
-        middle = self.progress + 0.5 * cost[unit] / self.config.budget.amount
+        known = {"tokens": tokens, "steps": 1, "flops": step.flops, "hardware_flops": step.hardware_flops}
+        cost = self._likely_cost() if unit in MEASURED_UNITS else known[unit]
+        middle = self.progress + 0.5 * cost / self.config.budget.amount
         self.learning_rate = self.config.training.rate_at(middle, restored=self.stepper.restored)
+        before = self._spent_of_budget
         loss = self.stepper.step(step, self.learning_rate)
-        if self.world.device.type == "cuda" and unit == "device_seconds":
+        if self.world.device.type == "cuda" and unit in MEASURED_UNITS:
             torch.cuda.synchronize()
+        self.step_meter.stop()
 
         self.spent.steps += 1
         self.spent.tokens += tokens
         self.spent.flops += step.flops
+        self.spent.hardware_flops += step.hardware_flops
         self.next_sequence += num_sequences
         self.digest = (self.digest + sequence_digest(batch)) % (1 << 64)
         self.seen_l += np.bincount(batch.language_N, minlength=len(self.seen_l))
-        seconds = (time.perf_counter() - start) * self.world.size
-        if unit == "device_seconds":
-            seconds = self.world.largest(seconds)
-        self.step_seconds = seconds
-        self.spent.device_seconds += seconds
+        if unit in MEASURED_UNITS:  # the workers' progress must agree at every step
+            self._bill()
+        self.step_cost = self._spent_of_budget - before
         return loss
 
     # --- reports --------------------------------------------------------------------------------------------------
@@ -366,10 +413,20 @@ class Trial:
     def _settle_clock(self) -> None:
         """Wait for the steps that are under way, and bill them."""
         if self.world.device.type == "cuda":
-            start = time.perf_counter()
+            self.step_meter.start()
             torch.cuda.synchronize()
-            # The same for all workers: their progress must agree.
-            self.spent.device_seconds += self.world.largest(time.perf_counter() - start) * self.world.size
+            self.step_meter.stop()
+        self._bill()
+
+    def _bill(self) -> None:
+        """Bill what the steps since the last call took; all workers call it together."""
+        seconds, joules = self.step_meter.take(self.world)
+        self.spent.wall_seconds += seconds
+        self.spent.device_seconds += seconds * self.world.size
+        if self.spent.joules is not None:
+            self.spent.joules += joules
+        if self.spent.usd is not None and self.usd_per_hour is not None:
+            self.spent.usd += seconds * self.world.size * self.usd_per_hour / 3600
 
     def _report(self, status: Status, crossed: Sequence[float] = ()) -> Report:
         self._settle_clock()
@@ -458,8 +515,7 @@ class Trial:
             "digest": self._digest(),
             "seen": self._seen(),
             "losses": losses,
-            "step_seconds": self.step_seconds,
-            "overhead": measure["overhead"],
+            "step_cost": self.step_cost,
             "measure": measure,
         }
 

@@ -9,16 +9,17 @@ from dataclasses import dataclass, field
 
 import torch
 
+from trainables.training.energy import EnergyCounter
 from trainables.training.world import World
+
+CAUSES = ("startup", "compile", "data_wait", "evaluation", "checkpoint")
 
 
 @dataclass
 class OverheadMeter:
-    """Seconds that are not training, by cause."""
+    """Seconds of this attempt that are not training, by cause."""
 
-    seconds: dict[str, float] = field(
-        default_factory=lambda: dict.fromkeys(("startup", "data_wait", "evaluation", "checkpoint"), 0.0)
-    )
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(CAUSES, 0.0))
 
     @contextmanager
     def measure(self, cause: str) -> Iterator[None]:
@@ -28,6 +29,36 @@ class OverheadMeter:
             yield
         finally:
             self.seconds[cause] += time.perf_counter() - start
+
+
+class StepMeter:
+    """Wall time and energy of training steps, until they are billed.
+
+    Args:
+        energy: of this worker's device; None where the machine does not tell.
+    """
+
+    def __init__(self, energy: EnergyCounter | None) -> None:
+        self._energy = energy
+        self._wall_seconds = self._joules = 0.0
+        self.start()
+
+    def start(self) -> None:
+        """Training steps begin."""
+        self._joules_before = self._energy() if self._energy is not None else 0.0
+        self._time_before = time.perf_counter()
+
+    def stop(self) -> None:
+        """They end. What was started and not stopped counts nowhere."""
+        self._wall_seconds += time.perf_counter() - self._time_before
+        if self._energy is not None:
+            self._joules += self._energy() - self._joules_before
+
+    def take(self, world: World) -> tuple[float, float]:
+        """Wall seconds and joules since the last call: the slowest worker's, and those of all; the same for all."""
+        seconds, (joules,) = world.largest(self._wall_seconds), world.sum_floats([self._joules])
+        self._wall_seconds = self._joules = 0.0
+        return seconds, joules
 
 
 class LossMeter:

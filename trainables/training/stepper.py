@@ -16,6 +16,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
 from trainables.corpora.stream import Batch, TokenStream
+from trainables.models.flops import recomputed_flops
 from trainables.models.learner import Learner, Table
 from trainables.training import parallel
 from trainables.training.batch import BatchMaker, Part
@@ -35,7 +36,9 @@ class PreparedStep(NamedTuple):
     num_targets: int
     """Targets of the step, over all workers."""
     flops: int
-    """FLOPs of the step, over all workers."""
+    """FLOPs of the model in the step, over all workers."""
+    hardware_flops: int
+    """With those that are computed again."""
 
 
 class Stepper:
@@ -105,7 +108,12 @@ class Stepper:
             for part in parts
         )
         num_targets = sum(part.num_targets for part in parts) * self.world.size
-        return PreparedStep(batch, parts, num_targets, self.world.sum_integers(flops))
+        flops, again = self.world.sum_integers(flops), 0
+        if self.training.activation_checkpointing:
+            again = recomputed_flops(
+                self.learner.config, num_sequences * self.world.size, length, num_targets
+            )
+        return PreparedStep(batch, parts, num_targets, flops, flops + again)
 
     def gradients(self, step: PreparedStep, *, synchronise: bool = True) -> tuple[Tensor, list[Tensor]]:
         """Forward and backward passes.

@@ -1,0 +1,167 @@
+"""The phases that compare: each arm's best configurations again, over seeds that all arms share.
+
+``confirm`` runs them at the whole budget, a seed of all arms before the next seed. ``anytime`` runs what left those
+runs on their way to its end, at shares of their budget: a comparison at several budgets for the price of the cooldowns.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from itertools import count
+from typing import Any
+
+from orchestrator.arm_search import Verdict
+from orchestrator.cap import Cap
+from orchestrator.comparison import answered
+from orchestrator.history import History, TrialHistory
+from orchestrator.ledger import Record
+from orchestrator.phases import PlannedTrial, Planner, best_trials
+from orchestrator.spec import StudySpec
+
+
+def confirm_seeds(spec: StudySpec) -> list[int]:
+    """The paired seeds, at most; none is the search's."""
+    return [spec.seed + 1 + index for index in range(spec.confirm.seeds)]
+
+
+class _WholeRuns:
+    """Runs that all spend their whole budget, in a fixed order."""
+
+    def __init__(self, planner: Planner, pending: list[PlannedTrial]) -> None:
+        self._planner, self._pending = planner, pending
+
+    def next(self) -> PlannedTrial | None:
+        """The next run; None while there is none to start."""
+        return self._pending.pop(0) if self._pending else None
+
+    def exhausted(self) -> bool:
+        """Whether all runs were started."""
+        return not self._pending
+
+    def verdict(self, trial: TrialHistory, measure: Record) -> Verdict | None:
+        """None: the runs spend their whole budget."""
+        return None
+
+    def left_over(self) -> list[TrialHistory]:
+        """None."""
+        return []
+
+    def ended_early(self) -> str:
+        """Empty: it does not."""
+        return ""
+
+    def ended(self, trial: TrialHistory, outcome: str) -> None:
+        """A failed attempt that may be repeated goes back to the front."""
+        if trial.outcome is None:
+            self._pending.insert(0, self._planner.plan_again(trial))
+
+
+class ConfirmPhase(_WholeRuns):
+    """Runs each arm's best configurations over the paired seeds.
+
+    With ``confirm.stopping`` no seed is begun after the ones that answer the question; with a cap, none that it does
+    not pay for, with the runs of all arms.
+    """
+
+    def __init__(self, spec: StudySpec, history: History, corpus: str) -> None:
+        self._spec, self._history, self.cap = spec, history, Cap(spec, history)
+        planner = Planner(spec, history, corpus)
+        super().__init__(planner, list(self._runs(planner)))
+
+    def _runs(self, planner: Planner) -> Iterator[PlannedTrial]:
+        """Those that have not ended, a seed of all arms before the next seed."""
+        spec = self._spec
+        best: dict[str, list[Mapping[str, Any]]] = {arm: [{}] for arm in spec.arms}  # as they are written
+        if spec.search.budget_per_arm:
+            primary, search, confirm = spec.yardsticks.primary, spec.search, spec.confirm
+            for arm in spec.arms:
+                found = best_trials(self._history, arm, primary, confirm.top, search.cost, confirm.margin)
+                best[arm] = [trial.configuration for trial in found]
+        known: dict[tuple[str, str, int, float], TrialHistory] = {}
+        numbers: dict[str, Iterator[int]] = {}
+        for arm in spec.arms:
+            trials = self._history.trials_of("confirm", arm)
+            known |= {self._key(arm, t.configuration, t.seed, t.amount): t for t in trials}
+            numbers[arm] = count(1 + max((trial.number for trial in trials), default=-1))
+        for seed in confirm_seeds(spec):
+            for rank in range(spec.confirm.top):
+                for arm, configurations in best.items():
+                    if rank < len(configurations):
+                        configuration = configurations[rank]
+                        run = known.get(self._key(arm, configuration, seed, None))
+                        if run is None:
+                            # Numbers go on from those that have begun: a study that is extended renames nothing.
+                            yield planner.plan("confirm", arm, next(numbers[arm]), seed, configuration)
+                        elif run.outcome is None:
+                            yield planner.plan_again(run)
+
+    def _key(
+        self, arm: str, configuration: Mapping[str, Any], seed: int, amount: float | None
+    ) -> tuple[str, str, int, float]:
+        """What makes two runs the same; without an amount, of the present budget."""
+        amount = self._spec.confirm_budget.amount if amount is None else amount
+        return arm, json.dumps(configuration, sort_keys=True), seed, amount
+
+    def next(self) -> PlannedTrial | None:
+        """The next run; None while there is none that may begin."""
+        if self.exhausted() or self._waits():
+            return None
+        return self._pending.pop(0)
+
+    def exhausted(self) -> bool:
+        """Whether all runs were started that are wanted and that the cap pays for: of a seed all arms' or none."""
+        if not self._pending:
+            return True
+        seed = self._pending[0].seed
+        if self._has_begun(seed):
+            return False
+        return not self.cap.allows_seed(seed) or (self._is_look(seed) and answered(self._history))
+
+    def _has_begun(self, seed: int) -> bool:
+        return any(trial.seed == seed for trial in self._current())
+
+    def _current(self) -> list[TrialHistory]:
+        """The runs of the present budget."""
+        amount = self._spec.confirm_budget.amount
+        return [t for t in self._history.trials_of("confirm") if t.amount in (None, amount)]
+
+    def _is_look(self, seed: int) -> bool:
+        """Whether adaptive stopping is asked before the seed begins."""
+        stopping = self._spec.confirm.stopping
+        return stopping is not None and confirm_seeds(self._spec).index(seed) >= stopping.minimum
+
+    def _waits(self) -> bool:
+        """Whether the next seed is not to begin before the runs of those before have ended."""
+        seed = self._pending[0].seed
+        if self._has_begun(seed) or not self._is_look(seed):
+            return False
+        return any(trial.outcome is None for trial in self._current())
+
+    def seeds_begun(self) -> int:
+        """Seeds that were run, or are."""
+        return len({trial.seed for trial in self._current()})
+
+    def ended_early(self) -> str:
+        """Why the study's cap ended confirmation, for a person; empty where it did not."""
+        refused = bool(self._pending) and not self.cap.allows_seed(self._pending[0].seed)
+        return self.cap.confirmation_ended(self.seeds_begun()) if refused else ""
+
+
+class AnytimePhase(_WholeRuns):
+    """Runs what left the completed confirmation runs, each to the end of its share of their budget."""
+
+    def __init__(self, spec: StudySpec, history: History, corpus: str) -> None:
+        planner = Planner(spec, history, corpus)
+        runs = []
+        amount = spec.confirm_budget.amount
+        for trunk in sorted(history.trials_of("confirm"), key=lambda trial: (trial.seed, trial.arm)):
+            if trunk.outcome == "completed" and trunk.amount in (None, amount):
+                for share in spec.confirm.anytime:
+                    planned = planner.plan(
+                        "anytime", trunk.arm, trunk.number, trunk.seed, trunk.configuration, share
+                    )
+                    known = history.trials.get(planned.trial)
+                    if known is None or known.outcome is None:
+                        runs.append(planned)
+        super().__init__(planner, runs)

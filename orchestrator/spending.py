@@ -1,0 +1,151 @@
+"""What trials cost beside what they spend: useful, overhead and lost, attempt by attempt.
+
+- *useful*: what training steps spent that the trial still has.
+- *lost*: what they spent and a later attempt did again, from a checkpoint before it. Known to the last report; what
+  came after that is in *unreported*.
+- *overhead*: seconds that were not training, by cause: ``placement`` (asked for until its process has begun),
+  ``startup``, ``compile``, ``data_wait``, ``evaluation``, ``checkpoint``.
+- *unreported*: the rest of the seconds between the records of an attempt's beginning and end. Of an attempt that was
+  cut off it bounds what was lost and overhead after its last report; of another it is its reports' way to the ledger.
+
+So the seconds of useful and lost steps, overhead and unreported ones are an attempt's whole time, none counted twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Amounts = dict[str, float]
+"""By budget unit, or by cause."""
+
+
+@dataclass
+class Attempt:
+    """What the ledger has of one attempt. Amounts of spending are the trial's, from its first attempt on."""
+
+    number: int
+    asked: float
+    """Time of the record, seconds since the epoch."""
+    workers: int = 1
+    before: Amounts = field(default_factory=dict)
+    """Spent by what counts of the attempts before; stands for ``start`` in a ledger without ``begun`` records."""
+    begun: float | None = None
+    """When its process had built the trial; None before, and where it never did."""
+    ended: float | None = None
+    """None while it runs. Where its study was cut off, the time of the last record before."""
+    outcome: str | None = None
+    start: Amounts | None = None
+    """Spent up to the checkpoint that it began from; None before it has begun."""
+    reached: Amounts = field(default_factory=dict)
+    """Spent at its last report."""
+    overhead: Amounts = field(default_factory=dict)
+    """Seconds by cause at its last report."""
+    placement_seconds: float = 0.0
+
+    def begin(self, record: Mapping[str, Any]) -> None:
+        """Take a ``begun`` record in."""
+        self.begun, self.workers = record["time"], record["workers"]
+        self.start, self.overhead = dict(record["spent"]), dict(record["overhead"])
+        self.placement_seconds = max(0.0, self.begun - self.asked - sum(self.overhead.values()))
+
+    def report(self, record: Mapping[str, Any]) -> None:
+        """Take in a record that has ``spent`` and ``overhead``."""
+        self.reached, self.overhead = dict(record["spent"]), dict(record.get("overhead", {}))
+        if self.start is None:
+            self.start = {unit: self.before.get(unit, 0.0) for unit in self.reached}
+
+
+@dataclass(frozen=True)
+class AttemptSpending:
+    """One attempt's costs, or the sum of several; see the module."""
+
+    useful: Amounts = field(default_factory=dict)
+    lost: Amounts = field(default_factory=dict)
+    overhead: Amounts = field(default_factory=dict)
+    unreported_seconds: float = 0.0
+    device_seconds: float = 0.0
+    """All seconds of the attempts, times their devices."""
+
+    @property
+    def overhead_seconds(self) -> float:
+        """Of all causes."""
+        return sum(self.overhead.values())
+
+    @property
+    def wall_seconds(self) -> float:
+        """All of the attempts' time, one after the other."""
+        steps = self.useful.get("wall_seconds", 0.0) + self.lost.get("wall_seconds", 0.0)
+        return steps + self.overhead_seconds + self.unreported_seconds
+
+    def __add__(self, other: AttemptSpending) -> AttemptSpending:
+        return AttemptSpending(
+            _sum(self.useful, other.useful),
+            _sum(self.lost, other.lost),
+            _sum(self.overhead, other.overhead),
+            self.unreported_seconds + other.unreported_seconds,
+            self.device_seconds + other.device_seconds,
+        )
+
+    def total(self, unit: str, usd_per_hour: float | None = None) -> float:
+        """All of it in one unit: with overhead and unreported seconds where that is time, energy or money.
+
+        Energy is measured in training steps alone; outside of them the devices are taken to draw as much as in them,
+        which is an upper bound.
+
+        Args:
+            unit: of the budget.
+            usd_per_hour: price of a worker, for ``usd``.
+        """
+        steps = self.useful.get(unit, 0.0) + self.lost.get(unit, 0.0)
+        if unit == "wall_seconds":
+            return self.wall_seconds
+        if unit == "device_seconds":
+            return self.device_seconds
+        if unit == "usd":
+            return self.device_seconds * (usd_per_hour or 0.0) / 3600
+        if unit == "joules":
+            in_steps = self.useful.get("device_seconds", 0.0) + self.lost.get("device_seconds", 0.0)
+            return steps * self.device_seconds / in_steps if in_steps else 0.0
+        return steps
+
+
+def total(spendings: Iterable[AttemptSpending]) -> AttemptSpending:
+    """Their sum."""
+    return sum(spendings, AttemptSpending())
+
+
+def attempt_spendings(attempts: Sequence[Attempt], now: float) -> list[AttemptSpending]:
+    """What each of a trial's attempts cost.
+
+    Args:
+        attempts: all of the trial, in order.
+        now: until when one that runs is counted, seconds since the epoch.
+    """
+    spendings = []
+    for index, attempt in enumerate(attempts):
+        # After a damaged checkpoint an attempt may take back what was there before the one before it began.
+        starts = [later.start for later in attempts[index + 1 :] if later.start is not None]
+        start = attempt.start or {}
+        reached = attempt.reached or start
+        if starts:  # a checkpoint may be newer than the last report
+            reached = {unit: max(amount, starts[0].get(unit, amount)) for unit, amount in reached.items()}
+        kept = {
+            unit: min([amount, *(later[unit] for later in starts if unit in later)])
+            for unit, amount in reached.items()
+        }
+        useful = {unit: max(0.0, amount - start[unit]) for unit, amount in kept.items() if unit in start}
+        lost = {unit: reached[unit] - start[unit] - amount for unit, amount in useful.items()}
+        overhead = {"placement": attempt.placement_seconds, **attempt.overhead}
+        ended = now if attempt.ended is None else attempt.ended
+        seconds = useful.get("wall_seconds", 0.0) + lost.get("wall_seconds", 0.0) + sum(overhead.values())
+        unreported = max(0.0, ended - attempt.asked - seconds)
+        spendings.append(
+            AttemptSpending(useful, lost, overhead, unreported, (seconds + unreported) * attempt.workers)
+        )
+    return spendings
+
+
+def _sum(a: Amounts, b: Amounts) -> Amounts:
+    return {key: a.get(key, 0.0) + b.get(key, 0.0) for key in {**a, **b}}

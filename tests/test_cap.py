@@ -1,0 +1,256 @@
+"""A study's cap, over phases driven without Ray: spending is what a made-up clock says."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.cap import MARGIN, Cap
+from orchestrator.comparison import compare
+from orchestrator.history import History
+from orchestrator.phases import ConfirmPhase, SearchPhase
+from orchestrator.plan import arm_plans, plan_table, require_confirmable
+from orchestrator.study_file import load_study
+from trainables.errors import InputError
+
+TOKENS = 100_000
+SECONDS = {"headless": 40.0, "vanilla": 100.0}
+"""Of the steps of a whole trial."""
+OVERHEAD = 10.0
+
+
+def study(*overrides):
+    return load_study("demo", [f"budget={{tokens: {TOKENS}}}", "search.algorithm=random", *overrides])
+
+
+class Driver:
+    """Does what the executor does, one report at a time, trials side by side on a clock of their own each."""
+
+    def __init__(self, spec, seed=0, capacity=2, trouble=0.0):
+        self.spec, self.capacity, self.trouble = spec, capacity, trouble
+        self.chance, self.clock, self.running = random.Random(seed), 0.0, {}
+        self.history = History()
+        self.record(
+            "study", seeds=spec.confirm.seeds, usd_per_hour=3600.0, margin=spec.confirm.margin,
+            arms={arm: {"task": "causal", "headless": False, "objective": "clm"} for arm in spec.arms},
+            budget={"unit": spec.budget.unit, "amount": spec.budget.amount},
+            yardsticks={"primary": "recovery_accuracy", "others": []},
+        )  # fmt: skip
+
+    def record(self, kind, **fields):
+        self.history.apply({"kind": kind, "time": self.clock, **fields})
+
+    def run(self, kind):
+        phase = kind(self.spec, self.history, "corpus")
+        name = "search" if kind is SearchPhase else "confirm"
+        self.record("phase", phase=name, status="begin")
+        while True:
+            while len(self.running) < self.capacity and not phase.exhausted():
+                planned = phase.next()
+                if planned is None:
+                    break
+                self.begin(planned)
+            if not self.running:
+                break
+            self.advance(phase, self.chance.choice(sorted(self.running)))
+        if message := phase.ended_early():
+            seeds = phase.seeds_begun() if name == "confirm" else None
+            self.record("cap", message=message, phase=name, seeds=seeds)
+        self.record("phase", phase=name, status="end")
+        return self
+
+    def keys(self, planned):
+        return {
+            "phase": planned.phase,
+            "arm": planned.arm,
+            "trial": planned.trial,
+            "attempt": planned.attempt,
+        }
+
+    def begin(self, planned):
+        self.running[planned.trial] = planned
+        self.record(
+            "trial", **self.keys(planned), number=planned.number, seed=planned.seed, start_step=0,
+            configuration=dict(planned.configuration), workers=1,
+        )  # fmt: skip
+        # A trial begins anew after a failure: all that it had is lost.
+        self.record("begun", **self.keys(planned), step=0, workers=1, spent=self.spent(planned.arm, 0.0),
+                    overhead={"startup": 0.0})  # fmt: skip
+
+    def spent(self, arm, share):
+        seconds = share * SECONDS[arm]
+        timed = dict.fromkeys(("wall_seconds", "device_seconds", "usd"), seconds)
+        return {"tokens": share * TOKENS, "steps": 100 * share, "flops": 1e9 * share, **timed}
+
+    def advance(self, phase, name):
+        planned, trial = self.running[name], self.history.trials[name]
+        own = [m for m in trial.measures if m["attempt"] == planned.attempt]
+        before = own[-1]["progress"] if own else 0.0
+        share = next(f for f in (*planned.config.rungs, 1.0) if f > before + 1e-9)
+        # One trial at a time has the clock, so all its seconds are told by its records.
+        self.clock += (share - before) * SECONDS[planned.arm] + (OVERHEAD if not own else 0.0)
+        if self.chance.random() < self.trouble and trial.attempts < 3:
+            return self.end(phase, name, "retried")
+        score = {"overall": random.Random(name).random() * share, "languages": {}}
+        rung = planned.config.rungs.index(share) if share < 1 else None
+        measure = {"step": int(100 * share), "progress": share, "spent": self.spent(planned.arm, share),
+                   "overhead": {"startup": OVERHEAD}, "rung": rung,
+                   "yardsticks": {"recovery_accuracy": score}}  # fmt: skip
+        self.record("measure", **self.keys(planned), **measure)
+        if share == 1.0:
+            self.end(phase, name, "completed")
+        elif phase.should_stop(trial, measure):
+            self.end(phase, name, "pruned")
+        return None
+
+    def end(self, phase, name, outcome):
+        planned = self.running.pop(name)
+        self.record("end", **self.keys(planned), outcome=outcome, reason="")
+        phase.ended(self.history.trials[name])
+
+    def spent_in_search(self):
+        return [self.history.spent("search", arm, "tokens") / TOKENS for arm in self.spec.arms]
+
+    def seeds(self):
+        return [
+            sorted(trial.seed for trial in self.history.trials_of("confirm", arm)) for arm in self.spec.arms
+        ]
+
+
+@pytest.mark.parametrize("top", [1, 2])
+@pytest.mark.parametrize("rungs", [1, 3])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_cap_in_the_budget_s_unit_is_kept_to_the_token(seed, rungs, top):
+    trials = 2 * 4 * top + 5.5
+    spec = study(
+        f"cap={{tokens: {trials * TOKENS}}}", "confirm.seeds=4", f"confirm.top={top}",
+        f"search.halving.rungs={rungs}", "search.budget_per_arm=50",
+    )  # fmt: skip
+    driver = Driver(spec, seed).run(SearchPhase)
+    a, b = driver.spent_in_search()
+    assert abs(a - b) <= 1
+    assert 5.5 - 2 < a + b <= 5.5
+    assert "search ends here" in driver.history.events[-1]["message"]
+    driver.run(ConfirmPhase)
+    assert all(len(seeds) == 4 * top for seeds in driver.seeds())
+    assert driver.history.planned_seeds == 4
+    assert driver.history.spending().total("tokens") <= trials * TOKENS * (1 + 1e-9)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    seed=st.integers(0, 10**6),
+    seconds=st.integers(1500, 6000),
+    capacity=st.sampled_from([1, 2, 4]),
+    unit=st.sampled_from(["device_seconds", "usd"]),
+    trouble=st.sampled_from([0.0, 0.1]),
+)
+def test_a_cap_in_time_pays_for_confirmation_and_never_for_half_a_pair(
+    seed, seconds, capacity, unit, trouble
+):
+    spec = study(
+        f"cap={{{unit}: {seconds}}}", "confirm.seeds=5", "search.budget_per_arm=100",
+        "resources.prices.cpu_hour=1", "search.halving.rungs=2",
+    )  # fmt: skip
+    driver = Driver(spec, seed, capacity, trouble).run(SearchPhase)
+    a, b = driver.spent_in_search()
+    assert abs(a - b) <= 1 + 1e-9
+    cap = Cap(spec, driver.history)
+    whole = 5 * (sum(SECONDS.values()) + 2 * OVERHEAD)
+    # One trial has the clock while others stand: their waiting is billed, as it is where a device is held.
+    if capacity == 1 and not trouble:
+        assert cap.reserve == pytest.approx(whole, rel=0.02)
+        assert seconds - cap.spent >= whole
+        assert seconds - cap.spent < whole * (1 + MARGIN) + 2 * (SECONDS["vanilla"] + OVERHEAD) * 2
+    driver.run(ConfirmPhase)
+    one, other = driver.seeds()
+    assert one == other
+    if capacity == 1 and not trouble:
+        assert len(one) == 5
+        assert driver.history.spending().total(unit, 3600.0) <= seconds
+
+
+def test_confirmation_ends_with_a_whole_seed_and_is_compared():
+    spec = study("cap={device_seconds: 1000}", "search.budget_per_arm=0", "confirm.seeds=9")
+    driver = Driver(spec, capacity=1).run(ConfirmPhase)
+    # Before the first pair is done nothing is known; a pair costs 160 seconds.
+    one, other = driver.seeds()
+    assert one == other
+    assert len(one) == 6
+    event = driver.history.events[-1]
+    assert (event["seeds"], event["phase"]) == (6, "confirm")
+    assert "after 6 of 9 seeds" in event["message"]
+    assert driver.history.planned_seeds == 6
+    (pair,) = compare(driver.history)["pairs"]
+    assert pair["pending"] == 0
+
+
+def test_a_half_run_seed_is_finished_whatever_is_left():
+    spec = study("cap={device_seconds: 330}", "search.budget_per_arm=0", "confirm.seeds=9")
+    driver = Driver(spec, capacity=1).run(ConfirmPhase)
+    records = []
+    driver2 = Driver(spec, capacity=1)
+    driver2.record = lambda kind, **fields: (
+        records.append({"kind": kind, "time": driver2.clock, **fields}),
+        driver2.history.apply(records[-1]),
+    )
+    driver2.run(ConfirmPhase)
+    assert driver.seeds() == driver2.seeds()
+    second = next(
+        i for i, r in enumerate(records) if r["kind"] == "end" and r["trial"] == "confirm-headless-001"
+    )
+    history = History.of([{"kind": "study", "time": 0.0, **driver.history.study}, *records[: second + 1]])
+    resumed = ConfirmPhase(spec, history, "corpus")
+    assert not resumed.exhausted()
+    assert resumed.next().trial == "confirm-vanilla-001"
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        [f"cap={{tokens: {11.9 * TOKENS}}}", "confirm.seeds=6", "search.budget_per_arm=0"],
+        [f"cap={{tokens: {12.9 * TOKENS}}}", "confirm.seeds=6", "search.budget_per_arm=1"],
+        ["budget={device_seconds: 60}", "cap={device_seconds: 700}", "confirm.seeds=6"],
+        ["budget={wall_seconds: 60}", "cap={device_seconds: 1300}", "resources.workers=2", "confirm.seeds=6",
+         "training.batch_sequences=32", "arms.headless.space=clm"],
+        ["budget={usd: 1}", "cap={device_seconds: 13900}", "resources.gpus_per_worker=1",
+         "resources.prices.gpu_hour=3.6", "confirm.seeds=6"],
+    ],
+)  # fmt: skip
+def test_a_cap_that_cannot_pay_for_confirmation_is_refused(overrides):
+    spec = load_study("demo", [f"budget={{tokens: {TOKENS}}}", *overrides])
+    with pytest.raises(InputError, match="cannot pay for confirmation") as error:
+        require_confirmable(arm_plans(spec))
+    assert error.value.where.startswith("cap.")
+    with pytest.raises(InputError, match="cannot pay"):
+        plan_table(spec)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        [],
+        [f"cap={{tokens: {14 * TOKENS}}}", "confirm.seeds=6"],
+        ["cap={joules: 1}"],
+        ["cap={device_seconds: 1}"],
+    ],
+)
+def test_what_may_be_enough_is_not_refused(overrides):
+    require_confirmable(arm_plans(study(*overrides)))
+
+
+@pytest.mark.parametrize("key", ["budget", "cap"])
+def test_dollars_need_prices(key):
+    with pytest.raises(InputError, match=f"a {key} in usd needs prices") as error:
+        load_study("demo", [f"{key}={{usd: 5}}"] if key == "cap" else ["budget={usd: 5}"])
+    assert f"{key}.usd" in error.value.where
+    assert load_study("demo", [f"{key}={{usd: 5}}", "resources.prices.gpu_hour=2"])
+
+
+def test_two_units_of_a_cap_are_refused():
+    with pytest.raises(InputError, match="both set") as error:
+        study("cap={tokens: 5, usd: 2}")
+    assert "--set cap=" in error.value.remedy

@@ -1,0 +1,120 @@
+"""What the devices have taken from the wall socket, where the machine tells.
+
+A GPU trial's energy is that of its GPUs, whole boards: NVML's counter of millijoules since the driver was loaded
+(Volta and newer; a MIG slice has none). A CPU trial's is its share of the machine's processor packages and their
+memory: RAPL's counters of microjoules under ``/sys/class/powercap``, times the worker's CPU cores over those of the
+machine, so that the shares of trials side by side never add up to more than the packages took. Fans, disks and power
+supplies are in neither.
+
+Sources: NVML API reference, nvmlDeviceGetTotalEnergyConsumption; Linux, Documentation/power/powercap/powercap.rst.
+Since CVE-2020-8694 only root may read RAPL on most systems.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trainables.errors import InputError
+
+EnergyCounter = Callable[[], float]
+"""Joules since a moment that it does not tell; never less than before."""
+
+POWERCAP = Path("/sys/class/powercap")
+MICROJOULES, MILLIJOULES = 1e-6, 1e-3
+
+
+def energy_counter(
+    device: torch.device, cpus: float, nvml: Any = None, powercap: Path = POWERCAP
+) -> EnergyCounter:
+    """The counter of the energy that a worker takes on its device.
+
+    Args:
+        device: what it trains on.
+        cpus: CPU cores that it may use.
+        nvml: the ``pynvml`` module; None: the installed one.
+        powercap: the folder of RAPL's zones.
+
+    Raises:
+        InputError: the machine does not tell.
+    """
+    if device.type == "cuda":
+        properties = torch.cuda.get_device_properties(device)
+        return _nvml_counter(f"GPU-{properties.uuid}", nvml)
+    if device.type == "cpu":
+        return RaplCounter(cpus / (os.cpu_count() or 1), powercap)
+    raise _untold(f"there is no energy counter for a device of type {device.type}")
+
+
+def _nvml_counter(uuid: str, nvml: Any) -> EnergyCounter:
+    if nvml is None:
+        try:
+            nvml = importlib.import_module("pynvml")
+        except ImportError as error:
+            raise _untold(
+                "NVML's Python bindings are not installed", "pip install nvidia-ml-py, or "
+            ) from error
+    try:
+        nvml.nvmlInit()
+        handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
+        nvml.nvmlDeviceGetTotalEnergyConsumption(handle)
+    except nvml.NVMLError as error:
+        raise _untold(f"NVML has no energy counter of the GPU {uuid}: {error}") from error
+    return lambda: float(nvml.nvmlDeviceGetTotalEnergyConsumption(handle)) * MILLIJOULES
+
+
+class RaplCounter:
+    """A share of what the processor packages and their memory take. Read it more often than its zones wrap around.
+
+    Args:
+        share: of the machine's energy that is counted.
+        powercap: the folder of RAPL's zones.
+
+    Raises:
+        InputError: there are no zones, or they cannot be read.
+    """
+
+    def __init__(self, share: float, powercap: Path = POWERCAP) -> None:
+        self._share = share
+        try:
+            # psys has the packages in it, core and uncore are in a package; memory (dram) is beside it.
+            zones = [
+                zone
+                for zone in sorted(powercap.glob("intel-rapl:*"))
+                if (zone / "name").read_text().strip().startswith(("package", "dram"))
+            ]
+            self._ranges = {
+                zone / "energy_uj": int((zone / "max_energy_range_uj").read_text()) for zone in zones
+            }
+            self._last = {file: int(file.read_text()) for file in self._ranges}
+        except OSError as error:
+            raise _untold(
+                f"the processor's energy counters (RAPL) cannot be read: {error}",
+                f"as root: chmod a+r {powercap}/intel-rapl*/energy_uj, or ",
+            ) from error
+        if not zones:
+            raise _untold(f"this machine has no energy counters of its processor (RAPL) under {powercap}")
+        self._microjoules = 0
+
+    def __call__(self) -> float:
+        """Joules since it was made, of the share."""
+        for file, largest in self._ranges.items():
+            now = int(file.read_text())
+            # The kernel's counter goes from its largest value back to 0.
+            self._microjoules += (now - self._last[file]) % (largest + 1)
+            self._last[file] = now
+        return self._microjoules * MICROJOULES * self._share
+
+
+def _untold(why: str, remedy: str = "") -> InputError:
+    return InputError(
+        "a budget in joules cannot be kept here",
+        where="budget.joules",
+        why=why,
+        remedy=f"{remedy}another unit, such as --set budget='{{device_seconds: 600}}'",
+    )
