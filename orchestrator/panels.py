@@ -194,6 +194,9 @@ def pair_panel(comparison: dict[str, Any], pair: dict[str, Any]) -> Panel:
         state.append(f", {pair['pending']} yet to end", "dim")
     elif pair["verdict"] == "undecided" and pair["more_seeds"] is not None:
         state.append(f", about {formatting.plural(pair['more_seeds'], 'more seed')} would settle it")
+    reached = pair["time_to_target"].get(comparison["unit"])
+    if reached and reached["ratio"] is not None:
+        state.append(f"\n{_time_to_target(pair['a'], reached, comparison['unit'])}", "dim")
     if pair["missing"]:
         gaps = ", ".join(f"seed {gap['seed']} ({gap['arm']} {gap['outcome']})" for gap in pair["missing"])
         state.append(f"\nmissing: {gaps}", "red")
@@ -204,6 +207,16 @@ def pair_panel(comparison: dict[str, Any], pair: dict[str, Any]) -> Panel:
     if row["lower_is_better"]:
         title.append(" (lower is better)", "dim")
     return _panel(Group(tables, state), title)
+
+
+def _time_to_target(arm: str, reached: dict[str, Any], unit: str) -> str:
+    """``headless reaches 0.412 with 0.62 of the tokens [0.55, 0.71]``; an end that is open is a dash."""
+    bound = {"=": "", "<=": "at most ", ">=": "at least "}[reached["relation"]]
+    ends = ["–" if end is None else f"{end:.2f}" for end in reached["interval"] or ()]
+    interval = f" [{', '.join(ends)}]" if ends else ""
+    target = formatting.score(reached["target"])
+    title = formatting.UNIT_TITLES.get(unit, unit)
+    return f"{arm} reaches {target} with {bound}{reached['ratio']:.2f} of the {title}{interval}"
 
 
 def _matched(pair: dict[str, Any], separator: str) -> Table:

@@ -20,7 +20,7 @@ def benchmarks(monkeypatch):
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
-    for name in ("measure", "plain", "step", "trainer", "zipf"):
+    for name in ("calibration", "measure", "plain", "step", "trainer", "zipf"):
         sys.modules.pop(name, None)
 
 
@@ -65,3 +65,14 @@ def test_trainer(benchmarks, capsys):
     assert [row["objective"] for row in result["table"]] == list(trainer.OBJECTIVES)
     ratios = [row["tokens_per_second"]["ours"] / row["tokens_per_second"]["bare"] for row in result["table"]]
     assert result["tokens_per_second_over_bare_loop"] == pytest.approx(min(ratios), rel=1e-3)
+
+
+def test_calibration(benchmarks):
+    import calibration
+
+    result = calibration.main(["--quick"])  # it asserts that its numbers are the comparison's own
+    for side in (result, result["fixed"], result["adaptive"]):
+        assert 0 <= side["false_verdict_rate"] < 0.3
+        assert 0.5 < side["coverage"] <= 1
+    effects = [row["effect_in_deviations"] for row in result["adaptive"]["table"]]
+    assert effects == 3 * list(calibration.EFFECTS)

@@ -5,8 +5,14 @@ from collections.abc import Mapping
 
 import pytest
 
-from orchestrator.comparison import chosen_runs, compare, verdict_in_words
+from orchestrator.comparison import answered, chosen_runs, compare, verdict_in_words
 from orchestrator.history import History
+from orchestrator.statistics import (
+    Sequential,
+    equivalence_interval,
+    minimum_detectable_effect,
+    tuning_curve,
+)
 
 MASKED = {"headless": {"objective": "headless_mlm", "task": "masked", "headless": True},
           "vanilla": {"objective": "mlm", "task": "masked", "headless": False}}  # fmt: skip
@@ -248,3 +254,104 @@ def test_words_name_the_winner_first_with_its_own_signs():
     )
     assert "difference +0.041 [0.0" in words
     assert words.endswith("n = 6 seeds, p = 0.031.")
+
+
+def adaptive(scores, *extra, maximum=12, **of_study):
+    state = history(scores, *extra, seeds=maximum, **of_study)
+    state.study["stopping"] = {"minimum": 6}
+    return state
+
+
+def test_adaptive_stopping_settles_at_its_look_and_no_later_run_changes_it():
+    scores = {
+        "headless": (0.5,) * 10,
+        "vanilla": tuple(0.4 + n / 100 for n in (0, 1, 2, 1, 0, 2, 1, 0, 9, 9)),
+    }
+    differences = tuple(a - b for a, b in zip(scores["headless"], scores["vanilla"], strict=True))
+    decision = Sequential(6, 12, margin=0.005).decide(differences)
+    comparison = compare(adaptive(scores))
+    pair = only_pair(comparison)
+    row = pair["yardsticks"]["accuracy"]
+    assert decision.n < 10
+    assert (pair["verdict"], row["n"], row["p"]) == ("headless", decision.n, decision.p)
+    assert row["interval"] == list(decision.interval)
+    assert row["difference"] == pytest.approx(sum(differences[: decision.n]) / decision.n)
+    assert (pair["pending"], pair["stopping"]) == (0, {"minimum": 6, "maximum": 12})
+    assert answered(adaptive(scores))
+    assert "Seeds were added until it was settled; the rule allowed 12." in verdict_in_words(comparison)
+    shorter = {arm: values[: decision.n] for arm, values in scores.items()}
+    assert only_pair(compare(adaptive(shorter)))["yardsticks"]["accuracy"] == row
+
+
+def test_an_unsettled_pair_shows_neither_p_nor_interval():
+    state = adaptive({"headless": around(0.41), "vanilla": around(0.4, NOISE[::-1])})
+    pair = only_pair(compare(state))
+    assert (pair["verdict"], pair["pending"], answered(state)) == ("undecided", 6, False)
+    assert pair["yardsticks"]["accuracy"]["p"] is None
+    assert pair["yardsticks"]["accuracy"]["interval"] is None
+    assert "Seeds are added until it is settled, 12 at the most." in verdict_in_words(compare(state))
+
+
+def test_a_run_that_ends_before_its_turn_is_not_looked_at():
+    scores = {"headless": (0.5,) * 6, "vanilla": (0.4, 0.41, 0.42, 0.4, 0.41, 0.4)}
+    later = [record for arm, score in (("headless", 0.5), ("vanilla", 0.4)) for seed in (7, 8, 9)
+             for record in run(arm, seed, score)]  # fmt: skip
+    waiting = [record for arm in MASKED for record in run(arm, 6, 0.4, outcome=None)]
+    assert not answered(adaptive(scores, later, waiting))
+
+
+def test_failed_runs_count_as_seeds_and_the_last_look_spends_the_rest():
+    scores = {"headless": (0.5,) * 6, "vanilla": (0.4, 0.41, 0.42, 0.4, 0.41, 0.4)}
+    failed = [record for seed in range(6, 12) for arm in MASKED
+              for record in run(arm, seed, 0.4, outcome="failed")]  # fmt: skip
+    state = adaptive(scores, failed)
+    assert answered(state)
+    assert only_pair(compare(state))["verdict"] == "headless"
+    assert compare(state)["arms"]["headless"]["failures"]["confirm"] == {
+        "diverged": 0, "failed": 6, "retried": 0}  # fmt: skip
+
+
+def test_what_the_seeds_could_have_found():
+    pair = only_pair(compare(history({"headless": around(0.45), "vanilla": (0.4,) * 6}, seeds=8)))
+    row = pair["yardsticks"]["accuracy"]
+    assert pair["detectable"] == minimum_detectable_effect(8, row["deviation"], 0.005)
+    low, high = equivalence_interval(tuple(0.05 + n for n in NOISE))
+    assert row["equivalence"] == pytest.approx([low, high])
+    assert only_pair(compare(history({})))["detectable"] is None
+
+
+def test_time_to_target_by_unit():
+    records = [study(seeds=6)]
+    for seed in range(6):
+        records += run("headless", seed, 0.8, speed=2.0, evaluations=4)
+        records += run("vanilla", seed, 0.4, evaluations=4)
+    times = only_pair(compare(History.of(records)))["time_to_target"]
+    assert times["tokens"]["target"] == pytest.approx(0.4)
+    assert (times["tokens"]["relation"], times["tokens"]["ratio"]) == ("=", pytest.approx(0.5))
+    assert times["device_seconds"]["ratio"] == pytest.approx(0.25)
+    records[0]["yardsticks"]["target"] = 0.6
+    named = only_pair(compare(History.of(records)))["time_to_target"]["tokens"]
+    assert (named["relation"], named["reached_b"], named["ratio"]) == ("<=", 0, pytest.approx(0.75))
+    assert only_pair(compare(history({})))["time_to_target"]["tokens"] is None
+
+
+def test_tuning_and_ranks_of_a_search():
+    records = [study()]
+    for number, score in enumerate((0.3, 0.5, 0.4)):
+        trial = list(run("headless", number, score, phase="search", evaluations=3))
+        trial[1]["rung"] = 0
+        records += trial
+    records += run("headless", 3, 0.9, phase="search", outcome="failed", evaluations=0)
+    records += run("headless", 4, 0.2, phase="search", outcome="pruned", evaluations=1)
+    records += run("headless", 5, 0.9, phase="search", outcome=None)
+    arm = compare(History.of(records))["arms"]["headless"]
+    curve = tuning_curve((0.2, 0.2, 0.3, 0.4, 0.5))  # the failed one counts as the worst
+    assert arm["tuning"]["expected"] == pytest.approx(curve.expected)
+    assert arm["tuning"]["median"] == list(curve.median)
+    assert [(row["rung"], row["n"], row["tau"]) for row in arm["ranks"]] == [(0, 3, pytest.approx(1.0))]
+    records[0]["yardsticks"]["lower_is_better"] = ["accuracy"]
+    falling = compare(History.of(records))["arms"]["headless"]["tuning"]
+    assert falling["expected"][0] == pytest.approx((0.2 + 0.3 + 0.4 + 0.5 + 0.5) / 5)
+    assert falling["expected"][-1] < falling["expected"][0]
+    assert all(a <= b for a, b in zip(falling["low"], falling["high"], strict=True) if None not in (a, b))
+    assert compare(history({}))["arms"]["vanilla"]["tuning"] is None

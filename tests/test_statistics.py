@@ -73,11 +73,25 @@ def test_bootstrap_interval_of_degenerate_samples():
     assert 0 < low <= 0.12 <= high < 0.3
 
 
-def test_bootstrap_interval_covers_the_mean_as_often_as_it_says():
-    chance = np.random.default_rng(0)
-    samples = [tuple(chance.exponential(1.0, 30)) for _ in range(200)]  # skewed: what BCa is for
-    covered = sum(low <= 1.0 <= high for low, high in map(bootstrap_interval, samples))
-    assert 0.88 <= covered / len(samples) <= 0.99
+def test_bootstrap_interval_is_scipys_widened():
+    differences = (0.3, 0.1, 0.5, -0.1, 0.9, 0.2)
+    found = stats.bootstrap((np.array(differences),), np.mean, n_resamples=9999, rng=np.random.default_rng(0))
+    mean, widening = np.mean(differences), np.sqrt(6 / 5) * stats.t.ppf(0.975, 5) / stats.norm.ppf(0.975)
+    ends = [mean + widening * (end - mean) for end in found.confidence_interval]
+    assert bootstrap_interval(differences) == pytest.approx(ends)
+
+
+@pytest.mark.parametrize("n", [4, 6, 10])
+@pytest.mark.parametrize("noise", ["normal", "heavy", "skewed"])
+def test_bootstrap_interval_covers_the_mean_as_often_as_it_says(n, noise):
+    chance, shape = np.random.default_rng(n), (500, n)
+    samples = {
+        "normal": chance.standard_normal(shape),
+        "heavy": chance.standard_t(4, shape),
+        "skewed": 2 * chance.gamma(4, size=shape) - chance.gamma(4, size=shape) - 4,  # unequal spreads
+    }[noise]
+    covered = [low <= 0 <= high for low, high in (bootstrap_interval(tuple(row)) for row in samples)]
+    assert 0.91 <= np.mean(covered) <= 0.98  # 0.93 to 0.97, and two standard errors
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=6))
