@@ -4,6 +4,7 @@ import copy
 import random
 
 import optuna
+
 from orchestrator.history import History
 from orchestrator.phases import ConfirmPhase, SearchPhase, best_trials, confirm_seeds
 from orchestrator.study_file import load_study

@@ -12,13 +12,13 @@ import optuna.cli
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_phases import PRIMARY, TOKENS, Driver, study
 
 from orchestrator.halving import Rungs
 from orchestrator.history import History
 from orchestrator.optuna_file import OPTUNA_FILE, OptunaFile
 from orchestrator.phases import HOPELESS_TRIALS, SearchPhase, best_trials
 from search_spaces import Space
-from test_phases import PRIMARY, TOKENS, Driver, study
 from trainables.errors import InputError
 from trainables.storage import Location
 
@@ -175,7 +175,7 @@ def test_a_search_cut_off_anywhere_goes_on_as_if_it_had_not_been(algorithm, kind
                 (r["trial"], r["configuration"]) if r["kind"] == "trial" else (r["trial"], r["step"])
                 for r in records
                 if r.get("arm") == arm
-                and (r["kind"] == "measure" or r.get("attempt") == 1 and r["kind"] == "trial")
+                and (r["kind"] == "measure" or (r.get("attempt") == 1 and r["kind"] == "trial"))
             ]
             for arm in whole.spec.arms
         }
