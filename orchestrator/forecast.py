@@ -53,7 +53,7 @@ class ArmForecast:
     @property
     def trial_seconds(self) -> float | None:
         """Device-seconds in the steps of a trial with the study's budget."""
-        units: dict[str, float] = {**self.plan.trial_in_units()}
+        units = self.plan.trial_in_units()
         if "device_seconds" in units:
             return units["device_seconds"]
         if self.calibration is None:
@@ -94,16 +94,15 @@ class Forecast:
     def device_seconds(self) -> float | None:
         """Of the whole study, at most; None where an arm was not measured."""
         seconds = [arm.trial_seconds for arm in self.arms]
-        return None if None in seconds else math.fsum(s for s in seconds if s) * self.trial_budgets
+        return None if None in seconds else sum(s for s in seconds if s) * self.trial_budgets
 
     @property
     def disk_bytes(self) -> float:
         """Weights of all trials that end, and two checkpoints of those that run."""
         spec = self.spec
         runs = spec.confirm.seeds * spec.confirm.top * (1 + len(spec.confirm.anytime))
-        searched = spec.search.budget_per_arm * spec.search.halving.reduction ** (
-            spec.search.halving.rungs - 1
-        )
+        smallest = spec.search.halving.fractions[0] if spec.search.halving.fractions else 1.0
+        searched = spec.search.budget_per_arm / smallest
         ended = sum(arm.parameters for arm in self.arms) * FINAL_BYTES * (runs + searched)
         return ended + max(arm.parameters for arm in self.arms) * CHECKPOINT_BYTES * 2 * len(self.arms)
 

@@ -43,6 +43,11 @@ class TrialHistory:
     paused: bool = False
     """It waits at a rung, and goes on if it is promoted."""
 
+    def forget_curve(self) -> None:
+        """Keep, of an ended trial's reports, those that anything is decided by: a long search stays small in memory."""
+        if self.outcome is not None:
+            self.measures = [m for m in self.measures if m["yardsticks"] or m is self.measures[-1]]
+
     @property
     def spent(self) -> dict[str, float]:
         """What the trial has spent so far, by budget unit; {} before the first report."""

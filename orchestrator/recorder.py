@@ -27,6 +27,8 @@ class Recorder:
         """Add one record (see ``orchestrator.ledger``)."""
         record = self._writer.append(kind, flush=flush, **fields)
         self.history.apply(record)
+        if kind == "end" and record["phase"] == "search":
+            self.history.trials[record["trial"]].forget_curve()
         self.then(record)
 
     def event(self, message: str) -> None:

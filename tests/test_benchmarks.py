@@ -20,7 +20,7 @@ def benchmarks(monkeypatch):
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
-    for name in ("calibration", "measure", "plain", "step", "trainer", "zipf"):
+    for name in ("calibration", "measure", "plain", "search", "step", "trainer"):
         sys.modules.pop(name, None)
 
 
@@ -76,3 +76,34 @@ def test_calibration(benchmarks):
         assert 0.5 < side["coverage"] <= 1
     effects = [row["effect_in_deviations"] for row in result["adaptive"]["table"]]
     assert effects == 3 * list(calibration.EFFECTS)
+
+
+def test_search(benchmarks, capsys):
+    import search
+
+    result = search.main(["--quick"])
+    assert json.loads(capsys.readouterr().out.splitlines()[-1]) == result
+    medians = result["searching"]["median_trial_budgets"]
+    assert result["search_over_random"] == pytest.approx(medians["halving"] / medians["random"])
+    assert not any(result["searching"]["not_found"].values())
+    # A record of the beginning and the end of every attempt, and of each of its reports.
+    assert result["records_read_while_written"] > 4 * result["trials"]
+    assert set(result["file_bytes"]) == {"optuna.jsonl", "000001.jsonl"}
+
+
+def test_the_surrogates_optimum_is_that_of_its_curves(benchmarks):
+    import search
+
+    from search_spaces import load_space
+
+    curves = search.Surrogate({"learning_rate": 1e-3, "temperature": 1.0}, 256)
+    slow = {"learning_rate": 2e-3, "temperature": 1.0, "negatives": 256}
+    fast = {**slow, "learning_rate": 5e-3}
+    assert curves.accuracy(fast, 1 / 9) > curves.accuracy(slow, 1 / 9) + 0.02  # curves cross
+    assert curves.accuracy(fast, 1.0) < curves.accuracy(slow, 1.0) - 0.01
+    space = load_space("headless_mlm")
+    best = curves.best(space)
+    assert best == pytest.approx(curves.accuracy(slow, 1.0), abs=2e-3)
+    for rate, temperature, negatives in ((2e-3, 1.0, 64), (5e-4, 1.0, 256), (2e-3, 3.0, 256)):
+        configuration = {"learning_rate": rate, "temperature": temperature, "negatives": negatives}
+        assert curves.accuracy(configuration, 1.0) < best - 0.005

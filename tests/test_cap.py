@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from orchestrator.cap import MARGIN, Cap
 from orchestrator.comparison import compare
+from orchestrator.confirmation import ConfirmPhase
 from orchestrator.history import History
-from orchestrator.phases import ConfirmPhase, SearchPhase
+from orchestrator.phases import SearchPhase
 from orchestrator.plan import arm_plans, plan_table, require_confirmable
 from orchestrator.study_file import load_study
 from trainables.errors import InputError
@@ -102,14 +103,14 @@ class Driver:
         self.record("measure", **self.keys(planned), **measure)
         if share == 1.0:
             self.end(phase, name, "completed")
-        elif phase.should_stop(trial, measure):
-            self.end(phase, name, "pruned")
+        elif verdict := phase.verdict(trial, measure):
+            self.end(phase, name, verdict)
         return None
 
     def end(self, phase, name, outcome):
         planned = self.running.pop(name)
         self.record("end", **self.keys(planned), outcome=outcome, reason="")
-        phase.ended(self.history.trials[name])
+        phase.ended(self.history.trials[name], outcome)
 
     def spent_in_search(self):
         return [self.history.spent("search", arm, "tokens") / TOKENS for arm in self.spec.arms]

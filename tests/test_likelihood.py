@@ -16,6 +16,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import AutoModelForCausalLM, BertForMaskedLM, PreTrainedTokenizerFast
 
 from orchestrator.comparison import best_of_search, chosen_runs, compare, verdict_in_words
+from orchestrator.confirmation import ConfirmPhase
 from orchestrator.history import History
 from orchestrator.ledger import LedgerWriter, read_ledger
 from orchestrator.phases import best_trials
@@ -261,7 +262,7 @@ def searched(monkeypatch, primary, score, *overrides):
 
     spec = test_phases.study(f"yardsticks.primary={primary}", "search.budget_per_arm=8", *overrides)
     driver = Driver(spec, seed=5).run()
-    confirmed = Driver(spec, test_phases.ConfirmPhase, seed=5, history=driver.history, trouble=False).run()
+    confirmed = Driver(spec, ConfirmPhase, seed=5, history=driver.history, trouble=False).run()
     return driver, confirmed
 
 

@@ -1,0 +1,375 @@
+"""What searching with halving saves, and what it costs to keep the books of a long search.
+
+``search_over_random``: the project's own search (``SearchPhase``: TPE, successive halving inside each arm, arms in
+balance) against random search without halving, on surrogate learning curves, in simulated time. Counted is what all
+arms together have spent when each has run a configuration to its whole budget that is within the tolerance of the best
+there is at that budget. Median over the seeds of either; the ratio of the two is the figure.
+
+``bookkeeping_ms_per_trial``: a search of 2,000 trials through ``SearchPhase`` and ``Recorder``, with a ledger and
+Optuna's file on disk and 20 reports a trial; training is stubbed. Counted is all that the driver does for a trial: the
+suggestion, its records, verdicts and outcome.
+
+    python benchmarks/search.py [--quick] [--kind promotion] [--algorithm gp]
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import heapq
+import json
+import math
+import os
+import random
+import statistics
+import tempfile
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from measure import record
+
+from orchestrator.ledger import LedgerReader
+from orchestrator.optuna_file import OptunaFile
+from orchestrator.phases import PlannedTrial, SearchPhase
+from orchestrator.recorder import Recorder
+from orchestrator.spec import StudySpec
+from orchestrator.study_file import load_study
+from search_spaces import Categorical
+from trainables.storage import Location
+
+TOKENS = 1_000_000
+PRIMARY = "recovery_accuracy"
+TOLERANCE = 0.01
+"""Of the yardstick, absolute; the arms' curves end between 0 and 0.6."""
+
+
+@dataclass(frozen=True)
+class Surrogate:
+    """Learning curves of one arm: accuracy over the share p of the budget, a power law with noise,
+
+        a(c, p) = ceiling - excess(c) - (ceiling - excess(c)) * (1 + p / scale(c))^-exponent
+
+    ``excess`` is a quadratic bowl in the logarithms of learning rate and temperature around a point drawn from the
+    seed, plus a penalty on the negatives. ``scale`` falls with the learning rate: a high one is ahead early and ends
+    lower than a smaller one, so curves cross and an early rung misleads. To it comes noise of each trial and evaluation.
+    Learning rates eight times that point's diverge.
+    """
+
+    optimum: Mapping[str, float]
+    choice: Any
+    ceiling: float = 0.6
+    exponent: float = 0.7
+    noise: float = 0.004
+
+    @classmethod
+    def drawn(cls, seed: int, arm: str) -> Surrogate:
+        """With an optimum of the seed's and arm's own."""
+        rng = random.Random(f"{seed}/{arm}")
+        optimum = {
+            "learning_rate": 10 ** rng.uniform(-3.6, -2.4),
+            "temperature": 10 ** rng.uniform(-0.6, 0.3),
+        }
+        return cls(optimum, rng.choice([64, 256, None]))
+
+    def excess(self, configuration: Mapping[str, Any]) -> float:
+        """By how much the asymptote is below the ceiling."""
+        widths = {"learning_rate": 0.10, "temperature": 0.06}
+        bowl = sum(
+            width * math.log10(configuration[name] / self.optimum[name]) ** 2
+            for name, width in widths.items()
+            if name in configuration
+        )
+        return bowl + 0.02 * ("negatives" in configuration and configuration["negatives"] != self.choice)
+
+    def accuracy(self, configuration: Mapping[str, Any], progress: float) -> float:
+        """Without noise."""
+        end = self.ceiling - self.excess(configuration)
+        scale = 0.08 * (configuration["learning_rate"] / self.optimum["learning_rate"]) ** -0.5
+        return max(0.0, end * (1 - (1 + progress / scale) ** -self.exponent))
+
+    def diverges(self, configuration: Mapping[str, Any]) -> bool:
+        """Whether the loss becomes no number."""
+        return bool(configuration["learning_rate"] > 8 * self.optimum["learning_rate"])
+
+    def best(self, space: Any) -> float:
+        """The best accuracy at the whole budget, over a fine grid of the space."""
+        grids = {
+            name: dimension.grid(0) if isinstance(dimension, Categorical) else dimension.grid(120)
+            for name, dimension in space.dimensions.items()
+        }
+        values = [[]]
+        for grid in grids.values():
+            values = [[*known, value] for known in values for value in grid]
+        configurations = (dict(zip(grids, chosen, strict=True)) for chosen in values)
+        return max(self.accuracy(c, 1.0) for c in configurations if not self.diverges(c))
+
+
+def noise(trial: str, seed: int, progress: float) -> float:
+    """Standard normal, of a trial and a point of its run."""
+    return float(
+        np.random.default_rng(zlib.crc32(f"{seed}/{trial}/{progress:.9f}".encode())).standard_normal()
+    )
+
+
+class Simulation:
+    """Does what the executor does, in simulated time: trials report after the time that their share takes.
+
+    Args:
+        spec: the study.
+        curves: a trial's accuracy by progress, or None where it has diverged.
+        recorder: writes the ledger.
+        capacity: trials at a time.
+        reports: a run, evenly, besides those at the rungs.
+    """
+
+    def __init__(
+        self,
+        spec: StudySpec,
+        curves: Callable[[PlannedTrial, float], float | None],
+        recorder: Any,
+        capacity: int,
+        reports: int = 0,
+    ) -> None:
+        self.spec, self.curves, self.recorder, self.capacity = spec, curves, recorder, capacity
+        self.points = sorted(
+            {*spec.search.halving.fractions, 1.0, *((i + 1) / reports for i in range(reports))}
+        )
+        self.phase = SearchPhase(spec, recorder.history, "corpus")
+
+    def run(self) -> Iterator[str]:
+        """Yields the name of every trial whose attempt ends."""
+        queue: list[tuple[float, int, PlannedTrial, float]] = []
+        now, turn = 0.0, 0
+        while True:
+            while len(queue) < self.capacity and (planned := self.phase.next()) is not None:
+                known = self.recorder.history.trials.get(planned.trial)
+                start = known.progress if known else 0.0
+                self.write(
+                    "trial",
+                    planned,
+                    number=planned.number,
+                    seed=planned.seed,
+                    configuration=dict(planned.configuration),
+                    start_step=round(1000 * start),
+                )
+                turn += 1
+                heapq.heappush(queue, (now + self.after(start) - start, turn, planned, self.after(start)))
+            if not queue:
+                assert self.phase.exhausted()
+                return
+            now, _, planned, progress = heapq.heappop(queue)
+            outcome = self.report(planned, progress)
+            if outcome is None:
+                turn += 1
+                further = self.after(progress)
+                heapq.heappush(queue, (now + further - progress, turn, planned, further))
+                continue
+            self.write("end", planned, outcome=outcome, reason="")
+            self.phase.ended(self.recorder.history.trials[planned.trial], outcome)
+            yield planned.trial
+
+    def after(self, progress: float) -> float:
+        """Where the next report is."""
+        return next(point for point in self.points if point > progress + 1e-9)
+
+    def report(self, planned: PlannedTrial, progress: float) -> str | None:
+        """Record a report; returns how the attempt ends with it, or None."""
+        rungs = planned.config.rungs
+        rung = rungs.index(progress) if progress in rungs else None
+        value = self.curves(planned, progress)
+        evaluated = value is not None and (rung is not None or progress == 1.0)
+        self.write(
+            "measure",
+            planned,
+            step=round(1000 * progress),
+            progress=progress,
+            spent={
+                "tokens": progress * TOKENS,
+                "steps": 1000 * progress,
+                "flops": 1e9,
+                "device_seconds": 1.0,
+            },
+            overhead={"startup": 1.0, "data_wait": 0.1, "evaluation": 0.1, "checkpoint": 0.1},
+            loss=1.0,
+            learning_rate=1e-3,
+            digest="0" * 16,
+            mix={"veldan": 1, "kharto": 1},
+            rung=rung,
+            yardsticks={PRIMARY: {"overall": value, "languages": {"veldan": value, "kharto": value}}}
+            if evaluated
+            else {},
+        )
+        if value is None:
+            return "diverged"
+        if progress == 1.0:
+            return "completed"
+        trial = self.recorder.history.trials[planned.trial]
+        return self.phase.verdict(trial, trial.measures[-1])
+
+    def write(self, kind: str, planned: PlannedTrial, **fields: Any) -> None:
+        """Record something of a trial."""
+        keys = {name: getattr(planned, name) for name in ("phase", "arm", "trial", "attempt")}
+        self.recorder.record(kind, **keys, **fields)
+
+
+class Unwritten:
+    """A recorder whose ledger is not written."""
+
+    def __init__(self) -> None:
+        from orchestrator.history import History
+
+        self.history = History()
+
+    def record(self, kind: str, **fields: Any) -> None:
+        """Into the history alone."""
+        self.history.apply({"kind": kind, "time": 0.0, **fields})
+
+
+def spending_to_optimum(seed: int, overrides: tuple[str, ...], capacity: int) -> float | None:
+    """What all arms spent, in trial budgets, until each had found its optimum; None: the search ended before."""
+    spec = load_study("demo", [f"budget.tokens={TOKENS}", f"seed={seed}", *overrides])
+    surrogates = {arm: Surrogate.drawn(seed, arm) for arm in spec.arms}
+    goals = {arm: surrogates[arm].best(own.load_space()) - TOLERANCE for arm, own in spec.arms.items()}
+
+    def curve(planned: PlannedTrial, progress: float) -> float | None:
+        surrogate = surrogates[planned.arm]
+        if surrogate.diverges(planned.configuration):
+            return None
+        spread = surrogate.noise * noise(planned.trial, seed, progress)
+        return max(0.0, surrogate.accuracy(planned.configuration, progress) + spread)
+
+    recorder = Unwritten()
+    for name in Simulation(spec, curve, recorder, capacity).run():
+        trial = recorder.history.trials[name]
+        reached = surrogates[trial.arm].accuracy(trial.configuration, 1.0) >= goals.get(trial.arm, math.inf)
+        if trial.outcome == "completed" and reached:
+            del goals[trial.arm]
+        if not goals:
+            return sum(recorder.history.spent("search", arm, "tokens") for arm in spec.arms) / TOKENS
+    return None
+
+
+def searching_pays(seeds: int, algorithm: str, kind: str, budget: int) -> dict[str, Any]:
+    """Spending of either way, by seed. A search that ended without the optimum counts as infinite."""
+    ways = {
+        "halving": (
+            f"search.algorithm={algorithm}",
+            f"search.halving={{kind: {kind}, reduction: 3, rungs: 3}}",
+        ),
+        "random": ("search.algorithm=random", "search.halving.rungs=1"),
+    }
+    spent: dict[str, list[float]] = {}
+    for way, overrides in ways.items():
+        found = [
+            spending_to_optimum(seed, (*overrides, f"search.budget_per_arm={budget}"), capacity=2)
+            for seed in range(seeds)
+        ]
+        spent[way] = [math.inf if value is None else round(value, 3) for value in found]
+    medians = {way: statistics.median(values) for way, values in spent.items()}
+    return {
+        "algorithm": algorithm,
+        "halving": kind,
+        "seeds": seeds,
+        "tolerance": TOLERANCE,
+        "median_trial_budgets": medians,
+        "search_over_random": medians["halving"] / medians["random"],
+        "not_found": {way: sum(map(math.isinf, values)) for way, values in spent.items()},
+        "quartiles": {
+            way: [
+                float(q) for q in np.quantile([v if math.isfinite(v) else 1e9 for v in values], [0.25, 0.75])
+            ]
+            for way, values in spent.items()
+        },
+    }
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def bookkeeping(trials: int, algorithm: str, kind: str) -> dict[str, Any]:
+    """Time of the driver's own work, by trial; and memory between a quarter of the trials and all."""
+    budget = trials / 2 * 0.36  # so many trials fit: most stop at the first rung
+    overrides = (
+        f"search.algorithm={algorithm}",
+        f"search.halving.kind={kind}",
+        f"search.budget_per_arm={budget}",
+    )
+    spec = load_study("demo", [f"budget.tokens={TOKENS}", *overrides])
+    surrogates = {arm: Surrogate.drawn(0, arm) for arm in spec.arms}
+
+    def curve(planned: PlannedTrial, progress: float) -> float:
+        return surrogates[planned.arm].accuracy(planned.configuration, progress)
+
+    times, processor_times, ended, seen, memory = [], [], 0, 0, {}
+    with tempfile.TemporaryDirectory() as folder:
+        study = Location(folder)
+        recorder = Recorder(study / "ledger")
+        reader = LedgerReader(study / "ledger")
+        with OptunaFile(study, spec, recorder.history) as file:
+            recorder.then = file.apply
+            simulation = Simulation(spec, curve, recorder, capacity=2, reports=20).run()
+            while ended < trials:
+                start, processor = time.perf_counter(), time.process_time()
+                if next(simulation, None) is None:
+                    break
+                times.append(1e3 * (time.perf_counter() - start))
+                processor_times.append(1e3 * (time.process_time() - processor))
+                ended += 1
+                if ended % 50 == 0:
+                    records = reader.poll()
+                    assert all("kind" in known for known in records)
+                    seen += len(records)
+                if ended in (trials // 4, trials):
+                    gc.collect()
+                    memory[ended] = resident_bytes()
+        recorder.close()
+        seen += len(reader.poll())
+        sizes = {path.name: path.stat().st_size for path in Path(folder).rglob("*.jsonl")}
+    assert len(memory) == 2, f"only {ended} trials fitted the budget"
+    growth = memory[trials] - memory[trials // 4]
+    return {
+        "trials": trials,
+        "bookkeeping_ms_per_trial": statistics.fmean(times),
+        "bookkeeping_ms_p99": float(np.quantile(times, 0.99)),
+        "bookkeeping_ms_last_hundred": statistics.fmean(times[-100:]),
+        "processor_ms_per_trial": statistics.fmean(processor_times),
+        "processor_ms_p99": float(np.quantile(processor_times, 0.99)),
+        "memory_growth_bytes": growth,
+        "memory_growth_bytes_per_trial": growth / (trials - trials // 4),
+        "records_read_while_written": seen,
+        "file_bytes": sizes,
+    }
+
+
+def main(arguments: list[str] | None = None) -> dict[str, Any]:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="few seeds and trials; nothing is recorded")
+    parser.add_argument("--algorithm", default="tpe")
+    parser.add_argument("--kind", default="stopping")
+    options = parser.parse_args(arguments)
+    quick = options.quick
+    pays = searching_pays(3 if quick else 50, options.algorithm, options.kind, 30 if quick else 200)
+    books = bookkeeping(100 if quick else 2000, options.algorithm, options.kind)
+    result = {"search_over_random": pays.pop("search_over_random"), **books, "searching": pays}
+    if quick:
+        print(json.dumps(result))
+    else:
+        name = (
+            "search"
+            if (options.algorithm, options.kind) == ("tpe", "stopping")
+            else f"search-{options.algorithm}-{options.kind}"
+        )
+        record(name, "cpu", result)
+    return result
+
+
+if __name__ == "__main__":
+    main()
