@@ -81,12 +81,7 @@ class Cap:
     def _expected(self, trials: list[TrialHistory]) -> float:
         spending = total(s for trial in trials for s in trial.spendings(self.history.updated or 0.0))
         progress = sum(trial.progress for trial in trials)
-        steps = AttemptSpending(
-            useful=spending.useful,
-            lost=spending.lost,
-            device_seconds=spending.useful.get("device_seconds", 0.0)
-            + spending.lost.get("device_seconds", 0.0),
-        )
+        steps = AttemptSpending(useful=spending.useful, lost=spending.lost)
         in_steps = self._in_unit(steps)
         return in_steps / progress + (self._in_unit(spending) - in_steps) / len(trials)
 

@@ -165,12 +165,45 @@ def comparison_table(comparison: dict[str, Any], separator: str = " ") -> Table:
     return table
 
 
+def spending_table(history: History) -> Table:
+    """Device time of each arm, search and confirmation: in steps that count, beside them, and lost to failures."""
+    assert history.study is not None
+    price = history.study.get("usd_per_hour")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("device time", style="bold", overflow="fold")
+    for title in ("useful", "overhead", "lost", "unreported", *(["energy"] if _has_joules(history) else [])):
+        table.add_column(title, justify="right")
+    if price is not None:
+        table.add_column("price", justify="right")
+    for arm in history.study["arms"]:
+        spending = history.spending(arm=arm)
+        parts = [
+            spending.useful.get("device_seconds", 0.0),
+            spending.overhead_device_seconds,
+            spending.lost.get("device_seconds", 0.0),
+            spending.unreported_device_seconds,
+        ]
+        cells = [f"{formatting.duration(part)} {part / (sum(parts) or 1.0):.0%}" for part in parts]
+        if _has_joules(history):
+            cells.append(formatting.quantity(spending.useful.get("joules", 0.0), "joules"))
+        if price is not None:
+            cells.append(formatting.quantity(spending.total("usd", price), "usd"))
+        table.add_row(*map(Text, [arm, *cells]))
+    return table
+
+
+def _has_joules(history: History) -> bool:
+    return "joules" in history.spending().useful
+
+
 def print_results(history: History, folder: Location, console: Console) -> None:
     """Print what a study found, and where it lies."""
     comparison = compare(history)
     console.print(FirstFitting(final_table(comparison), final_table(comparison, upright=True)))
     if comparison["pairs"]:
         console.print(FirstFitting(comparison_table(comparison), comparison_table(comparison, "\n")))
+    if history.trials:
+        console.print(spending_table(history))
     console.print(Text(verdict_in_words(comparison), style="bold"))
     console.print()
     for label, value in (

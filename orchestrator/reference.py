@@ -40,9 +40,10 @@ An objective's options likewise: its defaults, `arms.ARM.options`, the search sp
 UNITS = """\
 ## Units of the budget
 
-Exactly one unit binds; all are measured in every trial. Only training steps spend: start-up, compiling, evaluation,
-checkpoints and work lost to a failure are measured apart. The learning-rate schedule, the search's rungs and the
-evaluations are functions of the share that is spent, and the last step never overshoots.
+Exactly one unit binds; all that the machine tells are measured in every trial ([budgets.md](budgets.md)). Only training
+steps spend: start-up, compiling, evaluation, checkpoints and work lost to a failure are measured apart. The
+learning-rate schedule, the search's rungs and the evaluations are functions of the share that is spent, and the last
+step never overshoots.
 
 `flops` are those of matrix products, forward and backward (three times forward), 2 a multiply-add. A sequence of L
 tokens through a body of layers with hidden size D and feed-forward size F costs `3 * layers * (2 L (4 D^2 + 2 D F) +

@@ -62,6 +62,34 @@ class Results:
             **{name: trial.score(name) for name in self._yardsticks},
         }
 
+    @cached_property
+    def spending(self) -> pd.DataFrame:
+        """One row an attempt: what it cost (see :mod:`orchestrator.spending`).
+
+        The columns are ``useful.UNIT`` and ``lost.UNIT``, ``overhead.CAUSE`` in seconds, ``unreported_seconds``, and
+        ``device_seconds`` and ``usd`` of all of it.
+        """
+        assert self.history.study is not None
+        price = self.history.study.get("usd_per_hour")
+        rows = []
+        for trial in self.history.trials.values():
+            spendings = trial.spendings(self.history.updated or 0.0)
+            for attempt, spending in zip(trial.attempt_records, spendings, strict=True):
+                rows.append(
+                    {
+                        **{name: getattr(trial, name) for name in ("phase", "arm", "trial")},
+                        "attempt": attempt.number,
+                        "outcome": attempt.outcome,
+                        **{f"useful.{unit}": amount for unit, amount in spending.useful.items()},
+                        **{f"lost.{unit}": amount for unit, amount in spending.lost.items()},
+                        **{f"overhead.{cause}": seconds for cause, seconds in spending.overhead.items()},
+                        "unreported_seconds": spending.unreported_seconds,
+                        "device_seconds": spending.device_seconds,
+                        **({} if price is None else {"usd": spending.total("usd", price)}),
+                    }
+                )
+        return pd.DataFrame(rows)
+
     @property
     def _yardsticks(self) -> list[str]:
         assert self.history.study is not None

@@ -65,13 +65,24 @@ class AttemptSpending:
     lost: Amounts = field(default_factory=dict)
     overhead: Amounts = field(default_factory=dict)
     unreported_seconds: float = 0.0
-    device_seconds: float = 0.0
-    """All seconds of the attempts, times their devices."""
+    overhead_device_seconds: float = 0.0
+    """Overhead times the devices that stood by."""
+    unreported_device_seconds: float = 0.0
 
     @property
     def overhead_seconds(self) -> float:
         """Of all causes."""
         return sum(self.overhead.values())
+
+    @property
+    def step_device_seconds(self) -> float:
+        """In training steps, kept or lost."""
+        return self.useful.get("device_seconds", 0.0) + self.lost.get("device_seconds", 0.0)
+
+    @property
+    def device_seconds(self) -> float:
+        """All of the attempts' time, times their devices."""
+        return self.step_device_seconds + self.overhead_device_seconds + self.unreported_device_seconds
 
     @property
     def wall_seconds(self) -> float:
@@ -85,7 +96,8 @@ class AttemptSpending:
             _sum(self.lost, other.lost),
             _sum(self.overhead, other.overhead),
             self.unreported_seconds + other.unreported_seconds,
-            self.device_seconds + other.device_seconds,
+            self.overhead_device_seconds + other.overhead_device_seconds,
+            self.unreported_device_seconds + other.unreported_device_seconds,
         )
 
     def total(self, unit: str, usd_per_hour: float | None = None) -> float:
@@ -106,7 +118,7 @@ class AttemptSpending:
         if unit == "usd":
             return self.device_seconds * (usd_per_hour or 0.0) / 3600
         if unit == "joules":
-            in_steps = self.useful.get("device_seconds", 0.0) + self.lost.get("device_seconds", 0.0)
+            in_steps = self.step_device_seconds
             return steps * self.device_seconds / in_steps if in_steps else 0.0
         return steps
 
@@ -142,7 +154,14 @@ def attempt_spendings(attempts: Sequence[Attempt], now: float) -> list[AttemptSp
         seconds = useful.get("wall_seconds", 0.0) + lost.get("wall_seconds", 0.0) + sum(overhead.values())
         unreported = max(0.0, ended - attempt.asked - seconds)
         spendings.append(
-            AttemptSpending(useful, lost, overhead, unreported, (seconds + unreported) * attempt.workers)
+            AttemptSpending(
+                useful,
+                lost,
+                overhead,
+                unreported,
+                sum(overhead.values()) * attempt.workers,
+                unreported * attempt.workers,
+            )
         )
     return spendings
 

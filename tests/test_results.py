@@ -43,6 +43,20 @@ def test_ledger_has_a_row_a_measure(folder):
     assert last["yardsticks.recovery_accuracy.languages.sw"] < last["yardsticks.recovery_accuracy.overall"]
 
 
+def test_spending_has_a_row_an_attempt(folder):
+    results = Results(str(folder))
+    spending = results.spending
+    assert len(spending) == len(results.trials)
+    useful = spending.groupby("trial")["useful.tokens"].sum()
+    assert useful.to_dict() == pytest.approx(results.trials.set_index("trial")["spent.tokens"].to_dict())
+    assert (spending["lost.tokens"] == 0).all()
+    assert spending["overhead.startup"].unique() == pytest.approx([1.5])
+    whole = spending["useful.device_seconds"] + spending.filter(like="overhead.").sum(axis=1)
+    assert (whole + spending.unreported_seconds).to_numpy() == pytest.approx(
+        spending.device_seconds.to_numpy()
+    )
+
+
 def test_comparison_languages_best_and_verdict(folder):
     results = Results(str(folder))
     means = results.trials.query("phase == 'confirm'").groupby("arm").recovery_accuracy.mean()

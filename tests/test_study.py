@@ -18,6 +18,7 @@ from orchestrator.history import History
 from orchestrator.ledger import read_ledger
 from trainables.errors import InputError
 from trainables.storage import Location
+from trainables.training.budget import MEASURED_UNITS
 from trainables.training.checkpoint import Checkpoints
 
 TIMES = ("time", "overhead")
@@ -68,7 +69,7 @@ def metrics(folder: Path) -> list[dict[str, Any]]:
         if record["kind"] in ("trial", "measure", "end"):
             record = {key: value for key, value in record.items() if key not in TIMES}
             if "spent" in record:
-                record["spent"] = {k: v for k, v in record["spent"].items() if k != "device_seconds"}
+                record["spent"] = {k: v for k, v in record["spent"].items() if k not in MEASURED_UNITS}
             kept.append(record)
     return sorted(kept, key=lambda record: (record["phase"], record["arm"]))
 
