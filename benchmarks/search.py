@@ -56,7 +56,7 @@ class Surrogate:
 
     ``excess`` is a quadratic bowl in the logarithms of learning rate and temperature around a point drawn from the
     seed, plus a penalty on the negatives. ``scale`` falls with the learning rate: a high one is ahead early and ends
-    lower than a smaller one, so curves cross and an early rung misleads. To it comes noise of each trial and evaluation.
+    lower than a smaller one, so curves cross and an early rung misleads. Trials and evaluations have their noise.
     Learning rates eight times that point's diverge.
     """
 

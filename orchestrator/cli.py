@@ -86,6 +86,12 @@ def _parser() -> argparse.ArgumentParser:
         sub.add_argument(
             "--address", help="a Ray cluster's address (default: RAY_ADDRESS, else this machine)"
         )
+    plan.add_argument(
+        "--no-calibration",
+        dest="calibration",
+        action="store_false",
+        help="do not measure a step of each arm on this machine, which takes some seconds",
+    )
     corpus.add_argument(
         "--samples", metavar="N", type=int, default=2, help="sequences shown of each language (default: 2)"
     )
@@ -285,7 +291,14 @@ def _submit(options: argparse.Namespace) -> int:
 def _plan(options: argparse.Namespace) -> int:
     from orchestrator.plan import plan_table
 
-    Console().print(plan_table(_study(options).spec), highlight=False)
+    spec, console = _study(options).spec, Console()
+    console.print(plan_table(spec), highlight=False)
+    if options.calibration:
+        from orchestrator.forecast import forecast, forecast_table
+
+        with console.status("measuring a step of each arm"):
+            found = forecast(spec)
+        console.print(forecast_table(found), highlight=False)
     return 0
 
 

@@ -38,7 +38,7 @@ as are ``matched``, ``time_to_target``, ``tuning`` and ``ranks``: they may sugge
                             counts: {search, confirm}: {planned, running, completed, pruned, diverged, failed}
                             (a search plans a budget, not a number: there ``planned`` is what has begun),
                             yardsticks: NAME: {n, mean, deviation, languages: {LANGUAGE: mean}} of confirm,
-                            spent: {search, confirm}: {UNIT: total}
+                            spent: {search, confirm, anytime}: {UNIT: total}
     pairs: [                one for every two arms of one task, a headless arm first:
         a, b, task, verdict, more_seeds (beyond the n so far; None: no practical number),
         detectable (the smallest true difference that the planned seeds would name with a chance of 80%, at the
@@ -52,8 +52,12 @@ as are ``matched``, ``time_to_target``, ``tuning`` and ``ranks``: they may sugge
                              p_adjusted (over all pairs; the exploratory ones among themselves)},
         matched: UNIT:      {spent, n, mean_a, mean_b, difference, interval, annealed},
         time_to_target: UNIT: {target, relation (=, <=, >=), ratio (a's spending over b's), interval (95%, open
-                             ends None), reached_a, reached_b, n}, or None before the first pair]
+                             ends None), reached_a, reached_b, n}, or None before the first pair,
+        anytime: [          the primary yardstick at shares of the budget, where ``confirm.anytime`` says so:
+            share, role (exploratory), n, mean_a, mean_b, difference, deviation, interval, equivalence, p,
+            p_adjusted (over shares and pairs), ranks: {n, tau, p} (whether runs ahead there end ahead)]]
     not_compared: [[a, b]]  the pairs of different tasks
+    extensions: [{KEY: [before, after]}]  what the study was let spend more of after its first answer
 
 ``matched`` compares the primary yardstick at the greatest spending that all paired runs have reached, in each
 unit, interpolated along each run's evaluations. Unless ``annealed``, the point lies in the middle of some
@@ -67,6 +71,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import asdict
 from itertools import combinations
 from typing import Any
 
@@ -90,6 +95,7 @@ from orchestrator.statistics import (
     holm,
     minimum_detectable_effect,
     permutation_p,
+    rank_stability,
     seeds_needed,
 )
 
@@ -147,10 +153,12 @@ def compare(history: History) -> dict[str, Any]:
                     )
                     for unit in MATCHED_UNITS
                 },
+                "anytime": _at_shares(history, runs_a, runs_b, primary),
             }
         )
     for role in ("primary", "exploratory"):
         _adjust([row for pair in pairs for row in pair["yardsticks"].values() if row["role"] == role])
+    _adjust([row for pair in pairs for row in pair["anytime"]])
     for pair, decision in zip(pairs, decisions.values(), strict=True):
         row = pair["yardsticks"][primary]
         differences = _differences(_values(runs[pair["a"]], primary), _values(runs[pair["b"]], primary))
@@ -163,13 +171,14 @@ def compare(history: History) -> dict[str, Any]:
         pair["detectable"] = _detectable(study, row["deviation"], len(pairs))
     return {
         "unit": study["budget"]["unit"],
-        "amount": study["budget"]["amount"],
+        "amount": study.get("confirm_amount", study["budget"]["amount"]),
         "primary": primary,
         "margin": study["margin"],
         "alpha": ALPHA,
         "arms": {arm: _describe_arm(history, study, arm, runs[arm]) for arm in arms},
         "pairs": pairs,
         "not_compared": [[a, b] for a, b in combinations(arms, 2) if task[a] != task[b]],
+        "extensions": [record["changes"] for record in history.extensions],
     }
 
 
@@ -245,6 +254,8 @@ def chosen_runs(history: History, arm: str) -> Runs:
     sign = -1 if lower_is_better(history.study, primary) else 1
     by_configuration: dict[str, Runs] = defaultdict(dict)
     for trial in history.trials_of("confirm", arm):
+        if trial.amount not in (None, history.study.get("confirm_amount", trial.amount)):
+            continue  # of a smaller budget, before the study was extended
         by_configuration[json.dumps(trial.configuration, sort_keys=True)][trial.seed] = trial
 
     def rank(runs: Runs) -> tuple[int, float]:
@@ -298,6 +309,32 @@ def _compare_values(a: dict[int, float], b: dict[int, float]) -> dict[str, Any]:
         "equivalence": list(equivalence) if equivalence else None,
         "p": permutation_p(differences),
     }
+
+
+def _at_shares(history: History, a: Runs, b: Runs, yardstick: str) -> list[dict[str, Any]]:
+    """The yardstick where the runs that left these on their way ended, by share of the budget, ascending."""
+    left: dict[float, tuple[Runs, Runs]] = defaultdict(lambda: ({}, {}))
+    for trial in history.trials_of("anytime"):
+        assert trial.share is not None
+        for side, runs in enumerate((a, b)):
+            trunk = runs.get(trial.seed)
+            if trunk is not None and (trunk.arm, trunk.number) == (trial.arm, trial.number):
+                left[trial.share][side][trial.seed] = trial
+    rows = []
+    for share, (one, other) in sorted(left.items()):
+        finished = [
+            (one[seed].score(yardstick), a[seed].score(yardstick)) for seed in _values(one, yardstick)
+        ]
+        finished += [
+            (other[seed].score(yardstick), b[seed].score(yardstick)) for seed in _values(other, yardstick)
+        ]
+        early, final = zip(*finished, strict=True) if finished else ((), ())
+        rows.append(
+            {"share": share, "role": "exploratory"}
+            | _compare_values(_values(one, yardstick), _values(other, yardstick))
+            | {"ranks": asdict(rank_stability(early, final))}
+        )
+    return rows
 
 
 def _missing(runs: Runs, primary: str) -> list[dict[str, Any]]:
@@ -386,7 +423,7 @@ def _describe_arm(history: History, study: Record, arm: str, runs: Runs) -> dict
         "counts": {phase: _count(history, study, phase, arm) for phase in ("search", "confirm")},
         "failures": {p: describe_failures(history.trials_of(p, arm)) for p in ("search", "confirm")},
         "yardsticks": {name: _describe_yardstick(runs, name) for name in names},
-        "spent": {phase: _total_spent(history, phase, arm) for phase in ("search", "confirm")},
+        "spent": {phase: _total_spent(history, phase, arm) for phase in ("search", "confirm", "anytime")},
         "tuning": describe_tuning(searched, names[0], lower_is_better(study, names[0])),
         "ranks": describe_ranks(searched, names[0]),
     }
@@ -418,6 +455,8 @@ def _describe_yardstick(runs: Runs, yardstick: str) -> dict[str, Any]:
 
 
 def _total_spent(history: History, phase: str, arm: str) -> dict[str, float]:
+    if phase == "anytime":  # what its runs have from those that they left is these's
+        return dict(sorted(history.spending(phase, arm).useful.items()))
     units = {unit for trial in history.trials_of(phase, arm) for unit in trial.spent}
     return {unit: history.spent(phase, arm, unit) for unit in sorted(units)}
 
@@ -434,6 +473,16 @@ def verdict_in_words(comparison: dict[str, Any]) -> str:
             tasks[description["task"]].append(arm)
         groups = " and ".join(f"{', '.join(arms)} ({task})" for task, arms in tasks.items())
         paragraphs.append(f"Arms of different tasks are not compared with each other: {groups}.")
+    if comparison["extensions"]:
+        changes = (
+            f"{key} from {formatting.setting(before)} to {formatting.setting(after)}"
+            for extension in comparison["extensions"]
+            for key, (before, after) in extension.items()
+        )
+        paragraphs.append(
+            f"Exploratory: the study was extended after it had an answer ({'; '.join(changes)}), so the error rates "
+            "of its protocol do not hold."
+        )
     return "\n\n".join(paragraphs) or "There is nothing to compare."
 
 

@@ -117,7 +117,7 @@ def final_table(comparison: dict[str, Any], *, upright: bool = False) -> Table:
     lines = [["arm", *(settings if upright else ["best configuration"]), "seeds", *yardsticks, "spent"]]
     for arm, description in arms.items():
         confirm, spent = description["counts"]["confirm"], description["spent"]
-        total = sum(spent[phase].get(unit, 0.0) for phase in ("search", "confirm"))
+        total = sum(spent[phase].get(unit, 0.0) for phase in ("search", "confirm", "anytime"))
         lines.append(
             [
                 arm,

@@ -17,8 +17,10 @@ from orchestrator import formatting
 from orchestrator.history import History
 from orchestrator.phases import Planner, search_seed
 from orchestrator.plan import ArmPlan, arm_plans
+from orchestrator.preflight import Machine, check_resources
 from orchestrator.spec import StudySpec
 from orchestrator.statistics import minimum_detectable_effect
+from trainables.errors import InputError
 from trainables.training.calibration import Calibration, calibrate
 
 SECONDS = 2.0
@@ -62,9 +64,9 @@ class ArmForecast:
 
     @property
     def memory_bytes(self) -> int:
-        """Of a worker: measured, or what weights and optimiser take at least."""
+        """Of a worker: measured, and no less than weights and optimiser take."""
         measured = self.calibration.memory_bytes if self.calibration is not None else None
-        return measured or WEIGHT_BYTES * self.parameters
+        return max(measured or 0, WEIGHT_BYTES * self.parameters)
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,14 @@ class Forecast:
         """Of the whole study, at most; None where an arm was not measured."""
         seconds = [arm.trial_seconds for arm in self.arms]
         return None if None in seconds else sum(s for s in seconds if s) * self.trial_budgets
+
+    @property
+    def usd(self) -> float | None:
+        """Price of the steps; None without prices or where an arm was not measured."""
+        gpus = self.spec.resources.gpus_per_worker
+        price = self.spec.resources.usd_per_hour(torch.cuda.is_available() if gpus is None else gpus)
+        seconds = self.device_seconds
+        return None if price is None or seconds is None else price * seconds / 3600
 
     @property
     def disk_bytes(self) -> float:
@@ -158,6 +168,14 @@ def forecast_table(found: Forecast) -> RenderableType:
         lines.append(
             f"The study: at most {hours} of one device in training steps, by the steps measured here."
         )
+    if found.usd is not None:
+        lines.append(f"They cost {formatting.quantity(found.usd, 'usd')} at the study's prices.")
+    if spec.search.budget_per_arm:
+        whole = int(spec.search.budget_per_arm)
+        smallest = spec.search.halving.fractions[0] if spec.search.halving.fractions else 1.0
+        most = int(spec.search.budget_per_arm / smallest)
+        trials = formatting.plural(whole, "trial") if most == whole else f"{whole} to {most} trials"
+        lines.append(f"The search of an arm has {trials}: the sooner they are stopped, the more.")
     lines.append(
         f"Disk: up to {formatting.size(found.disk_bytes)} for checkpoints, beside the prepared text."
     )
@@ -167,7 +185,22 @@ def forecast_table(found: Forecast) -> RenderableType:
             f"{formatting.plural(spec.confirm.seeds, 'seed')} of each arm find a difference of {detectable:.1f} "
             "standard deviations of the paired differences four times in five."
         )
-    return Group(table, *(Text(line, style="dim") for line in lines))
+    return Group(
+        table,
+        *(Text(line, style="dim") for line in lines),
+        *(Text(f"! {obstacle}", style="yellow") for obstacle in [_obstacle(spec)] if obstacle),
+    )
+
+
+def _obstacle(spec: StudySpec) -> str:
+    """Why this machine would refuse to run it; empty where it would not."""
+    machine = Machine.here()
+    gpus = spec.resources.gpus_per_worker
+    try:
+        check_resources(spec, machine, min(1, machine.gpus) if gpus is None else gpus)
+    except InputError as error:
+        return f"This machine refuses it: {error.what}. {error.remedy}"
+    return ""
 
 
 def _pairs(found: Forecast) -> int:

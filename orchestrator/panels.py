@@ -87,6 +87,8 @@ def header_panel(history: History, now: float | None) -> Panel:
     marks = {"end": ("✓", "green"), "begin": ("●", "bold cyan"), None: ("○", "dim")}
     phases = Text()
     for phase in PHASES:
+        if phase == "anytime" and not study.get("anytime"):
+            continue
         mark, style = marks[history.phases.get(phase)]
         phases.append(f"{mark} {phase}  ", style)
     age = Text(f"{formatting.duration((now or updated) - started)} elapsed")
@@ -235,6 +237,13 @@ def _matched(pair: dict[str, Any], separator: str) -> Table:
                 formatting.difference(point["difference"], point["interval"], separator),
                 style="" if point["annealed"] else "dim",
             )
+    for point in pair["anytime"]:
+        table.add_row(
+            f" {point['share']:.0%} of the budget",
+            formatting.score(point["mean_a"]),
+            formatting.score(point["mean_b"]),
+            formatting.difference(point["difference"], point["interval"], separator),
+        )
     return table
 
 

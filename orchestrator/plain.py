@@ -10,7 +10,7 @@ from orchestrator.comparison import best_of_search, compare, verdict_in_words
 from orchestrator.history import History
 from orchestrator.ledger import Record
 
-PHASES = ("prepare", "search", "confirm", "compare")
+PHASES = ("prepare", "search", "confirm", "anytime", "compare")
 
 
 def finished(history: History) -> bool:

@@ -1,0 +1,86 @@
+"""What a study would take, from steps measured here: sums that are done again by hand."""
+
+from __future__ import annotations
+
+import math
+from io import StringIO
+
+import pytest
+import torch
+from rich.console import Console
+
+from orchestrator import forecast as module
+from orchestrator.forecast import forecast, forecast_table
+from orchestrator.history import History
+from orchestrator.phases import Planner
+from orchestrator.study_file import load_study
+from trainables.training.calibration import LEAST_STEPS, Calibration, calibrate
+
+
+def text_of(renderable, width):
+    file = StringIO()
+    Console(width=width, file=file, color_system=None, _environ={}).print(renderable, highlight=False)
+    return file.getvalue()
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """A step of headless takes 2 s, of vanilla 3 s."""
+
+    def fake(config, vocabulary_size, sequence_length, seconds, device):
+        return Calibration(2.0 if "headless" in config.objective else 3.0, 5, 10**9, "cpu")
+
+    monkeypatch.setattr(module, "calibrate", fake)
+
+
+def test_the_sums(measured):
+    spec = load_study(
+        "demo",
+        [
+            "budget={steps: 100}",
+            "search.budget_per_arm=4",
+            "confirm={seeds: 3, top: 2, budget: {steps: 200}, anytime: [0.25, 0.5]}",
+            "training={schedule: wsd, cooldown: 0.2, warmup: 0.02, batch_sequences: 16}",
+            "resources={prices: {cpu_hour: 0.5}, cpus_per_worker: 2, gpus_per_worker: 0}",
+        ],
+    )
+    found = forecast(spec)
+    seconds = {"headless": 2.0, "vanilla": 3.0}
+    assert {arm.plan.name: arm.trial_seconds for arm in found.arms} == {
+        name: 100 * step for name, step in seconds.items()
+    }
+    # Search; six runs of 200 steps; of each the cooldowns of its branches: a fifth of 50 and of 100 steps.
+    steps = 4 * 100 + 6 * (200 + 10 + 20)
+    assert found.device_seconds == pytest.approx(steps * sum(seconds.values()))
+    assert found.usd == pytest.approx(found.device_seconds / 3600 * 0.5 * 2)
+    assert all(arm.memory_bytes == 10**9 for arm in found.arms)
+    text = text_of(forecast_table(found), 80)
+    assert "1.0 GB" in text
+    assert "4 to 36 trials" in text
+
+
+def test_seconds_are_what_they_are(measured):
+    found = forecast(load_study("demo", ["budget={device_seconds: 90}"]))
+    assert {arm.trial_seconds for arm in found.arms} == {90}
+
+
+def test_a_step_that_would_take_too_long_is_not_tried(measured):
+    found = forecast(load_study("paper-bert-base", ["corpora.sources=[{language: x, grammar: veldan}]"]))
+    assert all(arm.calibration is None for arm in found.arms)
+    assert found.device_seconds is None
+    assert "Not tried here" in text_of(forecast_table(found), 100)
+
+
+def test_what_this_machine_would_refuse_is_said(measured):
+    found = forecast(load_study("demo", ["resources={workers: 16, cpus_per_worker: 100}"]))
+    text = " ".join(text_of(forecast_table(found), 100).split())
+    assert "This machine refuses it: a trial needs 1600 CPUs" in text
+
+
+def test_a_step_is_really_made():
+    spec = load_study("demo", ["training.batch_sequences=4"])
+    config = Planner(spec, History(), "").plan("search", "vanilla", 0, 0, {}).config
+    found = calibrate(config, 2000, 64, 0.0, torch.device("cpu"))
+    assert found.steps >= LEAST_STEPS
+    assert 0 < found.step_seconds < math.inf
+    assert found.device == "cpu"
