@@ -59,7 +59,7 @@ def corpus_table(corpus: PackedCorpus, corpora: CorporaConfig) -> RenderableType
         table.add_row("all", *_amounts(_sum(list(counts.values()))), "100%", "")
     parts: list[RenderableType] = [table]
     if len(corpus.languages) > 1:
-        parts.append(Padding(_mix_bars(corpus.languages, natural_l, stream.share_l), (0, 0, 1, 0)))
+        parts.append(Padding(_mix_bars(corpus.languages, natural_l, stream.share_l), (0, 0, 1, 1)))
     return Group(*parts, Padding(Text("\n".join(_notes(corpus)), style="dim"), (0, 0, 1, 0)))
 
 

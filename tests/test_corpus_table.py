@@ -123,7 +123,7 @@ def test_bars_and_their_picture(tmp_path: Path) -> None:
     for width in (80, 200):
         lines = rendered(shown, width).splitlines()
         assert max(map(len, lines)) <= width
-        rows = [re.match(r"([\w-]*) +([█▉▊▋▌▍▎▏]+) +(\d+\.\d)%", line) for line in lines]
+        rows = [re.match(r" ([\w-]*) +([█▉▊▋▌▍▎▏]+) +(\d+\.\d)%", line) for line in lines]
         found = [row.groups() for row in rows if row]
         assert [name for name, _, _ in found] == ["de", "", "en", "", "sw", "", "zh-Hant", ""]
         lengths = [
