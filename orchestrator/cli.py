@@ -95,6 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     corpus.add_argument(
         "--samples", metavar="N", type=int, default=2, help="sequences shown of each language (default: 2)"
     )
+    corpus.add_argument("--svg", metavar="FILE", help="also write what is shown to FILE, as a picture")
     for sub in (run, resume, extend):
         sub.add_argument("--plain", action="store_true", help="plain lines instead of the live dashboard")
     export.add_argument("--to", metavar="DIR", required=True, help="folder to write, new or empty")
@@ -314,13 +315,16 @@ def _prepare(options: argparse.Namespace) -> int:
 
 
 def _corpus(options: argparse.Namespace) -> int:
-    from orchestrator.corpus_table import corpus_table, samples
+    from orchestrator.corpus_table import corpus_table, picture, samples
 
-    study, console = _study(options), Console()
+    study = _study(options)
     corpus = study.corpus()
-    console.print(corpus_table(corpus, study.spec.corpora), highlight=False)
+    shown = [corpus_table(corpus, study.spec.corpora)]
     if options.samples > 0:
-        console.print(samples(corpus, options.samples), highlight=False)
+        shown.append(samples(corpus, options.samples))
+    Console().print(*shown, sep="", highlight=False)
+    if options.svg:
+        Location(options.svg).write_bytes(picture(shown, study.spec.name).encode())
     return 0
 
 

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Sequence
+
 import numpy as np
+from numpy.typing import NDArray
 from rich import box
-from rich.console import Group, RenderableType
+from rich.bar import Bar
+from rich.console import Console, Group, RenderableType
+from rich.constrain import Constrain
 from rich.padding import Padding
-from rich.table import Table
+from rich.table import Column, Table
+from rich.terminal_theme import DIMMED_MONOKAI
 from rich.text import Text
 
 from orchestrator import formatting
@@ -18,6 +25,12 @@ from trainables.corpora.stream import TokenStream
 
 SAMPLE_CHARACTERS = 240
 """Shown of a sample."""
+
+BARS_WIDTH = 78
+"""At most, in characters, as the table above them."""
+
+PICTURE_WIDTH = 100
+"""Of a picture, in characters."""
 
 
 def corpus_table(corpus: PackedCorpus, corpora: CorporaConfig) -> RenderableType:
@@ -44,7 +57,36 @@ def corpus_table(corpus: PackedCorpus, corpora: CorporaConfig) -> RenderableType
     if len(corpus.languages) > 1:
         table.add_section()
         table.add_row("all", *_amounts(_sum(list(counts.values()))), "100%", "")
-    return Group(table, Padding(Text("\n".join(_notes(corpus)), style="dim"), (0, 0, 1, 0)))
+    parts: list[RenderableType] = [table]
+    if len(corpus.languages) > 1:
+        parts.append(Padding(_mix_bars(corpus.languages, natural_l, stream.share_l), (0, 0, 1, 1)))
+    return Group(*parts, Padding(Text("\n".join(_notes(corpus)), style="dim"), (0, 0, 1, 0)))
+
+
+def _mix_bars(
+    languages: Sequence[str], natural_l: NDArray[np.float64], target_l: NDArray[np.float64]
+) -> RenderableType:
+    """Of each language its share of the text and, below, of the stream."""
+    longest = max(natural_l.max(), target_l.max())
+    grid = Table.grid(
+        Column(no_wrap=True), Column(ratio=1), Column(justify="right"), padding=(0, 1), expand=True
+    )
+    for language, natural, target in zip(languages, natural_l, target_l, strict=True):
+        for name, share, colour in ((language, natural, "bright_black"), ("", target, "cyan")):
+            grid.add_row(Text(name, style="cyan"), Bar(longest, 0, share, color=colour), f"{share:.1%}")
+    key = Text.assemble(
+        ("█ ", "bright_black"), "above: share of the text   ", ("█ ", "cyan"), "below: share of the stream"
+    )
+    return Constrain(Group(grid, key), BARS_WIDTH)
+
+
+def picture(shown: Sequence[RenderableType], title: str) -> str:
+    """What is shown, as SVG."""
+    console = Console(
+        record=True, width=PICTURE_WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor"
+    )
+    console.print(*shown, sep="", highlight=False)
+    return console.export_svg(title=title, theme=DIMMED_MONOKAI)
 
 
 def samples(corpus: PackedCorpus, num_samples: int) -> RenderableType:

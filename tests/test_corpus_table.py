@@ -5,20 +5,24 @@ from __future__ import annotations
 import io
 import json
 import re
+import xml.etree.ElementTree
 from pathlib import Path
 
 import numpy as np
 import pytest
 from rich.console import Console
+from small_corpus import write_corpus
 
 from orchestrator.cli import main
-from orchestrator.corpus_table import corpus_table
+from orchestrator.corpus_table import corpus_table, picture
 from orchestrator.executor import Executor
 from orchestrator.ledger import read_ledger
 from orchestrator.preparation_bar import preparation_bar
 from orchestrator.study import Study, StudyInterrupted
+from trainables.corpora.config import CorporaConfig
 from trainables.corpora.packed import PackedCorpus
 from trainables.corpora.preparation import Progress
+from trainables.corpora.stream import TokenStream
 from trainables.errors import InputError
 
 WORDS = {"en": 8, "sw": 5}
@@ -68,8 +72,9 @@ def test_prepare_and_corpus(study: Path, ray_cluster: None, capsys: pytest.Captu
     assert main(["prepare", str(study)]) == 0
     prepared = capsys.readouterr().out
     assert not read_ledger(Study(study).folder / "ledger"), "no study has begun"
-    assert main(["corpus", str(study), "--samples", "1"]) == 0
+    assert main(["corpus", str(study), "--samples", "1", "--svg", "pictures/corpus.svg"]) == 0
     shown = capsys.readouterr().out
+    assert Path("pictures/corpus.svg").read_text().startswith("<svg")
     corpus = Study(study).corpus()
     assert corpus.manifest.languages == ("en", "sw")
     assert [source.duplicates for source in corpus.manifest.sources] == [1, 0]
@@ -99,10 +104,40 @@ def test_the_table_says_what_was_made(study: Path, ray_cluster: None) -> None:
         assert float(row[4]) == pytest.approx(counts.characters / text_tokens, abs=0.006)
         assert row[5] == "0.00%"
     mix = [
-        float(line.split()[6].rstrip("%")) for line in output.splitlines() if re.match(r" *(en|sw) ", line)
+        float(line.split()[6].rstrip("%"))
+        for line in output.splitlines()
+        if re.match(r" (en|sw) .*x$", line.rstrip())
     ]
     sizes = [corpus.sequences("train", language) ** 0.3 for language in ("en", "sw")]
     assert mix == pytest.approx([100 * size / sum(sizes) for size in sizes], abs=0.06)
+
+
+def test_bars_and_their_picture(tmp_path: Path) -> None:
+    """Each bar's cells are its share of the longest's, to an eighth of a cell, in any width; the picture has them."""
+    sizes = {"de": 90, "en": 4000, "sw": 13, "zh-Hant": 800}
+    corpus = write_corpus(tmp_path, sizes)
+    corpora = CorporaConfig.model_validate({"sources": [{"language": "en", "files": "x"}]})
+    shown = corpus_table(corpus, corpora)
+    stream = TokenStream(corpus, 0, corpora.alpha, corpora.maximum_repetition)
+    natural_l = np.array(list(sizes.values())) / sum(sizes.values())
+    for width in (80, 200):
+        lines = rendered(shown, width).splitlines()
+        assert max(map(len, lines)) <= width
+        rows = [re.match(r" ([\w-]*) +([█▉▊▋▌▍▎▏]+) +(\d+\.\d)%", line) for line in lines]
+        found = [row.groups() for row in rows if row]
+        assert [name for name, _, _ in found] == ["de", "", "en", "", "sw", "", "zh-Hant", ""]
+        lengths = [
+            8 * bar.count("█") + sum(" ▏▎▍▌▋▊▉".index(c) for c in bar if c != "█") for _, bar, _ in found
+        ]
+        shares = np.stack([natural_l, stream.share_l], axis=1).ravel()
+        assert [float(share) for _, _, share in found] == pytest.approx(100 * shares, abs=0.06)
+        assert lengths == pytest.approx(shares / shares.max() * max(lengths), abs=1.01)
+    drawn = xml.etree.ElementTree.fromstring(picture([shown], "a <study> & more"))
+    text = "".join(drawn.itertext()).replace("\xa0", " ")
+    assert "a <study> & more" in text
+    for row in found:
+        assert row[1] in text
+        assert f"{row[2]}%" in text
 
 
 def test_a_prepared_corpus_is_verified_and_mended(study: Path, ray_cluster: None) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import io
-import itertools
 import json
 import re
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,8 +15,9 @@ from tokenizers import Tokenizer
 
 from trainables.config import Config
 from trainables.corpora.checksums import checksum, is_shard_intact
+from trainables.corpora.long_documents import LONG_CHARACTERS, encode_long
 from trainables.corpora.manifest import SPLITS, LanguageCounts, Shard, Split
-from trainables.corpora.sources import Portion, SourceConfig, read_documents
+from trainables.corpora.sources import Document, Portion, SourceConfig, read_documents
 from trainables.corpora.tally import Tally
 from trainables.storage import Location
 
@@ -28,6 +29,9 @@ SHARD_TOKENS = 1 << 24
 
 DOCUMENTS_PER_BATCH = 1024
 """How many documents are tokenised in one call."""
+
+BATCH_CHARACTERS = 1 << 22
+"""A batch ends with the document that makes it so long: an encoding takes a hundred bytes a token."""
 
 
 _BYTE = re.compile("<0x[0-9A-F]{2}>")
@@ -123,13 +127,10 @@ def pack_part(
         for document in read_documents(portion, part.source, where, tally)
     )
     kept = (document for position, document in enumerate(documents) if position not in left_out)
-    while batch := list(itertools.islice(kept, DOCUMENTS_PER_BATCH)):
-        encodings = tokenizer.encode_batch_fast(
-            [document.text for document in batch], add_special_tokens=False
-        )
-        for document, encoding in zip(batch, encodings, strict=True):
+    for batch in _batches(kept):
+        encoded = _encode(tokenizer, [document.text for document in batch], separator, dtype)
+        for document, tokens in zip(batch, encoded, strict=True):
             split = split_of(document.document_id, corpora.validation_share, corpora.test_share)
-            tokens = np.array([*encoding.ids, separator], dtype=dtype)
             packers[split].count(document.text, int(is_unknown_V[tokens[:-1]].sum()))
             packers[split].add(tokens)
     record = PartRecord(
@@ -137,6 +138,31 @@ def pack_part(
     )
     file.write_json(record.model_dump(mode="json"))
     return record
+
+
+def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
+    batch, characters = list[Document](), 0
+    for document in documents:
+        batch.append(document)
+        characters += len(document.text)
+        if len(batch) == DOCUMENTS_PER_BATCH or characters >= BATCH_CHARACTERS:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch
+
+
+def _encode(
+    tokenizer: Tokenizer, texts: list[str], separator: int, dtype: np.dtype[Any]
+) -> Iterator[NDArray[Any]]:
+    """Each text's tokens and the separator."""
+    short = [text for text in texts if len(text) <= LONG_CHARACTERS]
+    encodings = iter(tokenizer.encode_batch_fast(short, add_special_tokens=False))
+    for text in texts:
+        if len(text) > LONG_CHARACTERS:
+            yield np.append(encode_long(tokenizer, text), separator).astype(dtype)
+        else:
+            yield np.array([*next(encodings).ids, separator], dtype=dtype)
 
 
 def _whole_record(digest: str, file: Location, folder: Location) -> PartRecord | None:
