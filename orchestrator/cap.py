@@ -5,8 +5,9 @@ from the moment an attempt is asked for. What is still to come is estimated:
 
 - In the unit that binds a trial, its steps cost the trial's budget.
 - In another they cost what the arm's trials so far did per unit of the budget: those of the same phase if there are
-  any, else of the search, else of the other arms.
-- In time, money and energy a trial has the mean overhead of those so far on top.
+  any, else of the search. Until a trial of every arm has ended that is not known, and trials begin.
+- In time, money and energy a trial has overhead on top: the median of those so far, as the first trial on a cluster
+  starts slower than those after it.
 - What is measured may turn out dearer: :data:`MARGIN` is put on what confirmation is expected to cost.
 
 Rules:
@@ -16,19 +17,18 @@ Rules:
    they differ at any moment. A trial by which an arm catches up with another may use up the margin.
 2. A confirmation seed begins, with all its runs, if what is left pays for them and for what runs. A seed that has begun
    is finished.
-
-Before the first trial has ended nothing is known of a unit that does not bind, and trials begin.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from statistics import median_low
 
 from orchestrator import formatting
 from orchestrator.history import History, TrialHistory
 from orchestrator.spec import StudySpec
-from orchestrator.spending import AttemptSpending, total
+from orchestrator.spending import AttemptSpending
 from trainables.errors import InputError
 from trainables.training.budget import MEASURED_UNITS
 
@@ -63,27 +63,33 @@ class Cap:
         return self.spec.cap.unit == self.spec.budget.unit and self.spec.cap.unit not in MEASURED_UNITS
 
     def trial_cost(self, phase: str, arm: str) -> float:
-        """What a whole trial is expected to cost; 0 while nothing is known."""
+        """What a whole trial is expected to cost; in a unit of which nothing is known yet 0."""
         assert self.spec.cap is not None
+        cap, budget = self.spec.cap, self.spec.budget
         if self.exact:
-            return self.spec.budget.amount
-        for trials in (
-            self.history.trials_of(phase, arm),
-            self.history.trials_of("search", arm),
-            list(self.history.trials.values()),
+            return budget.amount
+        own = self._ended(phase, arm) or self._ended("search", arm)
+        if not own or not all(
+            self._ended(phase, name) or self._ended("search", name) for name in self.spec.arms
         ):
-            # Of a trial that runs, the last report may be old: its cost would be spread over too little progress.
-            known = [trial for trial in trials if trial.outcome is not None and trial.progress > 0]
-            if known:
-                return self._expected(known)
-        return self.spec.budget.amount if self.spec.cap.unit == self.spec.budget.unit else 0.0
+            return budget.amount if cap.unit == budget.unit else 0.0
+        rate = sum(map(self._steps_cost, own)) / sum(trial.progress for trial in own)
+        trials = [
+            t for name in self.spec.arms for t in self._ended(phase, name) or self._ended("search", name)
+        ]
+        return rate + median_low([self._cost(trial) - self._steps_cost(trial) for trial in trials])
 
-    def _expected(self, trials: list[TrialHistory]) -> float:
-        spending = total(s for trial in trials for s in trial.spendings(self.history.updated or 0.0))
-        progress = sum(trial.progress for trial in trials)
-        steps = AttemptSpending(useful=spending.useful, lost=spending.lost)
-        in_steps = self._in_unit(steps)
-        return in_steps / progress + (self._in_unit(spending) - in_steps) / len(trials)
+    def _ended(self, phase: str, arm: str) -> list[TrialHistory]:
+        trials = self.history.trials_of(phase, arm)
+        return [trial for trial in trials if trial.outcome is not None and trial.progress > 0]
+
+    def _cost(self, trial: TrialHistory) -> float:
+        return self._in_unit(trial.spending(self.history.updated or 0.0))
+
+    def _steps_cost(self, trial: TrialHistory) -> float:
+        """Without overhead."""
+        spending = trial.spending(self.history.updated or 0.0)
+        return self._in_unit(AttemptSpending(useful=spending.useful, lost=spending.lost))
 
     def _still_running(self, phase: str) -> float:
         """What trials that have begun will cost from now on."""

@@ -35,6 +35,7 @@ class TrialHistory:
     """Attempts that failed and were repeated."""
     attempt_records: list[Attempt] = field(default_factory=list)
     """What the ledger has of each attempt, for :meth:`spendings`."""
+    _settled: AttemptSpending | None = field(default=None, repr=False)
     measures: list[Record] = field(default_factory=list)
     """The ``measure`` records that count, by step: those that a later attempt rolled back are left out."""
     outcome: str | None = None
@@ -61,6 +62,14 @@ class TrialHistory:
     def spendings(self, now: float) -> list[AttemptSpending]:
         """What each attempt cost, useful, lost and overhead apart, those that run up to ``now``."""
         return attempt_spendings(self.attempt_records, now)
+
+    def spending(self, now: float) -> AttemptSpending:
+        """What all attempts cost. Of a trial that has its outcome it is added up once: a cap asks often."""
+        if self.outcome is None:
+            return total(self.spendings(now))
+        if self._settled is None:
+            self._settled = total(self.spendings(now))
+        return self._settled
 
     @property
     def evaluations(self) -> list[Record]:
@@ -130,10 +139,9 @@ class History:
     def spending(self, phase: str | None = None, arm: str | None = None) -> AttemptSpending:
         """What a phase and an arm, or all, have cost so far: useful, lost and overhead apart."""
         return total(
-            spending
+            trial.spending(self.updated or 0.0)
             for trial in self.trials.values()
             if phase in (None, trial.phase) and arm in (None, trial.arm)
-            for spending in trial.spendings(self.updated or 0.0)
         )
 
     @property
@@ -203,7 +211,7 @@ class History:
             )
         trial.close_attempt(before)
         trial.attempts = record["attempt"]
-        trial.outcome, trial.reason, trial.paused = None, "", False
+        trial.outcome, trial.reason, trial.paused, trial._settled = None, "", False, None
         # A new attempt starts from a checkpoint: what an earlier one reported beyond it was rolled back.
         trial.measures = [m for m in trial.measures if m["step"] <= record["start_step"]]
         trial.attempt_records.append(

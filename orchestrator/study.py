@@ -319,6 +319,8 @@ class Study:
                     t.trial: f"{t.outcome}: {t.reason}" for t in recorder.history.trials_of("search", arm)
                 }
                 listing = "; ".join(f"{name} {end}" for name, end in ends.items())
+                capped = [e["message"] for e in recorder.history.events if e["kind"] == "cap"]
+                listing = ". ".join(filter(None, [listing, *capped[-1:]]))
                 raise StudyError(
                     f"no search trial of the arm {arm} completed, so there is nothing to confirm. {listing}"
                 )
