@@ -133,7 +133,7 @@ def record(name: str, device: str, result: dict[str, Any]) -> None:
     head = {
         "benchmark": f"python benchmarks/{name}.py",
         "hardware": hardware(device),
-        "versions": versions("torch", "triton", "transformers", "liger-kernel", "numpy"),
+        "versions": versions("torch", "triton", "transformers", "liger-kernel", "numpy", "optuna"),
         "date": date.today().isoformat(),
     }
     RESULTS.mkdir(exist_ok=True)

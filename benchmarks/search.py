@@ -56,7 +56,7 @@ class Surrogate:
 
     ``excess`` is a quadratic bowl in the logarithms of learning rate and temperature around a point drawn from the
     seed, plus a penalty on the negatives. ``scale`` falls with the learning rate: a high one is ahead early and ends
-    lower than a smaller one, so curves cross and an early rung misleads. Trials and evaluations have their noise.
+    lower than a smaller one, so curves cross and an early rung misleads. To it comes noise of each evaluation.
     Learning rates eight times that point's diverge.
     """
 
@@ -294,11 +294,10 @@ def resident_bytes() -> int:
 
 def bookkeeping(trials: int, algorithm: str, kind: str) -> dict[str, Any]:
     """Time of the driver's own work, by trial; and memory between a quarter of the trials and all."""
-    budget = trials / 2 * 0.36  # so many trials fit: most stop at the first rung
     overrides = (
         f"search.algorithm={algorithm}",
         f"search.halving.kind={kind}",
-        f"search.budget_per_arm={budget}",
+        f"search.budget_per_arm={trials}",  # more than so many take
     )
     spec = load_study("demo", [f"budget.tokens={TOKENS}", *overrides])
     surrogates = {arm: Surrogate.drawn(0, arm) for arm in spec.arms}
@@ -356,7 +355,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--kind", default="stopping")
     options = parser.parse_args(arguments)
     quick = options.quick
-    pays = searching_pays(3 if quick else 50, options.algorithm, options.kind, 30 if quick else 200)
+    pays = searching_pays(3 if quick else 50, options.algorithm, options.kind, budget=200)
     books = bookkeeping(100 if quick else 2000, options.algorithm, options.kind)
     result = {"search_over_random": pays.pop("search_over_random"), **books, "searching": pays}
     if quick:

@@ -53,7 +53,7 @@ def render(history: History, now: float | None = None) -> RenderableType:
         return Text("waiting for the study to begin", style="dim")
     comparison = compare(history)
     arms = [arm_panel(history, arm, description) for arm, description in comparison["arms"].items()]
-    running = [trial for trial in history.trials.values() if trial.outcome is None]
+    running = [t for t in history.trials.values() if t.outcome is None and not t.paused]
     with_evidence = [pair for pair in comparison["pairs"] if any(p["n"] for p in pair["matched"].values())]
     return Group(
         header_panel(history, now),
