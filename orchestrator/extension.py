@@ -12,8 +12,8 @@ from trainables.errors import InputError, nearest
 GROWING = ("search.budget_per_arm", "confirm.seeds", "confirm.top", "confirm.budget")
 """What may become more."""
 
-FREE = ("resources",)
-"""What may change as it likes: nothing that was done depends on it."""
+FREE = ("confirm.stopping", "resources")
+"""What may change as it likes: no run that was made depends on it."""
 
 Change = tuple[Any, Any]
 """Before and after."""

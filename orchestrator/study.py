@@ -129,7 +129,7 @@ class Study:
 
         Args:
             overrides: ``key=value`` each: more of ``search.budget_per_arm``, ``confirm.seeds``, ``confirm.top`` or
-                ``confirm.budget``, other ``confirm.anytime`` or ``resources``.
+                ``confirm.budget``, another ``confirm.stopping`` or other ``resources``.
             address: as of :meth:`run`.
 
         Raises:

@@ -219,13 +219,16 @@ def _by_other_code(
             seeds = sorted(one.keys() & other.keys())
             if not seeds:
                 continue
+            adaptive = pair["stopping"] is not None
+            if adaptive:  # what was trained after the pair was settled is not in its numbers
+                seeds = seeds[: row["n"]]
             n, differences = len(seeds), [one[seed] - other[seed] for seed in seeds]
             found = {
                 "n": n,
                 "mean_a": math.fsum(one[seed] for seed in seeds) / n,
                 "mean_b": math.fsum(other[seed] for seed in seeds) / n,
                 "difference": math.fsum(differences) / n,
-                "p": _exact_p(differences) if n <= MOST_ENUMERATED else row["p"],
+                "p": row["p"] if adaptive or n > MOST_ENUMERATED else _exact_p(differences),
             }
             matching.append(found)
     agreeing = [found for found in matching if _same(found["difference"], row["difference"])]
