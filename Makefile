@@ -11,11 +11,14 @@ BIN := $(VENV)/bin
 demo: setup
 	$(BIN)/h2h run demo --set name=demo-$$(date +%Y%m%d-%H%M%S)
 
+# A process of tests for each core; a file's tests share what they set up.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile
+
 test: setup lint
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 quick-test: setup
-	$(BIN)/python -m pytest -m "not slow"
+	$(PYTEST) -m "not slow"
 
 lint: setup
 	$(BIN)/ruff check .

@@ -435,7 +435,8 @@ def _count(history: History, study: Record, phase: str, arm: str) -> dict[str, i
     configurations = {json.dumps(trial.configuration, sort_keys=True) for trial in trials}
     planned = history.planned_seeds * max(1, len(configurations)) if phase == "confirm" else len(trials)
     counts = {outcome: outcomes.count(outcome) for outcome in OUTCOMES}
-    return {"planned": planned, "running": outcomes.count(None), **counts}
+    running = sum(trial.outcome is None and not trial.paused for trial in trials)
+    return {"planned": planned, "running": running, **counts}
 
 
 def _describe_yardstick(runs: Runs, yardstick: str) -> dict[str, Any]:

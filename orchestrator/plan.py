@@ -428,7 +428,9 @@ def _phases_table(spec: StudySpec) -> RenderableType:
     stops = (
         f"{verb} at {rungs} unless among the best 1/{search.halving.reduction}" if rungs else "no early stops"
     )
-    runs = arms * confirm.seeds * confirm.top
+    runs = arms * confirm.seeds * confirm.top * spec.confirm_budget.amount / amount
+    cooldowns = math.fsum(confirm.anytime) * runs / arms
+    cooldowns *= math.fsum(spec.training_of(arm).cooldown for arm in spec.arms.values())
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
     table.add_column("phase")
     table.add_column("what", ratio=1)
@@ -446,8 +448,13 @@ def _phases_table(spec: StudySpec) -> RenderableType:
             arms * search.budget_per_arm,
         )
     seeds, top = formatting.plural(confirm.seeds, "seed"), formatting.plural(confirm.top, "configuration")
+    if confirm.stopping is not None:
+        seeds = f"{confirm.stopping.minimum} to {seeds}, until it is answered,"
     row("confirm", f"{formatting.plural(arms, 'arm')} x {seeds} x {top}", runs)
-    row("all", "at most", arms * search.budget_per_arm + runs, "bold")
+    if confirm.anytime:
+        shares = " and ".join(f"{share:.0%}" for share in confirm.anytime)
+        row("anytime", f"runs that cool down at {shares} of the budget", cooldowns)
+    row("all", "at most", arms * search.budget_per_arm + runs + cooldowns, "bold")
     return table
 
 

@@ -374,6 +374,13 @@ class StudySpec(Config):
                 where="confirm.stopping.minimum",
                 remedy=f"--set confirm.seeds={2 * stopping.minimum}, the most there may be",
             )
+        if stopping is not None and self.confirm.top > 1:
+            raise InputError(
+                "adaptive stopping looks at one configuration of each arm",
+                where="confirm.top",
+                why=f"with {self.confirm.top} the best is picked with all seeds in view, and looks would count more",
+                remedy="--set confirm.top=1, or leave out confirm.stopping",
+            )
         if self.confirm_budget.unit != self.budget.unit:
             raise InputError(
                 f"confirm.budget is in {self.confirm_budget.unit}, the study's budget in {self.budget.unit}",

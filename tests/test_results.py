@@ -7,8 +7,10 @@ import sys
 import pytest
 
 from orchestrator.demonstration import REPORTS, TOKENS, records
+from orchestrator.ledger import LedgerWriter
 from orchestrator.results import Results
 from trainables.errors import InputError
+from trainables.storage import Location
 
 
 def write(folder, lines, segment="000001.jsonl"):
@@ -122,3 +124,11 @@ assert not any(name in sys.modules for name in ("ray", "torch", "optuna", "cloud
 """
     done = subprocess.run([sys.executable, "-c", program, str(folder)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_ledger_has_one_writer(tmp_path):
+    writer = LedgerWriter(Location(tmp_path))
+    with pytest.raises(InputError, match="another process runs this study"):
+        LedgerWriter(Location(tmp_path))
+    writer.close()
+    LedgerWriter(Location(tmp_path)).close()

@@ -143,3 +143,9 @@ def test_seeds_needed_of_few_or_clear_or_hopeless_samples():
     assert seeds_needed((0.1, 0.1), margin=0.0) == 4  # ever so clear, but 2 / 2^5 is above 5%
     assert seeds_needed((0.1, 0.1), margin=0.0, family_size=3) == fewest_pairs(3) - 2
     assert seeds_needed((0.1, -0.1, 0.1, -0.1), margin=0.0) is None
+
+
+@pytest.mark.parametrize("deviation", [1e-300, 1e-17, 1e-9])
+def test_a_margin_that_dwarfs_the_deviation_is_what_can_be_detected(deviation):
+    """Differences that are equal but for rounding: the search for the effect ends all the same."""
+    assert minimum_detectable_effect(6, deviation, 0.005) == pytest.approx(0.005, rel=1e-6)

@@ -93,7 +93,8 @@ def smallest_with(power_of: Callable[[float], float], deviation: float, wanted: 
     low, high = 0.0, deviation
     while power_of(high) < wanted:
         low, high = high, 2 * high
-    while high - low > deviation / 500:
+    # Where a margin dwarfs the deviation, the numbers themselves are not as fine as that.
+    while high - low > max(deviation / 500, high * 1e-12):
         middle = (low + high) / 2
         low, high = (low, middle) if power_of(middle) >= wanted else (middle, high)
     return high
