@@ -15,6 +15,7 @@ from orchestrator.statistics import (
     equivalence_interval,
     fewest_pairs,
     holm,
+    minimum_detectable_effect,
     permutation_p,
     seeds_needed,
 )
