@@ -118,7 +118,7 @@ def compare(history: History) -> dict[str, Any]:
     # sorted() is stable: headless arms come first, and otherwise the study's own order holds.
     arms = sorted(study["arms"], key=lambda arm: not study["arms"][arm]["headless"])
     task = {arm: study["arms"][arm]["task"] for arm in arms}
-    decisions = _decisions(study, runs, arms)
+    decisions = _decisions(history, runs, arms)
     pairs = []
     for (a, b), decision in decisions.items():
         runs_a, runs_b = _settled(runs[a], runs[b], primary, decision)
@@ -186,7 +186,7 @@ def answered(history: History) -> bool:
     """Whether adaptive stopping has an answer for every pair of arms, so that no more seeds are wanted."""
     assert history.study is not None
     runs = {arm: chosen_runs(history, arm) for arm in history.study["arms"]}
-    decisions = _decisions(history.study, runs, list(runs))
+    decisions = _decisions(history, runs, list(runs))
     return all(decision is not None and decision.verdict != "continue" for decision in decisions.values())
 
 
@@ -196,9 +196,11 @@ def _stopping(study: Record) -> dict[str, int] | None:
 
 
 def _decisions(
-    study: Record, runs: dict[str, Runs], arms: list[str]
+    history: History, runs: dict[str, Runs], arms: list[str]
 ) -> dict[tuple[str, str], Decision | None]:
     """What adaptive stopping says of every two arms of one task; None where the number of seeds is fixed."""
+    study = history.study
+    assert study is not None
     task = {arm: study["arms"][arm]["task"] for arm in arms}
     pairs = [(a, b) for a, b in combinations(arms, 2) if task[a] == task[b]]
     stopping, primary = _stopping(study), study["yardsticks"]["primary"]
@@ -218,7 +220,7 @@ def _decisions(
             {seed: value for seed, value in _values(runs[arm], primary).items() if seed in ended}
             for arm in (a, b)
         )
-        all_ended = len(ended) >= stopping["maximum"]
+        all_ended = len(ended) >= min(stopping["maximum"], history.planned_seeds)
         decisions[a, b] = rule.decide(_differences(values_a, values_b), ended=all_ended)
     return decisions
 
@@ -364,7 +366,7 @@ def _verdict(pair: dict[str, Any], row: dict[str, Any], decision: Decision | Non
         equivalent = -margin <= low and high <= margin
     if equivalent:
         return "equivalent"
-    if row["p_adjusted"] <= ALPHA:
+    if row["p_adjusted"] is not None and row["p_adjusted"] <= ALPHA:
         return str(pair["a"] if (row["difference"] > 0) != row["lower_is_better"] else pair["b"])
     return "undecided"
 

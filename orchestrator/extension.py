@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from orchestrator.spec import StudySpec
 from orchestrator.study_file import make_study
 from trainables.errors import InputError, nearest
+from trainables.training.budget import MEASURED_UNITS
 
-GROWING = ("search.budget_per_arm", "confirm.seeds", "confirm.top", "confirm.budget")
+GROWING = ("search.budget_per_arm", "confirm.seeds", "confirm.top", "confirm.budget", "cap")
 """What may become more."""
 
-FREE = ("confirm.stopping", "resources")
-"""What may change as it likes: no run that was made depends on it."""
+FREE = ("confirm.stopping", "resources.attempts", "resources.concurrent_trials", "resources.minimum_workers")
+"""What may change as it likes: no run depends on it."""
+
+PLACES = "resources"
+"""Likewise, unless the budget is in time, energy or money: then a run on other devices is another run."""
 
 Change = tuple[Any, Any]
 """Before and after."""
@@ -39,17 +44,20 @@ def extended(frozen: StudySpec, overrides: Sequence[str], where: str) -> tuple[S
             why="the study has all that already",
             remedy="such as --set confirm.seeds=12 or --set search.budget_per_arm=20",
         )
+    free = FREE if frozen.budget.unit in MEASURED_UNITS else (*FREE, PLACES)
     for key, (before, after) in changes.items():
-        if any(_is_in(key, free) for free in FREE):
+        if any(_is_in(key, place) for place in free):
             continue
         if not any(_is_in(key, growing) for growing in GROWING):
             raise InputError(
                 f"'{key}' of a study that has begun cannot change",
                 where=f"--set {key}",
                 why="what the study has done depends on it",
-                remedy=f"{nearest(key, [*GROWING, *FREE])}; or a new study: h2h run --set name=ANOTHER",
+                remedy=f"{nearest(key, [*GROWING, *free])}; or a new study: h2h run --set name=ANOTHER",
             )
-        if before is not None and after is not None and after < before:
+        if not isinstance(before, int | float):  # a record that was not there, or is there no more
+            before, after = _amounts(key, frozen, wanted)
+        if after < before:
             raise InputError(
                 f"'{key}' can only grow",
                 where=f"--set {key}={after}",
@@ -57,6 +65,14 @@ def extended(frozen: StudySpec, overrides: Sequence[str], where: str) -> tuple[S
                 remedy=f"more than {before:g}",
             )
     return wanted, changes
+
+
+def _amounts(key: str, frozen: StudySpec, wanted: StudySpec) -> tuple[float, float]:
+    """Of a confirmation run, or of the cap: none is more than any."""
+    if _is_in(key, "cap"):
+        before, after = (math.inf if study.cap is None else study.cap.amount for study in (frozen, wanted))
+        return before, after
+    return frozen.confirm_budget.amount, wanted.confirm_budget.amount
 
 
 def _is_in(key: str, place: str) -> bool:

@@ -55,10 +55,15 @@ class ArmForecast:
     @property
     def trial_seconds(self) -> float | None:
         """Device-seconds in the steps of a trial with the study's budget."""
-        units = self.plan.trial_in_units()
+        spec, units = self.plan.spec, self.plan.trial_in_units()
         if "device_seconds" in units:
             return units["device_seconds"]
-        if self.calibration is None:
+        if "wall_seconds" in units:
+            return units["wall_seconds"] * spec.resources.workers
+        if "usd" in units:
+            price = usd_per_hour(spec)
+            return None if price is None else units["usd"] / price * 3600
+        if self.calibration is None or "tokens" not in units:  # joules are known afterwards only
             return None
         return units["tokens"] / self.plan.tokens_per_step * self.calibration.step_seconds
 
@@ -101,9 +106,7 @@ class Forecast:
     @property
     def usd(self) -> float | None:
         """Price of the steps; None without prices or where an arm was not measured."""
-        gpus = self.spec.resources.gpus_per_worker
-        price = self.spec.resources.usd_per_hour(torch.cuda.is_available() if gpus is None else gpus)
-        seconds = self.device_seconds
+        price, seconds = usd_per_hour(self.spec), self.device_seconds
         return None if price is None or seconds is None else price * seconds / 3600
 
     @property
@@ -115,6 +118,12 @@ class Forecast:
         searched = spec.search.budget_per_arm / smallest
         ended = sum(arm.parameters for arm in self.arms) * FINAL_BYTES * (runs + searched)
         return ended + max(arm.parameters for arm in self.arms) * CHECKPOINT_BYTES * 2 * len(self.arms)
+
+
+def usd_per_hour(spec: StudySpec) -> float | None:
+    """Price of a worker as it would be on this machine; None without prices."""
+    gpus = spec.resources.gpus_per_worker
+    return spec.resources.usd_per_hour(int(torch.cuda.is_available()) if gpus is None else gpus)
 
 
 def forecast(spec: StudySpec) -> Forecast:

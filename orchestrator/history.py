@@ -171,11 +171,13 @@ class History:
             if (record["phase"], record["status"]) == ("confirm", "begin"):
                 self.seeds_paid = None
         elif kind == "extension":
-            self.extensions.append(record)
-            searched = any(key.startswith("search.") for key in record["changes"])
-            for phase in ("search", "confirm", "anytime", "compare")[0 if searched else 1 :]:
-                self.phases.pop(phase, None)
-            self.comparison = None
+            changed = [key for key in record["changes"] if not key.startswith("resources.")]
+            if changed:  # other machines change no answer
+                self.extensions.append(record)
+                searched = any(key.startswith("search.") for key in changed)
+                for phase in ("search", "confirm", "anytime", "compare")[0 if searched else 1 :]:
+                    self.phases.pop(phase, None)
+                self.comparison = None
         elif kind == "cap":
             self.events.append(record)
             self.seeds_paid = record["seeds"]

@@ -26,6 +26,9 @@ from trainables.training.optimiser import TrainingConfig
 LARGEST_GRID = 100_000
 """Points."""
 
+LEAST_COOLDOWN_STEPS = 2
+"""Of a run that leaves another on its way."""
+
 LARGEST_REDUCTION = 1000
 """A trial may be stopped when it has spent one part in so many, not before."""
 
@@ -502,21 +505,38 @@ class StudySpec(Config):
                 remedy=f"a larger share, or --set training.warmup={first / 2:g}",
             )
 
+        self._require_cooldown_steps(training)
+
+    def _require_cooldown_steps(self, training: TrainingConfig) -> None:
+        """A branch of less than a few steps would be judged as if it had cooled down."""
+        amount = self.confirm_budget.amount
+        per_step = {"steps": 1.0, "tokens": training.batch_sequences * self.corpora.sequence_length}
+        if self.confirm_budget.unit in per_step:
+            steps = self.confirm.anytime[0] * training.cooldown * amount / per_step[self.confirm_budget.unit]
+            if steps < LEAST_COOLDOWN_STEPS:
+                raise InputError(
+                    f"a cooldown of {steps:.2g} steps at {self.confirm.anytime[0]:g} of the budget is none",
+                    where="confirm.anytime",
+                    why=f"it takes {LEAST_COOLDOWN_STEPS} steps at least, and many more to tell anything",
+                    remedy="a larger share, a longer training.cooldown, or a larger budget",
+                )
+
     @property
     def confirm_budget(self) -> BudgetConfig:
         """Of a confirmation run."""
         return self.confirm.budget or self.budget
 
     def _require_a_step(self) -> None:
-        unit, amount = self.budget.unit, self.budget.amount
-        least = {"tokens": self.corpora.sequence_length * self.resources.workers, "steps": 1}.get(unit, 0)
-        if amount < least:
-            raise InputError(
-                f"a budget of {amount:g} {unit} buys no training step",
-                where=f"budget.{unit}",
-                why="the smallest step is one sequence of corpora.sequence_length tokens a worker",
-                remedy=f"at least {least}, and many times that to learn anything",
-            )
+        for budget, key in ((self.budget, "budget"), (self.confirm_budget, "confirm.budget")):
+            unit, amount = budget.unit, budget.amount
+            least = {"tokens": self.corpora.sequence_length * self.resources.workers, "steps": 1}.get(unit, 0)
+            if amount < least:
+                raise InputError(
+                    f"a budget of {amount:g} {unit} buys no training step",
+                    where=f"{key}.{unit}",
+                    why="the smallest step is one sequence of corpora.sequence_length tokens a worker",
+                    remedy=f"at least {least}, and many times that to learn anything",
+                )
 
     def _require_prices(self) -> None:
         prices = self.resources.prices

@@ -136,15 +136,19 @@ class Study:
             As :meth:`run` does; and InputError: nothing is changed, or something that may not be.
         """
         from orchestrator.extension import extended
+        from orchestrator.preflight import Machine
 
-        if History.of(read_ledger(self.folder / "ledger")).phases.get("compare") != "end":
+        spec, changes = extended(self.spec, overrides, str(self.folder))
+        ended = History.of(read_ledger(self.folder / "ledger")).phases.get("compare") == "end"
+        if not ended and any(not key.startswith("resources.") for key in changes):
             raise InputError(
                 "the study has not come to its end",
                 where=str(self.folder),
                 why="what was planned comes first: the answer to the question as it was fixed",
                 remedy=f"h2h resume {self.folder}",
             )
-        spec, changes = extended(self.spec, overrides, str(self.folder))
+        self.spec = spec
+        self._require_placement(Machine.here(), address or os.environ.get("RAY_ADDRESS"))
         recorder = Recorder(self.folder / "ledger")
         try:
             # First the ledger: cut off before the file is written, the study ends as it was, and extends as it did.
@@ -152,7 +156,6 @@ class Study:
             (self.folder / STUDY_FILE).write_bytes(dump_study(spec).encode())
         finally:
             recorder.close()
-        self.spec = spec
         return self._run(address)
 
     def prepare(
@@ -205,7 +208,7 @@ class Study:
         return PackedCorpus(Location(spec.storage) / "corpora" / name)
 
     def _run(self, address: str | None) -> Results:
-        from orchestrator.preflight import Machine, check_resources, check_study, require_measurable
+        from orchestrator.preflight import Machine, check_study
 
         address = address or os.environ.get("RAY_ADDRESS")
         history = History.of(read_ledger(self.folder / "ledger"))
@@ -215,9 +218,7 @@ class Study:
         try:
             # What is prepared already needs its sources no more.
             tokenizer = None if self._prepared_corpus(history) else check_study(self.spec)
-            if address is None:
-                check_resources(self.spec, machine, self._gpus_per_worker(machine))
-                require_measurable(self.spec, self._gpus_per_worker(machine))
+            self._require_placement(machine, address)
         except InputError as error:
             raise error.within(self.file) from error
         frozen = self.folder / STUDY_FILE
@@ -241,6 +242,13 @@ class Study:
     def _gpus_per_worker(self, machine: Any) -> int:
         wanted = self.spec.resources.gpus_per_worker
         return wanted if wanted is not None else min(1, machine.gpus)
+
+    def _require_placement(self, machine: Any, address: str | None) -> None:
+        from orchestrator.preflight import check_resources, require_measurable
+
+        if address is None:
+            check_resources(self.spec, machine, self._gpus_per_worker(machine))
+            require_measurable(self.spec, self._gpus_per_worker(machine))
 
     def _launcher(self, machine: Any) -> str:
         resources = self.spec.resources

@@ -110,7 +110,9 @@ def _raw_trials(records: list[Record]) -> dict[str, RawTrial]:
 def _check_protocol(found: Verification, folder: Location, records: list[Record]) -> None:
     sessions = [record for record in records if record["kind"] == "study"]
     digest = hashlib.blake2b((folder / "study.yaml").read_bytes(), digest_size=8).hexdigest()
-    found.check("study file", "study.yaml", sessions[-1]["digest"], digest)
+    kinds = [record["kind"] for record in records if record["kind"] in ("study", "extension")]
+    if kinds[-1] == "study":  # else it was extended, and has not gone on yet
+        found.check("study file", "study.yaml", sessions[-1]["digest"], digest)
     for number, session in enumerate(sessions):
         where = f"session {number + 1}: protocol"
         found.check("protocol", where, session["protocol_digest"], protocol_digest(session["protocol"]))
@@ -156,7 +158,10 @@ def _check_data(found: Verification, trials: dict[str, RawTrial]) -> None:
 
 
 def _check_balance(found: Verification, records: list[Record]) -> None:
-    """At no moment of the search was an arm ahead by more than a trial's budget for each trial at a time."""
+    """At no moment of the search was an arm ahead by more than a trial's budget for each trial at a time.
+
+    But for work that a failure took back: an arm may have gone on while another still had it.
+    """
     study = next(record for record in records if record["kind"] == "study")
     if not study["search_budget"]:
         return
@@ -165,6 +170,7 @@ def _check_balance(found: Verification, records: list[Record]) -> None:
     widest, slack = 0.0, study["budget"]["amount"] if unit in TIMED_UNITS else 0.0
     for record in records:
         if record["kind"] == "measure" and record["phase"] == "search":
+            slack += max(0.0, spent[record["arm"]].get(record["trial"], 0.0) - record["spent"][unit])
             spent[record["arm"]][record["trial"]] = record["spent"][unit]
             totals = [math.fsum(own.values()) for own in spent.values()]
             widest = max(widest, max(totals) - min(totals))
@@ -182,7 +188,8 @@ def _check_comparison(found: Verification, records: list[Record]) -> None:
     recorded = {key: value for key, value in recorded.items() if key not in ("kind", "time")}
     derived = json.loads(json.dumps(compare(History.of(before))))
     found.check("comparison", "comparison", recorded, derived)
-    values = _final_values(_raw_trials(before))
+    session = [record for record in before if record["kind"] == "study"][-1]
+    values = _final_values(_raw_trials(before), session["confirm_amount"])
     for pair in recorded["pairs"]:
         for name, row in pair["yardsticks"].items():
             where = f"{pair['a']} against {pair['b']}, {name}"
@@ -191,11 +198,14 @@ def _check_comparison(found: Verification, records: list[Record]) -> None:
             )
 
 
-def _final_values(trials: dict[str, RawTrial]) -> dict[tuple[str, str], dict[str, dict[int, float]]]:
-    """Of each arm and yardstick: by configuration and seed, the last value of the completed confirmation runs."""
+def _final_values(
+    trials: dict[str, RawTrial], amount: float
+) -> dict[tuple[str, str], dict[str, dict[int, float]]]:
+    """Of each arm and yardstick: by configuration and seed, the last value of the completed runs of that budget."""
     values: dict[tuple[str, str], dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
     for trial in trials.values():
-        if trial.begin["phase"] == "confirm" and trial.outcome == "completed":
+        begin = trial.begin
+        if (begin["phase"], begin["amount"], trial.outcome) == ("confirm", amount, "completed"):
             configuration = json.dumps(trial.begin["configuration"], sort_keys=True)
             for name, score in trial.measures[-1]["yardsticks"].items():
                 values[trial.begin["arm"], name][configuration][trial.begin["seed"]] = score["overall"]
@@ -238,10 +248,10 @@ def _by_other_code(
 
 def _exact_p(differences: list[float]) -> float:
     """Share of the signings of the differences whose sum is at least as far from zero."""
-    observed = abs(math.fsum(differences))
+    observed, size = abs(math.fsum(differences)), math.fsum(map(abs, differences))
     signings = itertools.product((1, -1), repeat=len(differences))
     sums = (abs(math.fsum(s * d for s, d in zip(signs, differences, strict=True))) for signs in signings)
-    extreme = sum(total >= observed * (1 - 1e-12) for total in sums)
+    extreme = sum(total >= observed - 1e-12 * size for total in sums)
     return float(extreme / 2 ** len(differences))
 
 

@@ -12,12 +12,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
 from test_study import h2h, small_study, without_seconds
 
-from orchestrator.arm_search import ArmSearch
 from orchestrator.history import History
 from orchestrator.ledger import read_ledger
+from orchestrator.optuna_file import OPTUNA_FILE
 from orchestrator.phases import best_trials
 from orchestrator.study import Study
 from trainables.storage import Location
@@ -104,14 +105,10 @@ def outcome(folder: Path) -> dict[str, Any]:
             "spent": {unit: trial.spent[unit] for unit in ("tokens", "steps", "flops")},
             "measures": [{key: measure[key] for key in kept} for measure in trial.measures],
         }
-    for arm, spec in study.spec.arms.items():
-        trials = history.trials_of("search", arm)
-        search = ArmSearch(
-            arm, spec.load_space(), study.spec.search, "recovery_accuracy", study.spec.seed, trials
-        )
+    for arm in study.spec.arms:
         found[f"best of {arm}"] = [t.trial for t in best_trials(history, arm, "recovery_accuracy", 3)]
         found[f"optuna of {arm}"] = [
-            (t.state, t.params, t.value, t.intermediate_values) for t in search.optuna_study.trials
+            (t.state, t.params, t.values, t.intermediate_values) for t in optuna_trials(folder, study, arm)
         ]
         found[f"spent by {arm}"] = [
             history.spent(phase, arm, unit)
@@ -119,6 +116,13 @@ def outcome(folder: Path) -> dict[str, Any]:
             for unit in ("tokens", "steps", "flops")
         ]
     return found
+
+
+def optuna_trials(folder: Path, study: Study, arm: str) -> list[optuna.trial.FrozenTrial]:
+    """As Optuna itself reads them from the study's folder."""
+    backend = optuna.storages.journal.JournalFileBackend(str(folder / OPTUNA_FILE))
+    storage = optuna.storages.JournalStorage(backend)
+    return optuna.load_study(study_name=f"{study.spec.name}/{arm}", storage=storage).trials
 
 
 def survive(folder: Path, file: Path, rng: random.Random, victims: list[str], kills: int) -> int:

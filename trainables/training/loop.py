@@ -354,7 +354,7 @@ class Trial:
         if unit == "steps":
             return None if left < 1 else self._prepare(batch, size)
         if unit == "tokens":
-            affordable = int(left) // (batch.token_NL.shape[1] * self.world.size)
+            affordable = max(0, int(left)) // (batch.token_NL.shape[1] * self.world.size)
             return self._prepare(batch, min(size, affordable)) if affordable else None
         prepared = self._prepare(batch, size)
         if getattr(prepared, unit) <= left:
