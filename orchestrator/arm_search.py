@@ -276,11 +276,13 @@ def directions(search: SearchSpec, yardstick: str) -> list[StudyDirection]:
 
 
 def objectives_of(trial: TrialHistory, search: SearchSpec, yardstick: str) -> list[float] | None:
-    """What a trial came to, by objective; None where its yardstick was never taken."""
+    """What a trial came to, by objective; None where its yardstick was never taken, or its cost is not known."""
     score = trial.score(yardstick)
     if score is None:
         return None
-    return [score] if search.cost is None else [score, trial.spent[search.cost]]
+    if search.cost is None:
+        return [score]
+    return [score, trial.spent[search.cost]] if search.cost in trial.spent else None
 
 
 def distributions(space: Space) -> dict[str, BaseDistribution]:

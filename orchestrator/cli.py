@@ -60,7 +60,12 @@ def _parser() -> argparse.ArgumentParser:
     corpus = add("corpus", _corpus, "show a study's prepared text by language, with samples", _STUDY_HELP)
     run = add("run", _run, "run a study: prepare, search, confirm, compare", _STUDY_HELP)
     resume = add("resume", _resume, "go on with a study that was stopped or cut off", _STUDY_HELP)
-    extend = add("extend", _extend, "let a study that has begun spend more, and go on with it", _STUDY_HELP)
+    extend = add(
+        "extend",
+        _extend,
+        "give a finished study more seeds, search or budget",
+        _STUDY_HELP,
+    )
     watch = add("watch", _watch, "show a running or finished study from another process", _STUDY_HELP)
     compare = add("compare", _compare, "print a study's comparison and verdict so far", _STUDY_HELP)
     add(
@@ -129,7 +134,8 @@ def _study(options: argparse.Namespace) -> Study:
                 "a frozen study cannot be overridden",
                 where="--set",
                 why=f"{options.study} holds a study that has begun",
-                remedy="run the study file with the override and another name: --set name=ANOTHER",
+                remedy=f"h2h extend {options.study} --set ... gives it more; or run the study file under another name: "
+                "--set name=ANOTHER",
             )
         return Study.open(options.study)
     return Study(options.study, getattr(options, "overrides", ()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,9 +16,9 @@ from orchestrator import formatting
 from orchestrator.history import History
 from orchestrator.phases import Planner, search_seed
 from orchestrator.plan import ArmPlan, arm_plans
-from orchestrator.preflight import Machine, check_resources
+from orchestrator.preflight import Machine, check_resources, require_measurable
 from orchestrator.spec import StudySpec
-from orchestrator.statistics import minimum_detectable_effect
+from orchestrator.statistics import Sequential, minimum_detectable_effect
 from trainables.errors import InputError
 from trainables.training.calibration import Calibration, calibrate
 
@@ -86,22 +85,22 @@ class Forecast:
         """A confirmation run's budget, in the search's trial budgets."""
         return self.spec.confirm_budget.amount / self.spec.budget.amount
 
-    @property
-    def branch_share(self) -> float:
-        """What the cooldowns of a confirmation run's branches spend, in its own budget."""
-        return math.fsum(self.spec.confirm.anytime) * self.spec.training.cooldown
-
-    @property
-    def trial_budgets(self) -> float:
-        """Of one arm, search and confirmation together, at most."""
+    def trial_budgets(self, arm: str) -> float:
+        """Of an arm, search and confirmation together, at most."""
         runs = self.spec.confirm.seeds * self.spec.confirm.top
-        return self.spec.search.budget_per_arm + runs * self.confirm_share * (1 + self.branch_share)
+        return self.spec.search.budget_per_arm + runs * self.confirm_share * (
+            1 + self.spec.cooldown_share(arm)
+        )
 
     @property
     def device_seconds(self) -> float | None:
         """Of the whole study, at most; None where an arm was not measured."""
-        seconds = [arm.trial_seconds for arm in self.arms]
-        return None if None in seconds else sum(s for s in seconds if s) * self.trial_budgets
+        total = 0.0
+        for arm in self.arms:
+            if arm.trial_seconds is None:
+                return None
+            total += arm.trial_seconds * self.trial_budgets(arm.plan.name)
+        return total
 
     @property
     def usd(self) -> float | None:
@@ -166,7 +165,7 @@ def forecast_table(found: Forecast) -> RenderableType:
             formatting.quantity(arm.plan.tokens_per_step / measured.step_seconds, "").strip()
             if measured
             else "–",
-            ("" if measured else "at least ") + formatting.size(arm.memory_bytes),
+            ("" if measured and measured.memory_bytes else "at least ") + formatting.size(arm.memory_bytes),
             formatting.duration(seconds) if seconds is not None else "–",
         )
     unmeasured = [arm.plan.name for arm in found.arms if arm.calibration is None]
@@ -188,11 +187,11 @@ def forecast_table(found: Forecast) -> RenderableType:
     lines.append(
         f"Disk: up to {formatting.size(found.disk_bytes)} for checkpoints, beside the prepared text."
     )
-    detectable = minimum_detectable_effect(spec.confirm.seeds, family_size=max(1, _pairs(found)))
+    detectable, seeds = _detectable(spec, max(1, _pairs(found)))
     if detectable is not None:
         lines.append(
-            f"{formatting.plural(spec.confirm.seeds, 'seed')} of each arm find a difference of {detectable:.1f} "
-            "standard deviations of the paired differences four times in five."
+            f"{seeds} of each arm find a difference of {detectable:.2g} standard deviations of the paired differences "
+            "four times in five."
         )
     return Group(
         table,
@@ -201,12 +200,23 @@ def forecast_table(found: Forecast) -> RenderableType:
     )
 
 
+def _detectable(spec: StudySpec, family_size: int) -> tuple[float | None, str]:
+    """In standard deviations, and by how many seeds."""
+    most, stopping = formatting.plural(spec.confirm.seeds, "seed"), spec.confirm.stopping
+    if stopping is None:
+        return minimum_detectable_effect(spec.confirm.seeds, family_size=family_size), most
+    rule = Sequential(stopping.minimum, spec.confirm.seeds, 0.0, family_size=family_size)
+    return rule.minimum_detectable_effect(), f"up to {most}"
+
+
 def _obstacle(spec: StudySpec) -> str:
     """Why this machine would refuse to run it; empty where it would not."""
     machine = Machine.here()
     gpus = spec.resources.gpus_per_worker
+    gpus = min(1, machine.gpus) if gpus is None else gpus
     try:
-        check_resources(spec, machine, min(1, machine.gpus) if gpus is None else gpus)
+        check_resources(spec, machine, gpus)
+        require_measurable(spec, gpus)
     except InputError as error:
         return f"This machine refuses it: {error.what}. {error.remedy}"
     return ""

@@ -429,8 +429,7 @@ def _phases_table(spec: StudySpec) -> RenderableType:
         f"{verb} at {rungs} unless among the best 1/{search.halving.reduction}" if rungs else "no early stops"
     )
     runs = arms * confirm.seeds * confirm.top * spec.confirm_budget.amount / amount
-    cooldowns = math.fsum(confirm.anytime) * runs / arms
-    cooldowns *= math.fsum(spec.training_of(arm).cooldown for arm in spec.arms.values())
+    cooldowns = runs / arms * math.fsum(map(spec.cooldown_share, spec.arms))
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
     table.add_column("phase")
     table.add_column("what", ratio=1)

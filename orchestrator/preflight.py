@@ -170,18 +170,16 @@ def require_measurable(spec: StudySpec, gpus_per_worker: int, *, on_cluster: boo
     Raises:
         InputError: there is no price, or no energy counter.
     """
-    for amount in (spec.budget, spec.cap):
-        if amount is None:
-            continue
-        if amount.unit == "usd" and spec.resources.usd_per_hour(gpus_per_worker) is None:
+    for key, unit in spec.units_in_use.items():
+        if unit == "usd" and spec.resources.usd_per_hour(gpus_per_worker) is None:
             kind = "gpu_hour" if gpus_per_worker else "cpu_hour"
             raise InputError(
-                f"a {amount.key} in usd needs the price of what the trials run on",
+                f"a {key} in usd needs the price of what the trials run on",
                 where=f"resources.prices.{kind}",
                 why=f"a worker has {gpus_per_worker} GPUs",
                 remedy=f"--set resources.prices.{kind}=PRICE",
             )
-        if amount.unit == "joules":
+        if unit == "joules":
             cpus = spec.resources.cpus_per_worker
             if on_cluster:
                 import ray
@@ -192,7 +190,8 @@ def require_measurable(spec: StudySpec, gpus_per_worker: int, *, on_cluster: boo
                 problem = _energy_problem(gpus_per_worker, cpus)
             if problem:
                 what, why, remedy = problem
-                raise InputError(what, where=f"{amount.key}.joules", why=why, remedy=remedy)
+                where = key if key == "search.cost" else f"{key}.joules"
+                raise InputError(what, where=where, why=why, remedy=remedy)
 
 
 def _energy_problem(gpus_per_worker: int, cpus: int) -> tuple[str, str, str] | None:

@@ -29,7 +29,7 @@ PRECEDENCE = """\
 
 A trial's training settings are, from the weakest to the strongest:
 
-1. the defaults below,
+1. the defaults,
 2. `training` of the study,
 3. `arms.ARM.training` of its arm,
 4. what the arm's search space varies, in the search and in the confirmation of what it found.
@@ -48,7 +48,8 @@ step never overshoots.
 `flops` are those of matrix products, forward and backward (three times forward), 2 a multiply-add. A sequence of L
 tokens through a body of layers with hidden size D and feed-forward size F costs `3 * layers * (2 L (4 D^2 + 2 D F) +
 4 L^2 D)`; the loss of K target positions against C candidates `6 K C D`, and BERT's head transform `6 K D^2`. C is
-the vocabulary, or for a headless objective the unique targets of the micro-batch.
+the vocabulary, or for a headless objective the unique targets of the step (with
+`gathered: false`, of the micro-batch).
 """
 
 YARDSTICKS_INTRODUCTION = """\

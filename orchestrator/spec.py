@@ -205,7 +205,7 @@ class SearchSpec(Config):
 class StoppingSpec(Config):
     """Seeds are added one pair at a time until the question is answered (see docs/statistics.md)."""
 
-    minimum: int = Field(5, ge=2)
+    minimum: int = Field(6, ge=2)
     """Seeds before the first look."""
 
 
@@ -232,7 +232,11 @@ class ConfirmSpec(Config):
     @classmethod
     def _shares(cls, shares: tuple[float, ...]) -> tuple[float, ...]:
         if any(not 0 < share < 1 for share in shares) or len(set(shares)) < len(shares):
-            raise ValueError("must be different shares between 0 and 1, as [0.25, 0.5]")
+            raise InputError(
+                f"confirm.anytime is {list(shares)}",
+                why="it takes different shares of the budget, between 0 and 1",
+                remedy="as [0.25, 0.5]",
+            )
         return tuple(sorted(shares))
 
 
@@ -371,9 +375,9 @@ class StudySpec(Config):
             )
         self._require_a_step()
         stopping = self.confirm.stopping
-        if stopping is not None and stopping.minimum > self.confirm.seeds:
+        if stopping is not None and stopping.minimum >= self.confirm.seeds:
             raise InputError(
-                f"the first look after {stopping.minimum} seeds never comes: there are {self.confirm.seeds}",
+                f"there is nothing to stop: the first look is after {stopping.minimum} seeds of {self.confirm.seeds}",
                 where="confirm.stopping.minimum",
                 remedy=f"--set confirm.seeds={2 * stopping.minimum}, the most there may be",
             )
@@ -494,7 +498,7 @@ class StudySpec(Config):
                 f"the schedule '{training.schedule}' is that of one budget alone",
                 where=f"{own}.schedule",
                 why="confirm.anytime compares at shares of a run, and only wsd is the same up to there",
-                remedy="--set training.schedule=wsd, or leave out confirm.anytime",
+                remedy=f"--set {own}.schedule=wsd, or leave out confirm.anytime",
             )
         first = self.confirm.anytime[0] * (1.0 - training.cooldown)
         if training.warmup >= first:
@@ -538,16 +542,29 @@ class StudySpec(Config):
                     remedy=f"at least {least}, and many times that to learn anything",
                 )
 
+    @property
+    def units_in_use(self) -> dict[str, Unit]:
+        """The units that something is bound by or tuned for, by key."""
+        units: dict[str, Unit | None] = {
+            "budget": self.budget.unit,
+            "cap": None if self.cap is None else self.cap.unit,
+            "search.cost": self.search.cost,
+        }
+        return {key: unit for key, unit in units.items() if unit is not None}
+
     def _require_prices(self) -> None:
-        prices = self.resources.prices
-        for amount in (self.budget, self.cap):
-            if amount is not None and amount.unit == "usd" and prices == PricesSpec():
+        for key, unit in self.units_in_use.items():
+            if unit == "usd" and self.resources.prices == PricesSpec():
                 raise InputError(
-                    f"a {amount.key} in usd needs prices",
-                    where=f"{amount.key}.usd",
+                    f"a {key} in usd needs prices",
+                    where=key if key == "search.cost" else f"{key}.usd",
                     why="what a device costs is not known otherwise",
                     remedy="resources: {prices: {gpu_hour: 2.5, cpu_hour: 0.04}}, or those that apply",
                 )
+
+    def cooldown_share(self, arm: str) -> float:
+        """What the runs that leave a confirmation run of an arm spend by themselves, in that run's budget."""
+        return math.fsum(self.confirm.anytime) * self.training_of(self.arms[arm]).cooldown
 
     def training_of(self, arm: ArmSpec, configuration: Mapping[str, Any] | None = None) -> TrainingConfig:
         """The training settings of an arm, with a configuration of the search on top."""

@@ -82,13 +82,28 @@ def verify(folder: Location) -> Verification:
         ) from error
     if not any(record["kind"] == "study" for record in records):
         raise InputError(f"no study lies in {folder}", where=str(folder / "ledger"), remedy="h2h list")
+    if not (folder / "study.yaml").exists():
+        raise InputError(
+            "the study itself is missing",
+            where=str(folder / "study.yaml"),
+            why="the ledger's first record has its digest",
+            remedy="copy the folder again from where the study ran",
+        )
     found = Verification()
-    _check_protocol(found, folder, records)
-    trials = _raw_trials(records)
-    _check_trials(found, records, trials)
-    _check_data(found, trials)
-    _check_balance(found, records)
-    _check_comparison(found, records)
+    try:
+        _check_protocol(found, folder, records)
+        trials = _raw_trials(records)
+        _check_trials(found, records, trials)
+        _check_data(found, trials)
+        _check_balance(found, records)
+        _check_comparison(found, records)
+    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        raise InputError(
+            "the ledger is not as this program writes it",
+            where=str(folder / "ledger"),
+            why=f"a record, or a part of one, is missing or of another kind: {error!r}",
+            remedy="verify it with the version of headtohead that wrote it; otherwise it was changed by hand",
+        ) from error
     return found
 
 

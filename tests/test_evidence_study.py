@@ -165,6 +165,23 @@ def test_a_ledger_that_was_touched_is_noticed(copy, edit, where):
     assert any(where in mismatch.where for mismatch in found.mismatches), found.mismatches[:5]
 
 
+def lacks_a_field(record: dict[str, Any]) -> None:
+    record.pop("protocol_digest", None)
+
+
+def lacks_a_beginning(record: dict[str, Any]) -> None:
+    if record["kind"] == "trial" and record["trial"] == "confirm-headless-000":
+        record["kind"] = "event"
+        record["message"] = ""
+
+
+@pytest.mark.parametrize("edit", [lacks_a_field, lacks_a_beginning])
+def test_a_ledger_of_another_kind_is_refused(copy, edit):
+    change(copy, edit)
+    with pytest.raises(InputError, match="not as this program writes it"):
+        verify(Location(copy))
+
+
 def test_the_command(copy):
     done = h2h("verify", str(copy))
     assert done.returncode == 0, done.stdout + done.stderr

@@ -59,9 +59,26 @@ def test_the_sums(measured):
     assert "4 to 36 trials" in text
 
 
-def test_seconds_are_what_they_are(measured):
-    found = forecast(load_study("demo", ["budget={device_seconds: 90}"]))
-    assert {arm.trial_seconds for arm in found.arms} == {90}
+@pytest.mark.parametrize(
+    ("budget", "seconds"),
+    [
+        ("{device_seconds: 90}", 90),
+        ("{wall_seconds: 90}", 90),
+        ("{usd: 0.01}", 72),
+        ("{joules: 900}", None),
+        ("{tokens: 10240}", 20),
+        ("{flops: 1e12}", 0),
+        ("{hardware_flops: 1e12}", 0),
+    ],
+)
+def test_seconds_in_every_unit(measured, budget, seconds):
+    """A step is 16 x 64 tokens and takes 2 s; an hour of a worker costs half a dollar."""
+    prices = "resources={prices: {cpu_hour: 0.5}, gpus_per_worker: 0}"
+    found = forecast(load_study("demo", [f"budget={budget}", prices]))
+    headless = found.arms[0].trial_seconds
+    assert headless == (pytest.approx(seconds) if seconds else headless)
+    assert (headless is None) == (seconds is None)
+    assert found.arms[0].plan.name in text_of(forecast_table(found), 80)
 
 
 def test_a_step_that_would_take_too_long_is_not_tried(measured):

@@ -335,7 +335,9 @@ def test_stopped_and_resumed(finished, tmp_path, signal_number):
 
 def without_seconds(value: Any) -> Any:
     if isinstance(value, dict):
-        return {k: without_seconds(v) for k, v in value.items() if k not in ("device_seconds", "wall_seconds")}
+        return {
+            k: without_seconds(v) for k, v in value.items() if k not in ("device_seconds", "wall_seconds")
+        }
     if isinstance(value, list):
         return [without_seconds(v) for v in value]
     return value

@@ -19,9 +19,6 @@ from trainables.training.world import World
 LEAST_STEPS = 2
 """Timed, after one that is not: it pays what is paid once."""
 
-_STATUS = Path("/proc/self/status")
-_RESET = Path("/proc/self/clear_refs")
-
 
 class Calibration(NamedTuple):
     """A step of one worker, on token ids drawn by Zipf's law."""
@@ -31,7 +28,8 @@ class Calibration(NamedTuple):
     steps: int
     """That were timed."""
     memory_bytes: int | None
-    """Most that weights, their optimiser state and a step took together; None where the system does not tell."""
+    """Most that weights, their optimiser state and a step took together on a GPU; None on a CPU, where what is freed
+    stays with the process."""
     device: str
     """``cpu``, or the GPU's name."""
 
@@ -51,7 +49,10 @@ def calibrate(
     batch = config.training.batch_sequences
     with tempfile.TemporaryDirectory() as folder:
         corpus = zipf_corpus(Path(folder) / "corpus", vocabulary_size, sequence_length, 4 * batch)
-        before = _begin_memory(device)
+        cuda = device.type == "cuda"
+        if cuda:
+            before = torch.cuda.memory_allocated(device)
+            torch.cuda.reset_peak_memory_stats(device)
         stream = TokenStream(corpus, config.seed, 1.0, 1.0)
         stepper = Stepper(
             make_learner(config, corpus.manifest).to(device), stream, config.training, World(device=device)
@@ -65,32 +66,9 @@ def calibrate(
             first = batch * len(found)
             prepared = stepper.prepare(stream.take(first + torch.arange(batch).numpy()), first)
             stepper.step(prepared, config.training.learning_rate)
-            if device.type == "cuda":
+            if cuda:
                 torch.cuda.synchronize(device)
             found.append(time.perf_counter() - start)
-        memory = _peak_memory(device)
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-    own = memory - before if memory is not None and before is not None else None
-    return Calibration(statistics.median(found[1:]), len(found) - 1, own, name)
-
-
-def _begin_memory(device: torch.device) -> int | None:
-    """What is in use already; the peak counts from here on."""
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-        return torch.cuda.memory_allocated(device)
-    if not _RESET.exists():
-        return None
-    _RESET.write_text("5")  # proc(5): resets VmHWM to VmRSS
-    return _status_bytes("VmRSS")
-
-
-def _peak_memory(device: torch.device) -> int | None:
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    return _status_bytes("VmHWM") if _STATUS.exists() else None
-
-
-def _status_bytes(key: str) -> int:
-    line = next(line for line in _STATUS.read_text().splitlines() if line.startswith(key))
-    return 1024 * int(line.split()[1])
+        memory = torch.cuda.max_memory_allocated(device) - before if cuda else None
+    name = torch.cuda.get_device_name(device) if cuda else "cpu"
+    return Calibration(statistics.median(found[1:]), len(found) - 1, memory, name)
