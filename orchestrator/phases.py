@@ -164,7 +164,8 @@ class SearchPhase:
             search.relive(history.search.get(name, ()), history.trials)
             trials = history.trials_of("search", name)
             self._searches[name] = search
-            self._accounts[name] = Account(spec.budget, spec.search.halving, trials)
+            records = history.search.get(name, ())
+            self._accounts[name] = Account(spec.budget, spec.search.halving, trials, records)
         self._waiting = [t for t in history.trials_of("search") if t.outcome is None and not t.paused]
 
     def next(self) -> PlannedTrial | None:
