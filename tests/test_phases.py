@@ -4,6 +4,7 @@ import copy
 import random
 
 import optuna
+import pytest
 
 from orchestrator.account import Account
 from orchestrator.confirmation import ConfirmPhase, confirm_seeds
@@ -313,3 +314,28 @@ def test_live_and_resumed_accounts_agree():
                     assert again.broken == account.broken
                     most = max(most, account.broken)
             assert most > 1
+
+
+@pytest.mark.parametrize("rungs", [2, 3, 4])
+@pytest.mark.parametrize("reduction", [2, 3])
+@pytest.mark.parametrize("concurrent", [1, 2, 4, 8, 16])
+def test_promotion_brings_a_trial_to_its_end_however_many_run_at_a_time(concurrent, reduction, rungs):
+    """With no more than the least budget that a study may have, and with scores that rise from trial to trial, too."""
+
+    class Rising(Driver):
+        def score(self, planned, progress):
+            return planned.number / 1000
+
+    halving = f"search.halving={{kind: promotion, reduction: {reduction}, rungs: {rungs}}}"
+    least = study(halving, "search.budget_per_arm=9").search.halving.finishing_budget
+    for budget in (least, least + 0.7):
+        spec = study(
+            halving, f"search.budget_per_arm={budget}", f"search.concurrent_per_arm={concurrent}",
+            "search.algorithm=random",
+        )  # fmt: skip
+        for seed, kind in enumerate([Driver, Driver, Rising, Rising]):
+            driver = kind(spec, seed=seed, trouble=False, capacity=2 * concurrent).run()
+            for arm in spec.arms:
+                outcomes = [t.outcome for t in driver.history.trials_of("search", arm)]
+                assert "completed" in outcomes, (budget, seed, kind)
+                assert driver.spent(arm) <= budget + 1e-6
