@@ -213,7 +213,7 @@ class SearchPhase:
             left = self._spec.search.budget_per_arm + ROUNDING - committed
             finishing = self._finishing(arm, part[1]) if self._finishing(arm) <= left else 0.0
             affordable = cost + finishing <= left
-            if balanced and affordable and (not capped or self.cap.allows_search_trial(arm)):
+            if balanced and affordable and (not capped or self._cap_allows(arm, part)):
                 return arm
         return None
 
@@ -227,6 +227,10 @@ class SearchPhase:
             progress = self._history.trials[trial_name("search", arm, promoted)].progress
             return progress, account.target(progress)
         return None if search.exhausted else (0.0, account.target())
+
+    def _cap_allows(self, arm: str, part: tuple[float, float]) -> bool:
+        finishing = {name: self._finishing(name, part[1] if name == arm else None) for name in self._accounts}
+        return self.cap.allows_search_trial(arm, part[1] - part[0], finishing)
 
     def _finishing(self, arm: str, end: float | None = None) -> float:
         """What an arm must still begin, in trial budgets, until promotion brings its first trial to the end.
