@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from orchestrator.history import TrialHistory
+from orchestrator.ledger import Record
 from orchestrator.spec import HalvingSpec
 from trainables.training.budget import BudgetConfig
 
@@ -33,22 +34,34 @@ class Account:
         budget: of a trial.
         halving: a paused trial owes nothing beyond its rung.
         trials: the arm's so far.
+        records: of what its search did so far, in the ledger's order.
     """
 
-    def __init__(self, budget: BudgetConfig, halving: HalvingSpec, trials: Iterable[TrialHistory]) -> None:
+    def __init__(
+        self,
+        budget: BudgetConfig,
+        halving: HalvingSpec,
+        trials: Iterable[TrialHistory] = (),
+        records: Iterable[Record] = (),
+    ) -> None:
         self._budget, self._halving = budget, halving
         self._settled_spent = self._settled_paid = 0.0
         self.begun = 0
         """Trials so far."""
         self.broken = 0
-        """Trials that diverged or failed since the last one that did not."""
+        """Trials that diverged or failed since the last one that did not, in the order of their ends."""
+        self.completed = False
+        """Whether a trial has come to the end of its budget."""
         self.live: dict[str, float] = {}
         """The trials that run or wait to be gone on with: the progress to which each may come."""
         for trial in trials:
             self.begun += 1
             self.live[trial.trial] = self.target(trial.progress)
             if trial.outcome is not None or trial.paused:
-                self.settle(trial)
+                self._settle(trial)
+        for record in records:
+            if record["kind"] == "end":
+                self._count_broken(record["outcome"])
 
     def target(self, progress: float = 0.0) -> float:
         """How far a trial comes before it is decided on again."""
@@ -69,11 +82,20 @@ class Account:
 
     def settle(self, trial: TrialHistory) -> None:
         """A trial has ended, or is paused: it spends nothing for now."""
+        self._settle(trial)
+        self._count_broken("paused" if trial.outcome is None else trial.outcome)
+
+    def _settle(self, trial: TrialHistory) -> None:
         del self.live[trial.trial]
         self._settled_spent += self._spent(trial)
         self._settled_paid += trial.progress
-        if trial.outcome is not None:
-            self.broken = self.broken + 1 if trial.outcome in ("diverged", "failed") else 0
+        self.completed = self.completed or trial.outcome == "completed"
+
+    def _count_broken(self, outcome: str) -> None:
+        if outcome in ("diverged", "failed"):
+            self.broken += 1
+        elif outcome in ("completed", "paused") or (outcome, self._halving.kind) == ("pruned", "stopping"):
+            self.broken = 0  # by promotion `pruned` is what paused trials are when the search is over
 
     def totals(self, trials: Mapping[str, TrialHistory]) -> Totals:
         """Where the arm stands, as ``trials`` have reported so far."""

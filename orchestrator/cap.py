@@ -7,7 +7,10 @@ from the moment an attempt is asked for. What is still to come is estimated:
 - In another they cost what the arm's trials so far did per unit of the budget: those of the same phase if there are
   any, else of the search. Until a trial of every arm has ended that is not known, and trials begin.
 - In time, money and energy a trial has overhead on top: the median of those so far, as the first trial on a cluster
-  starts slower than those after it.
+  starts slower than those after it. Where a search trial runs in parts (promotion), all that the arm's overhead was,
+  per unit of the budget.
+- A paused trial costs nothing more until it is promoted, and then its next part.
+- A confirmation run costs its own budget, and the cooldowns of the runs that leave it (``confirm.anytime``).
 - What is measured may turn out dearer: :data:`MARGIN` is put on what confirmation is expected to cost.
 
 Rules:
@@ -15,17 +18,22 @@ Rules:
 1. A search trial begins if what is left pays for what runs, for it, for those of every other arm that would then be
    behind it, and for the confirmation. So the search ends for all arms at the same spending, but for the trial by which
    they differ at any moment. A trial by which an arm catches up with another may use up the margin.
+   With promotion it is a trial's next part that begins, and what is left pays also for what brings each arm's first
+   trial to its end; that may use up the margin too.
 2. A confirmation seed begins, with all its runs, if what is left pays for them and for what runs. A seed that has begun
-   is finished.
+   is finished. The runs that leave it are among its runs: when they begin (``AnytimePhase``, after all seeds) they are
+   paid for, and the cap is not asked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median_low
 
 from orchestrator import formatting
+from orchestrator.account import Account
 from orchestrator.history import History, TrialHistory
 from orchestrator.spec import StudySpec
 from orchestrator.spending import AttemptSpending
@@ -62,26 +70,47 @@ class Cap:
         assert self.spec.cap is not None
         return self.spec.cap.unit == self.spec.budget.unit and self.spec.cap.unit not in MEASURED_UNITS
 
-    def trial_cost(self, phase: str, arm: str) -> float:
-        """What a whole trial is expected to cost; in a unit of which nothing is known yet 0."""
+    def trial_cost(self, phase: str, arm: str, share: float = 1.0) -> float:
+        """What a trial is expected to cost; in a unit of which nothing is known yet 0.
+
+        Args:
+            phase: ``search`` or ``confirm``.
+            arm: its arm.
+            share: of the phase's budget that it spends.
+        """
         assert self.spec.cap is not None
-        cap, budget = self.spec.cap, self.spec.budget
+        cap, amount = self.spec.cap, self._amount(phase) * share
         if self.exact:
-            return budget.amount
-        own = self._ended(phase, arm) or self._ended("search", arm)
-        if not own or not all(
-            self._ended(phase, name) or self._ended("search", name) for name in self.spec.arms
-        ):
-            return budget.amount if cap.unit == budget.unit else 0.0
-        rate = sum(map(self._steps_cost, own)) / sum(trial.progress for trial in own)
-        trials = [
-            t for name in self.spec.arms for t in self._ended(phase, name) or self._ended("search", name)
+            return amount
+        known = {name: self._ended(phase, name) or self._ended("search", name) for name in self.spec.arms}
+        own = known[arm]
+        if not all(known.values()):
+            return amount if cap.unit == self.spec.budget.unit else 0.0
+        trained = sum(trial.progress * self._amount(trial.phase) for trial in own)
+        if phase == "search" and self._promotes:
+            return amount * sum(map(self._cost, own)) / trained
+        overheads = [
+            self._cost(trial) - self._steps_cost(trial) for trials in known.values() for trial in trials
         ]
-        return rate + median_low([self._cost(trial) - self._steps_cost(trial) for trial in trials])
+        return amount * sum(map(self._steps_cost, own)) / trained + median_low(overheads)
+
+    @property
+    def _promotes(self) -> bool:
+        return self.spec.search.halving.kind == "promotion"
+
+    def _amount(self, phase: str) -> float:
+        """The budget of a phase's trials."""
+        return (self.spec.budget if phase == "search" else self.spec.confirm_budget).amount
+
+    def _trials(self, phase: str, arm: str | None = None) -> list[TrialHistory]:
+        """Those of the phase's present budget: a study that was extended may have others."""
+        trials = self.history.trials_of(phase, arm)
+        return [trial for trial in trials if trial.amount in (None, self._amount(phase))]
 
     def _ended(self, phase: str, arm: str) -> list[TrialHistory]:
-        trials = self.history.trials_of(phase, arm)
-        return [trial for trial in trials if trial.outcome is not None and trial.progress > 0]
+        """Those that spend nothing now."""
+        trials = self._trials(phase, arm)
+        return [t for t in trials if (t.outcome is not None or t.paused) and t.progress > 0]
 
     def _cost(self, trial: TrialHistory) -> float:
         return self._in_unit(trial.spending(self.history.updated or 0.0))
@@ -91,43 +120,84 @@ class Cap:
         spending = trial.spending(self.history.updated or 0.0)
         return self._in_unit(AttemptSpending(useful=spending.useful, lost=spending.lost))
 
+    def _target(self, trial: TrialHistory) -> float:
+        """How far a trial comes without another decision."""
+        if trial.paused or trial.outcome is not None:
+            return trial.progress
+        if trial.phase != "search":
+            return 1.0
+        return Account(self.spec.budget, self.spec.search.halving).target(trial.progress)
+
     def _still_running(self, phase: str) -> float:
         """What trials that have begun will cost from now on."""
-        unfinished = [t for t in self.history.trials_of(phase) if t.outcome is None]
-        return sum((1 - t.progress) * self.trial_cost(phase, t.arm) for t in unfinished)
+        return sum(
+            (self._target(trial) - trial.progress) * self.trial_cost(phase, trial.arm)
+            for trial in self._trials(phase)
+            if trial.outcome is None and not trial.paused
+        )
 
     def _committed(self, arm: str) -> float:
         """What an arm's search has spent and will, in trial budgets, if it begins no more."""
-        trials = self.history.trials_of("search", arm)
-        return sum(1.0 if trial.outcome is None else trial.progress for trial in trials)
+        return sum(self._target(trial) for trial in self._trials("search", arm))
 
-    def _seed_cost(self, arms: Iterable[str]) -> float:
-        return sum(self.spec.confirm.top * self.trial_cost("confirm", arm) for arm in arms)
+    def _run_cost(self, arm: str) -> float:
+        """Of a confirmation run with those that leave it."""
+        leaving = sum(self._branch_cost(arm, share) for share in self.spec.confirm.anytime)
+        return self.trial_cost("confirm", arm) + leaving
+
+    def _branch_cost(self, arm: str, share: float) -> float:
+        """Of a run that leaves a confirmation run for a share of its budget: it spends the cooldown alone."""
+        return self.trial_cost("confirm", arm, self.spec.branch_share(arm, share))
+
+    @property
+    def _seed_cost(self) -> float:
+        return self.spec.confirm.top * sum(map(self._run_cost, self.spec.arms))
+
+    def _branches_owed(self) -> float:
+        """What the runs that leave those of the seeds that have begun will cost."""
+        done = {
+            (t.arm, t.number, t.share) for t in self.history.trials_of("anytime") if t.outcome is not None
+        }
+        return sum(
+            self._branch_cost(trunk.arm, share)
+            for trunk in self._trials("confirm")
+            if trunk.outcome in (None, "completed")
+            for share in self.spec.confirm.anytime
+            if (trunk.arm, trunk.number, share) not in done
+        )
 
     @property
     def reserve(self) -> float:
         """What confirmation is expected to cost, without the margin."""
-        return self.spec.confirm.seeds * self._seed_cost(self.spec.arms)
+        return self.spec.confirm.seeds * self._seed_cost
 
-    def allows_search_trial(self, arm: str) -> bool:
-        """Whether an arm may begin a search trial; see the rules of the module."""
+    def allows_search_trial(self, arm: str, share: float, finishing: Mapping[str, float]) -> bool:
+        """Whether an arm may begin a search trial, or its next part; see the rules of the module.
+
+        Args:
+            arm: its name.
+            share: of a trial's budget that it spends at most.
+            finishing: by arm, what is to be begun besides, in trial budgets, until a first trial comes to its end.
+        """
         if self.spec.cap is None:
             return True
         committed = {name: self._committed(name) for name in self.spec.arms}
-        level = committed[arm] + 1.0
-        behind = {name: max(0, round(level - spent)) for name, spent in committed.items() if name != arm}
-        needed = self.trial_cost("search", arm) + sum(
-            number * self.trial_cost("search", name) for name, number in behind.items()
-        )
-        catching_up = level <= max(committed.values()) + 1e-9
-        kept = self.reserve * (1.0 if self.exact or catching_up else 1.0 + MARGIN)
+        planned = {name: spent + finishing[name] for name, spent in committed.items()}
+        planned[arm] += share
+        needed = 0.0
+        for name, spent in committed.items():
+            lag = max(planned[name], planned[arm]) - spent
+            needed += (lag if self._promotes or name == arm else round(lag)) * self.trial_cost("search", name)
+        first = self._promotes and not any(t.outcome == "completed" for t in self._trials("search", arm))
+        catching_up = committed[arm] + share <= max(committed.values()) + 1e-9
+        kept = self.reserve * (1.0 if self.exact or first or catching_up else 1.0 + MARGIN)
         return self._fits(self._still_running("search") + needed + kept)
 
     def allows_seed(self, seed: int) -> bool:
         """Whether the runs of a confirmation seed may begin; see the rules of the module."""
-        if self.spec.cap is None or any(t.seed == seed for t in self.history.trials_of("confirm")):
+        if self.spec.cap is None or any(t.seed == seed for t in self._trials("confirm")):
             return True
-        return self._fits(self._still_running("confirm") + self._seed_cost(self.spec.arms))
+        return self._fits(self._still_running("confirm") + self._branches_owed() + self._seed_cost)
 
     def _fits(self, cost: float) -> bool:
         assert self.spec.cap is not None
@@ -144,7 +214,7 @@ class Cap:
         """Why confirmation ends early, for a person."""
         return (
             f"confirmation ends after {seeds} of {formatting.plural(self.spec.confirm.seeds, 'seed')}: "
-            f"{self._standing()}, and a seed of all arms costs {self._quantity(self._seed_cost(self.spec.arms))}"
+            f"{self._standing()}, and a seed of all arms costs {self._quantity(self._seed_cost)}"
         )
 
     def _standing(self) -> str:
@@ -156,24 +226,30 @@ class Cap:
         return formatting.quantity(amount, self.spec.cap.unit)
 
 
-def require_confirmation(spec: StudySpec, cost_of_all_trials: float) -> None:
+def require_confirmation(spec: StudySpec, costs: Mapping[str, float]) -> None:
     """Refuse a cap that cannot pay for confirmation, and a search trial of each arm before it where there is a search.
 
     Args:
         spec: the study.
-        cost_of_all_trials: of one whole trial of each arm, in the cap's unit, at least.
+        costs: by arm, of a whole search trial, in the cap's unit, at least.
 
     Raises:
         InputError: it cannot.
     """
     assert spec.cap is not None
-    rounds = spec.confirm.seeds * spec.confirm.top + (spec.search.budget_per_arm > 0)
-    needed = rounds * cost_of_all_trials
+    confirm = spec.confirm
+    searched = spec.search.halving.finishing_budget if spec.search.budget_per_arm else 0.0
+    runs = confirm.seeds * confirm.top * spec.confirm_budget.amount / spec.budget.amount
+    needed = 0.0
+    for arm, cost in costs.items():
+        leaving = math.fsum(spec.branch_share(arm, share) for share in confirm.anytime)
+        needed += (searched + runs * (1.0 + leaving)) * cost
     if needed > spec.cap.amount * (1 + 1e-9):
-        searched = "one search trial of each arm and " if spec.search.budget_per_arm else ""
+        trials = "one search trial" if searched == 1 else f"{searched:.3g} trial budgets of search"
+        before = f"{trials} of each arm and " if searched else ""
         raise InputError(
             f"a cap of {formatting.quantity(spec.cap.amount, spec.cap.unit)} cannot pay for confirmation",
             where=f"cap.{spec.cap.unit}",
-            why=f"{searched}confirmation cost {formatting.quantity(needed, spec.cap.unit)} at least",
+            why=f"{before}confirmation cost {formatting.quantity(needed, spec.cap.unit)} at least",
             remedy="a larger cap, a smaller budget, or fewer confirm.seeds",
         )

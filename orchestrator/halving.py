@@ -10,6 +10,8 @@ Tuning", algorithm 2).
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import Counter
+from collections.abc import Mapping
 
 
 class Rungs:
@@ -48,3 +50,19 @@ class Rungs:
                 if self.paused.get(number) == rung:
                     return number
         return None
+
+    def missing(self, coming: Mapping[int, int]) -> list[int]:
+        """How many trials must still be sent to each rung before one of the last rung is promoted, at least.
+
+        Args:
+            coming: the trials that are on their way, by the rung that they come to next.
+        """
+        waiting, missing = Counter(self.paused.values()), []
+        promotions = 1  # that the rung has still to yield
+        for rung in reversed(range(len(self._best_first))):
+            arrived = len(self._best_first[rung])
+            if promotions:
+                promotions += arrived - waiting[rung]
+                promotions = max(0, self._reduction * promotions - arrived - coming.get(rung, 0))
+            missing.append(promotions)
+        return missing[::-1]

@@ -81,8 +81,11 @@ class OptunaFile:
         self._study_ids = self._studies(self._storage)
         for arm in self._spec.arms:
             ends = {}
-            for record in self._history.search.get(arm, ()):
-                self.apply(record)
+            records = self._history.search.get(arm, ())
+            begun = {r["trial"]: index for index, r in enumerate(records) if r["kind"] == "trial"}
+            for index, record in enumerate(records):
+                if record["kind"] != "end" or index > begun[record["trial"]]:  # a later attempt undoes an end
+                    self.apply(record)
                 ends[record["trial"]] = record["time"]
             names = [trial.trial for trial in self._history.trials_of("search", arm)]
             for name, trial in zip(names, self._storage.get_all_trials(self._study_ids[arm]), strict=True):
@@ -110,6 +113,11 @@ class OptunaFile:
         if record["kind"] == "trial":
             if name not in self._ids:
                 self._begin(record)
+            elif self._storage.get_trial(self._ids[name]).state.is_finished():
+                # A search that was extended goes on with a trial that had ended, which Optuna has no way to say.
+                self._journal.close()
+                self._ids, self._steps = {}, {}
+                self._write(self._relived())
         elif record["kind"] == "measure":
             if record["rung"] is not None and record["yardsticks"]:
                 value = float(record["yardsticks"][self._spec.yardsticks.primary]["overall"])

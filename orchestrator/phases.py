@@ -6,8 +6,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Protocol
 
 from orchestrator.account import ROUNDING, Account
@@ -164,7 +166,8 @@ class SearchPhase:
             search.relive(history.search.get(name, ()), history.trials)
             trials = history.trials_of("search", name)
             self._searches[name] = search
-            self._accounts[name] = Account(spec.budget, spec.search.halving, trials)
+            records = history.search.get(name, ())
+            self._accounts[name] = Account(spec.budget, spec.search.halving, trials, records)
         self._waiting = [t for t in history.trials_of("search") if t.outcome is None and not t.paused]
 
     def next(self) -> PlannedTrial | None:
@@ -200,26 +203,51 @@ class SearchPhase:
         totals = {name: account.totals(self._history.trials) for name, account in self._accounts.items()}
         least = min(total.spent for total in totals.values())
         for arm, total in sorted(totals.items(), key=lambda item: item[1].spent):
-            cost = self._cost(arm)
-            if cost is None or len(self._accounts[arm].live) >= concurrent:
+            part = self._part(arm)
+            if part is None or len(self._accounts[arm].live) >= concurrent:
                 continue
+            committed, cost = total.paid + total.owed, part[1] - part[0]
             balanced = total.spent + total.owed + cost <= least + concurrent + ROUNDING
-            # A trial is begun only if the arm can pay for all of it, and for what those that run may still spend.
-            affordable = total.paid + total.owed + cost <= self._spec.search.budget_per_arm + ROUNDING
-            if balanced and affordable and (not capped or self.cap.allows_search_trial(arm)):
+            # A trial is begun only if the arm can pay for all of it, and for what those that run may still spend; and
+            # for what brings its first trial to the end, unless broken trials have made that too dear already.
+            left = self._spec.search.budget_per_arm + ROUNDING - committed
+            finishing = self._finishing(arm, part[1]) if self._finishing(arm) <= left else 0.0
+            affordable = cost + finishing <= left
+            if balanced and affordable and (not capped or self._cap_allows(arm, part)):
                 return arm
         return None
 
-    def _cost(self, arm: str) -> float | None:
-        """The most that the arm's next trial, or its next part, can spend; None if the arm has no next."""
+    def _part(self, arm: str) -> tuple[float, float] | None:
+        """From where to where, at most, the arm's next trial or its next part goes; None if the arm has no next."""
         search, account = self._searches[arm], self._accounts[arm]
         if account.broken >= HOPELESS_TRIALS:
             return None
         promoted = search.rungs.promotable()
         if promoted is not None:
             progress = self._history.trials[trial_name("search", arm, promoted)].progress
-            return account.target(progress) - progress
-        return None if search.exhausted else account.target()
+            return progress, account.target(progress)
+        return None if search.exhausted else (0.0, account.target())
+
+    def _cap_allows(self, arm: str, part: tuple[float, float]) -> bool:
+        finishing = {name: self._finishing(name, part[1] if name == arm else None) for name in self._accounts}
+        return self.cap.allows_search_trial(arm, part[1] - part[0], finishing)
+
+    def _finishing(self, arm: str, end: float | None = None) -> float:
+        """What an arm must still begin, in trial budgets, until promotion brings its first trial to the end.
+
+        Args:
+            arm: its name.
+            end: where a part ends that the arm begins before; None: it begins none.
+        """
+        account, halving = self._accounts[arm], self._spec.search.halving
+        if halving.kind == "stopping" or account.completed or 1.0 in account.live.values():
+            return 0.0
+        ends = (*halving.fractions, 1.0)
+        coming = Counter(ends.index(target) for target in account.live.values())
+        missing = dict(zip(ends, [*self._searches[arm].rungs.missing(coming), 1], strict=True))
+        if end is not None:
+            missing[end] = max(0, missing[end] - 1)
+        return sum(missing[after] * (after - before) for before, after in pairwise((0.0, *ends)))
 
     def exhausted(self) -> bool:
         """Whether no arm can go on."""

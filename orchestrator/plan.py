@@ -273,16 +273,17 @@ def require_confirmable(plans: Sequence[ArmPlan]) -> None:
     if price is not None:
         device_seconds["usd"] = 3600 / price
     if unit in device_seconds and spec.cap.unit in device_seconds and unit != spec.cap.unit:
-        costs = [amount * device_seconds[unit] / device_seconds[spec.cap.unit]] * len(plans)
+        cost = amount * device_seconds[unit] / device_seconds[spec.cap.unit]
         if spec.cap.unit == "wall_seconds":
-            costs = [cost * resources.possible_workers[0] / resources.workers for cost in costs]
+            cost *= resources.possible_workers[0] / resources.workers
+        costs = dict.fromkeys(spec.arms, cost)
     else:
-        costs = [
-            plan.trial_in_units().get(spec.cap.unit, 0.0)
+        costs = {
+            plan.name: plan.trial_in_units().get(spec.cap.unit, 0.0)
             for plan in plans
             if spec.cap.unit == unit or not plan.candidates_depend_on_the_text
-        ]
-    require_confirmation(spec, sum(costs))
+        }
+    require_confirmation(spec, costs)
 
 
 def warnings_of(spec: StudySpec) -> list[str]:

@@ -530,6 +530,10 @@ class StudySpec(Config):
         """Of a confirmation run."""
         return self.confirm.budget or self.budget
 
+    def branch_share(self, arm: str, share: float) -> float:
+        """Share of a confirmation run's budget that a run that leaves it for a ``share`` of it spends by itself."""
+        return share * (1.0 - self.training_of(self.arms[arm]).stable_share)
+
     def _require_a_step(self) -> None:
         for budget, key in ((self.budget, "budget"), (self.confirm_budget, "confirm.budget")):
             unit, amount = budget.unit, budget.amount

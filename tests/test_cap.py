@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from orchestrator.cap import MARGIN, Cap
 from orchestrator.comparison import compare
-from orchestrator.confirmation import ConfirmPhase
+from orchestrator.confirmation import AnytimePhase, ConfirmPhase
 from orchestrator.history import History
 from orchestrator.phases import SearchPhase
 from orchestrator.plan import arm_plans, plan_table, require_confirmable
@@ -21,6 +21,13 @@ TOKENS = 100_000
 SECONDS = {"headless": 40.0, "vanilla": 100.0}
 """Of the steps of a whole trial."""
 OVERHEAD = 10.0
+ANYTIME = (
+    "training.schedule=wsd",
+    "training.cooldown=0.4",
+    "training.warmup=0.01",
+    "confirm.anytime=[0.2, 0.3]",
+)
+"""Cooldowns of 0.4 x (0.2 + 0.3) = 0.2 of each confirmation run."""
 
 
 def study(*overrides):
@@ -33,7 +40,7 @@ class Driver:
     def __init__(self, spec, seed=0, capacity=2, trouble=0.0):
         self.spec, self.capacity, self.trouble = spec, capacity, trouble
         self.chance, self.clock, self.running = random.Random(seed), 0.0, {}
-        self.history = History()
+        self.history, self.leaves = History(), {}
         self.record(
             "study", seeds=spec.confirm.seeds, usd_per_hour=3600.0, margin=spec.confirm.margin,
             arms={arm: {"task": "causal", "headless": False, "objective": "clm"} for arm in spec.arms},
@@ -46,7 +53,7 @@ class Driver:
 
     def run(self, kind):
         phase = kind(self.spec, self.history, "corpus")
-        name = "search" if kind is SearchPhase else "confirm"
+        name = {SearchPhase: "search", ConfirmPhase: "confirm", AnytimePhase: "anytime"}[kind]
         self.record("phase", phase=name, status="begin")
         while True:
             while len(self.running) < self.capacity and not phase.exhausted():
@@ -73,31 +80,39 @@ class Driver:
 
     def begin(self, planned):
         self.running[planned.trial] = planned
+        # A trial begins anew after a failure: all that it had is lost. One that was paused goes on.
+        known = self.history.trials.get(planned.trial)
+        kept = known.progress if known and known.paused else 0.0
+        if planned.share is not None:
+            self.leaves[planned.trial] = planned.config.training.stable_share
         self.record(
-            "trial", **self.keys(planned), number=planned.number, seed=planned.seed, start_step=0,
-            configuration=dict(planned.configuration), workers=1,
+            "trial", **self.keys(planned), number=planned.number, seed=planned.seed, start_step=int(100 * kept),
+            configuration=dict(planned.configuration), workers=1, amount=planned.config.budget.amount,
+            share=planned.share,
         )  # fmt: skip
-        # A trial begins anew after a failure: all that it had is lost.
-        self.record("begun", **self.keys(planned), step=0, workers=1, spent=self.spent(planned.arm, 0.0),
-                    overhead={"startup": 0.0})  # fmt: skip
+        before = self.spent(planned, self.leaves.get(planned.trial, kept))
+        self.record("begun", **self.keys(planned), step=int(100 * kept), workers=1,
+                    spent=before, overhead={"startup": 0.0})  # fmt: skip
 
-    def spent(self, arm, share):
-        seconds = share * SECONDS[arm]
+    def spent(self, planned, progress):
+        share = progress * planned.config.budget.amount / TOKENS
+        seconds = share * SECONDS[planned.arm]
         timed = dict.fromkeys(("wall_seconds", "device_seconds", "usd"), seconds)
         return {"tokens": share * TOKENS, "steps": 100 * share, "flops": 1e9 * share, **timed}
 
     def advance(self, phase, name):
         planned, trial = self.running[name], self.history.trials[name]
         own = [m for m in trial.measures if m["attempt"] == planned.attempt]
-        before = own[-1]["progress"] if own else 0.0
+        before = trial.progress
         share = next(f for f in (*planned.config.rungs, 1.0) if f > before + 1e-9)
         # One trial at a time has the clock, so all its seconds are told by its records.
-        self.clock += (share - before) * SECONDS[planned.arm] + (OVERHEAD if not own else 0.0)
+        longer = planned.config.budget.amount / TOKENS
+        self.clock += (share - before) * longer * SECONDS[planned.arm] + (OVERHEAD if not own else 0.0)
         if self.chance.random() < self.trouble and trial.attempts < 3:
             return self.end(phase, name, "retried")
         score = {"overall": random.Random(name).random() * share, "languages": {}}
         rung = planned.config.rungs.index(share) if share < 1 else None
-        measure = {"step": int(100 * share), "progress": share, "spent": self.spent(planned.arm, share),
+        measure = {"step": int(100 * share), "progress": share, "spent": self.spent(planned, share),
                    "overhead": {"startup": OVERHEAD}, "rung": rung,
                    "yardsticks": {"recovery_accuracy": score}}  # fmt: skip
         self.record("measure", **self.keys(planned), **measure)
@@ -174,6 +189,73 @@ def test_a_cap_in_time_pays_for_confirmation_and_never_for_half_a_pair(
         assert driver.history.spending().total(unit, 3600.0) <= seconds
 
 
+@pytest.mark.parametrize("unit", ["tokens", "device_seconds"])
+@pytest.mark.parametrize("concurrent", [1, 4])
+@pytest.mark.parametrize("searched", [2.34, 8.0])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_cap_lets_promotion_spend_what_confirmation_leaves(seed, searched, concurrent, unit):
+    each = TOKENS if unit == "tokens" else sum(SECONDS.values()) / 2
+    amount = 2 * (3 + searched) * each
+    if unit == "device_seconds":  # with what it costs to start the parts
+        amount += 2 * 3 * OVERHEAD + 2 * 9 * searched * OVERHEAD
+    spec = study(
+        f"cap={{{unit}: {amount}}}", "confirm.seeds=3", "search.budget_per_arm=20",
+        "search.halving={kind: promotion, rungs: 3}", f"search.concurrent_per_arm={concurrent}",
+    )  # fmt: skip
+    driver = Driver(spec, seed, capacity=2 * concurrent if unit == "tokens" else 1).run(SearchPhase)
+    for arm in spec.arms:
+        assert any(t.outcome == "completed" for t in driver.history.trials_of("search", arm))
+    a, b = driver.spent_in_search()
+    if unit == "tokens":
+        assert 2 * searched - 2 < a + b <= 2 * searched
+    for trial in driver.history.trials_of("search"):
+        if trial.paused:
+            driver.record("end", phase="search", arm=trial.arm, trial=trial.trial, attempt=trial.attempts,
+                          outcome="pruned", reason="")  # fmt: skip
+    driver.run(ConfirmPhase)
+    assert [len(seeds) for seeds in driver.seeds()] == [3, 3]
+    assert driver.history.spending().total(unit) <= amount * (1 + 1e-9)
+
+
+def test_a_longer_confirmation_with_its_cooldowns_is_kept_back():
+    """Runs of twice the budget, and 0.2 of each for those that leave it: 2.4 trial budgets a run."""
+    overrides = (f"confirm.budget={{tokens: {2 * TOKENS}}}", *ANYTIME, "confirm.seeds=4")
+    amount = (2 * 4 * 2.4 + 6) * TOKENS
+    spec = study(f"cap={{tokens: {amount}}}", *overrides, "search.budget_per_arm=50")
+    driver = Driver(spec).run(SearchPhase)
+    assert Cap(spec, driver.history).reserve == pytest.approx(2 * 4 * 2.4 * TOKENS)
+    assert 6 - 2 < sum(driver.spent_in_search()) <= 6
+    driver.run(ConfirmPhase)
+    assert [len(seeds) for seeds in driver.seeds()] == [4, 4]
+    driver.run(AnytimePhase)
+    assert len(driver.history.trials_of("anytime")) == 2 * 4 * 2
+    assert 0.9 * amount < driver.history.spending().total("tokens") <= amount * (1 + 1e-9)
+    # Without a search the cap ends it where a seed's cooldowns, and those of the seeds before, no longer fit.
+    spec = study(f"cap={{tokens: {(2 * 3 * 2.4 - 0.1) * TOKENS}}}", *overrides, "search.budget_per_arm=0")
+    assert [len(seeds) for seeds in Driver(spec).run(ConfirmPhase).seeds()] == [2, 2]
+
+
+def test_in_seconds_a_longer_confirmation_is_told_from_the_search():
+    spec = study(
+        f"confirm.budget={{tokens: {2 * TOKENS}}}", "cap={device_seconds: 9000}", "search.budget_per_arm=2"
+    )
+    driver = Driver(spec, capacity=1).run(SearchPhase)
+    seed = 2 * sum(SECONDS.values()) + 2 * OVERHEAD
+    assert Cap(spec, driver.history).reserve == pytest.approx(spec.confirm.seeds * seed, rel=0.02)
+
+
+def test_a_seed_of_another_budget_has_not_begun():
+    spec = study(f"cap={{tokens: {9 * TOKENS}}}", "search.budget_per_arm=0", "confirm.seeds=3")
+    driver = Driver(spec).run(ConfirmPhase)
+    assert [len(seeds) for seeds in driver.seeds()] == [3, 3]
+    longer = study(
+        f"cap={{tokens: {9 * TOKENS}}}", "search.budget_per_arm=0", "confirm.seeds=3",
+        f"confirm.budget={{tokens: {2 * TOKENS}}}",
+    )  # fmt: skip
+    assert not Cap(longer, driver.history).allows_seed(1)
+    assert ConfirmPhase(longer, driver.history, "corpus").exhausted()
+
+
 def test_confirmation_ends_with_a_whole_seed_and_is_compared():
     spec = study("cap={device_seconds: 1000}", "search.budget_per_arm=0", "confirm.seeds=9")
     driver = Driver(spec, capacity=1).run(ConfirmPhase)
@@ -219,6 +301,9 @@ def test_a_half_run_seed_is_finished_whatever_is_left():
          "training.batch_sequences=32", "arms.headless.space=clm"],
         ["budget={usd: 1}", "cap={device_seconds: 13900}", "resources.gpus_per_worker=1",
          "resources.prices.gpu_hour=3.6", "confirm.seeds=6"],
+        [f"cap={{tokens: {(12 + 2 * 2.3) * TOKENS}}}", "confirm.seeds=6", "search.halving={kind: promotion, rungs: 3}"],
+        [f"cap={{tokens: {(24 + 1.9) * TOKENS}}}", "confirm.seeds=6", f"confirm.budget={{tokens: {2 * TOKENS}}}"],
+        [f"cap={{tokens: {(14.4 + 1.9) * TOKENS}}}", "confirm.seeds=6", *ANYTIME],
     ],
 )  # fmt: skip
 def test_a_cap_that_cannot_pay_for_confirmation_is_refused(overrides):
@@ -235,6 +320,17 @@ def test_a_cap_that_cannot_pay_for_confirmation_is_refused(overrides):
     [
         [],
         [f"cap={{tokens: {14 * TOKENS}}}", "confirm.seeds=6"],
+        [
+            f"cap={{tokens: {(12 + 2 * 2.34) * TOKENS}}}",
+            "confirm.seeds=6",
+            "search.halving={kind: promotion, rungs: 3}",
+        ],
+        [
+            f"cap={{tokens: {(24 + 2) * TOKENS}}}",
+            "confirm.seeds=6",
+            f"confirm.budget={{tokens: {2 * TOKENS}}}",
+        ],
+        [f"cap={{tokens: {(14.4 + 2) * TOKENS}}}", "confirm.seeds=6", *ANYTIME],
         ["cap={joules: 1}"],
         ["cap={device_seconds: 1}"],
     ],

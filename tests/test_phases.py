@@ -4,10 +4,12 @@ import copy
 import random
 
 import optuna
+import pytest
 
+from orchestrator.account import Account
 from orchestrator.confirmation import ConfirmPhase, confirm_seeds
 from orchestrator.history import History
-from orchestrator.phases import SearchPhase, best_trials
+from orchestrator.phases import SearchPhase, best_trials, trial_name
 from orchestrator.study_file import load_study
 
 PRIMARY = "recovery_accuracy"
@@ -241,3 +243,99 @@ def test_planned_trials_carry_the_arms_settings():
     assert configs["headless"].rungs == spec.search.halving.fractions
     assert configs["vanilla"].training.learning_rate == 1e-3  # the space's first
     assert optuna.logging.get_verbosity() == optuna.logging.WARNING
+
+
+def _records(trials, arm="vanilla"):
+    """An arm's search as the ledger has it, one trial after another beside those that are still under way."""
+    records = [{"kind": "study", "time": 0.0}]
+    for name, outcome in trials:
+        keys = {"phase": "search", "arm": arm, "trial": name, "attempt": 1, "time": float(len(records))}
+        if outcome is None:
+            own = {
+                "number": int(name[-3:]),
+                "seed": 0,
+                "configuration": {"learning_rate": 1e-3},
+                "start_step": 0,
+            }
+            records.append({"kind": "trial", **keys, **own})
+        else:
+            records.append({"kind": "end", **keys, "outcome": outcome, "reason": ""})
+    return records
+
+
+def test_broken_trials_in_a_row_are_those_that_ended_in_a_row():
+    """The healthy trial began before the broken ones, and ended or paused after them, or the other way round."""
+    for kind, healthy in (("stopping", "completed"), ("promotion", "paused")):
+        halving = study(f"search.halving={{kind: {kind}, rungs: 2}}").search.halving
+        names = [trial_name("search", "vanilla", number) for number in range(4)]
+        begins = [(name, None) for name in names]
+        for position in range(4):
+            ends = [(name, "diverged") for name in names[1:]]
+            ends.insert(position, (names[0], healthy))
+            records = _records(begins + ends)
+            history, live = History(), Account(study().budget, halving)
+            for record in records:
+                history.apply(record)
+                if record["kind"] == "trial":
+                    live.begin(record["trial"])
+                elif record["kind"] == "end":
+                    live.settle(history.trials[record["trial"]])
+            resumed = Account(
+                study().budget, halving, history.trials_of("search", "vanilla"), history.search["vanilla"]
+            )
+            assert live.broken == resumed.broken == 3 - position, (kind, position)
+
+
+def test_live_and_resumed_accounts_agree():
+    for kind in ("stopping", "promotion"):
+        spec = study(
+            f"search.halving={{kind: {kind}, rungs: 3}}", "search.budget_per_arm=8",
+            "search.algorithm=random", "search.concurrent_per_arm=3",
+        )  # fmt: skip
+
+        class Troubled(Driver):
+            def advance(self, name):
+                if self.rng.random() < 0.4:
+                    self.end(name, "diverged")
+                else:
+                    super().advance(name)
+
+        for seed in range(2):
+            driver = Troubled(spec, seed=seed, capacity=6)
+            most = 0
+            for _ in range(60):
+                driver.start_all()
+                if not driver.running:
+                    break
+                driver.advance(driver.rng.choice(sorted(driver.running)))
+                resumed = SearchPhase(spec, History.of(copy.deepcopy(driver.records)), "corpus")
+                for arm, account in driver.phase._accounts.items():
+                    again = resumed._accounts[arm]
+                    assert again.broken == account.broken
+                    most = max(most, account.broken)
+            assert most > 1
+
+
+@pytest.mark.parametrize("rungs", [2, 3, 4])
+@pytest.mark.parametrize("reduction", [2, 3])
+@pytest.mark.parametrize("concurrent", [1, 2, 4, 8, 16])
+def test_promotion_brings_a_trial_to_its_end_however_many_run_at_a_time(concurrent, reduction, rungs):
+    """With no more than the least budget that a study may have, and with scores that rise from trial to trial, too."""
+
+    class Rising(Driver):
+        def score(self, planned, progress):
+            return planned.number / 1000
+
+    halving = f"search.halving={{kind: promotion, reduction: {reduction}, rungs: {rungs}}}"
+    least = study(halving, "search.budget_per_arm=9").search.halving.finishing_budget
+    for budget in (least, least + 0.7):
+        spec = study(
+            halving, f"search.budget_per_arm={budget}", f"search.concurrent_per_arm={concurrent}",
+            "search.algorithm=random",
+        )  # fmt: skip
+        for seed, kind in enumerate([Driver, Driver, Rising, Rising]):
+            driver = kind(spec, seed=seed, trouble=False, capacity=2 * concurrent).run()
+            for arm in spec.arms:
+                outcomes = [t.outcome for t in driver.history.trials_of("search", arm)]
+                assert "completed" in outcomes, (budget, seed, kind)
+                assert driver.spent(arm) <= budget + 1e-6

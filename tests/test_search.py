@@ -456,3 +456,36 @@ def test_optunas_command_line_reads_the_file(tmp_path, capsys, monkeypatch):
     optuna.cli.main()
     names = [entry["name"] for entry in json.loads(capsys.readouterr().out)]
     assert names == [f"{spec.name}/{arm}" for arm in spec.arms]
+
+
+@pytest.mark.parametrize("algorithm", ["random", "tpe", "gp"])
+def test_an_extended_search_goes_on_with_trials_that_were_left_paused(tmp_path, algorithm):
+    overrides = ("search.halving={kind: promotion, rungs: 3}", f"search.algorithm={algorithm}")
+    spec = study(*overrides, "search.budget_per_arm=3")
+    before = Driver(spec, trouble=False, capacity=1).run()
+    left = {t.trial for t in before.history.trials.values() if t.outcome == "pruned"}
+    extension = {"kind": "extension", "time": 2e9, "changes": {"search.budget_per_arm": [3, 6]}}
+    records, wider = [*before.records, extension], study(*overrides, "search.budget_per_arm=6")
+    driver = Driver(wider, trouble=False, capacity=1, history=History.of(copy.deepcopy(records)))
+    states = []
+    with OptunaFile(Location(tmp_path), wider, driver.history) as file:
+
+        def then(record):
+            file.apply(record)
+            states.append({arm: said(s) for arm, s in read(tmp_path).items()})
+
+        driver.then = then
+        driver.run()
+    revived = {r["trial"] for r in driver.records if r["kind"] == "trial"} & left
+    assert revived
+    for name in revived:  # from their checkpoints: no step is trained twice
+        begins = [
+            r["start_step"] for r in records + driver.records if r["kind"] == "trial" and r["trial"] == name
+        ]
+        assert begins == [0, *(m["step"] for m in driver.history.trials[name].measures)][: len(begins)]
+    for arm in spec.arms:
+        assert 5 < driver.spent(arm) <= 6 + 1e-9
+    for cut in range(len(driver.records)):
+        history = History.of(copy.deepcopy(records + driver.records[: cut + 1]))
+        with OptunaFile(Location(tmp_path), wider, history):
+            assert {arm: said(s) for arm, s in read(tmp_path).items()} == states[cut], cut
