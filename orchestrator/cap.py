@@ -18,8 +18,8 @@ Rules:
 1. A search trial begins if what is left pays for what runs, for it, for those of every other arm that would then be
    behind it, and for the confirmation. So the search ends for all arms at the same spending, but for the trial by which
    they differ at any moment. A trial by which an arm catches up with another may use up the margin.
-   With promotion it is a trial's next part that begins, and what is left pays also for what brings each arm's first
-   trial to its end; that may use up the margin too.
+   With promotion it is a trial's next part that begins. One that does not help to bring the arm's first trial to its
+   end leaves what that takes, of every arm; until it is there an arm may use up the margin.
 2. A confirmation seed begins, with all its runs, if what is left pays for them and for what runs. A seed that has begun
    is finished. The runs that leave it are among its runs: when they begin (``AnytimePhase``, after all seeds) they are
    paid for, and the cap is not asked.

@@ -229,7 +229,10 @@ class SearchPhase:
         return None if search.exhausted else (0.0, account.target())
 
     def _cap_allows(self, arm: str, part: tuple[float, float]) -> bool:
-        finishing = {name: self._finishing(name, part[1] if name == arm else None) for name in self._accounts}
+        finishing = {name: self._finishing(name) for name in self._accounts}
+        if self._finishing(arm, part[1]) < finishing[arm]:
+            # It is among them: what the rest will cost is an estimate, early in a search a bad one, and ends none.
+            finishing = dict.fromkeys(finishing, 0.0)
         return self.cap.allows_search_trial(arm, part[1] - part[0], finishing)
 
     def _finishing(self, arm: str, end: float | None = None) -> float:
@@ -241,6 +244,8 @@ class SearchPhase:
         """
         account, halving = self._accounts[arm], self._spec.search.halving
         if halving.kind == "stopping" or account.completed or 1.0 in account.live.values():
+            return 0.0
+        if account.broken >= HOPELESS_TRIALS:
             return 0.0
         ends = (*halving.fractions, 1.0)
         coming = Counter(ends.index(target) for target in account.live.values())
