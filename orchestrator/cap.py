@@ -27,7 +27,6 @@ Rules:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median_low
@@ -242,7 +241,7 @@ def require_confirmation(spec: StudySpec, costs: Mapping[str, float]) -> None:
     runs = confirm.seeds * confirm.top * spec.confirm_budget.amount / spec.budget.amount
     needed = 0.0
     for arm, cost in costs.items():
-        leaving = math.fsum(spec.branch_share(arm, share) for share in confirm.anytime)
+        leaving = spec.cooldown_share(arm)
         needed += (searched + runs * (1.0 + leaving)) * cost
     if needed > spec.cap.amount * (1 + 1e-9):
         trials = "one search trial" if searched == 1 else f"{searched:.3g} trial budgets of search"

@@ -568,7 +568,7 @@ class StudySpec(Config):
 
     def cooldown_share(self, arm: str) -> float:
         """What the runs that leave a confirmation run of an arm spend by themselves, in that run's budget."""
-        return math.fsum(self.confirm.anytime) * self.training_of(self.arms[arm]).cooldown
+        return math.fsum(self.branch_share(arm, share) for share in self.confirm.anytime)
 
     def training_of(self, arm: ArmSpec, configuration: Mapping[str, Any] | None = None) -> TrainingConfig:
         """The training settings of an arm, with a configuration of the search on top."""
