@@ -48,11 +48,11 @@ class Plan(NamedTuple):
     """How much is measured."""
 
     trials: int = 32
-    bare_trials: int = 8
+    bare_trials: int = 4
     """The bare loop's wall time is the same for every trial but the first: so many stand for all."""
     seconds: float = 30.0
     """Of a trial, about."""
-    ray_train_trials: int = 4
+    ray_train_trials: int = 3
 
 
 QUICK = Plan(2, 2, 1.0, 2)

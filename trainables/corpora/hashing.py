@@ -37,12 +37,14 @@ def permute(index: NDArray[np.int64], size: int, *keys: int) -> NDArray[np.int64
     limit = np.uint64(size)
     half = np.uint64(max(1, ((size - 1).bit_length() + 1) // 2))
     low_mask = (np.uint64(1) << half) - np.uint64(1)
+    round_keys = hash_uint64(np.arange(4, dtype=np.uint64), *keys)
     value = index.astype(np.uint64)
-    outside = np.ones(value.shape, dtype=bool)
-    while outside.any():
-        left, right = value[outside] >> half, value[outside] & low_mask
-        for round_number in range(4):
-            left, right = right, left ^ (hash_uint64(right, *keys, round_number) & low_mask)
-        value[outside] = (left << half) | right
-        outside = value >= limit
+    outside = np.arange(len(value))
+    while outside.size:
+        walked = value[outside]
+        left, right = walked >> half, walked & low_mask
+        for round_key in round_keys:
+            left, right = right, left ^ (_mix(right + round_key) & low_mask)
+        value[outside] = walked = (left << half) | right
+        outside = outside[walked >= limit]
     return value.astype(np.int64)
