@@ -2,6 +2,8 @@
 
 import copy
 import random
+import subprocess
+import sys
 
 import optuna
 import pytest
@@ -242,7 +244,12 @@ def test_planned_trials_carry_the_arms_settings():
     assert configs["headless"].split == "validation"
     assert configs["headless"].rungs == spec.search.halving.fractions
     assert configs["vanilla"].training.learning_rate == 1e-3  # the space's first
-    assert optuna.logging.get_verbosity() == optuna.logging.WARNING
+
+
+def test_optuna_is_quiet_where_our_search_is_imported():
+    script = "import optuna, orchestrator.arm_search; print(optuna.logging.get_verbosity())"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == [str(optuna.logging.WARNING)], done.stderr
 
 
 def _records(trials, arm="vanilla"):
