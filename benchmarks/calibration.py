@@ -20,14 +20,13 @@ The last line is a JSON object, also written to results/:
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any
 
 import numpy as np
-from measure import record
+from measure import command_line, publish
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -205,11 +204,7 @@ def conclude(table: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="few studies, and nothing is recorded")
-    quick = parser.parse_args(arguments).quick
+    quick = command_line(__doc__, "few studies").parse_args(arguments).quick
     null, others, covered = (40, 20, 20) if quick else (10_000, 2000, 2000)
     result: dict[str, Any] = {}
     for name, scenario in (("fixed", fixed_scenario), ("adaptive", adaptive_scenario)):
@@ -229,9 +224,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
         "false_equivalence_rate": max(side["false_equivalence_rate"] for side in sides),
         "power_gap": max(side["power_gap"] for side in sides),
     }
-    if quick:
-        return head | result
-    record("calibration", "cpu", head | result)
+    publish("calibration", "cpu", head | result, quick=quick)
     return head | result
 
 

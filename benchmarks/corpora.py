@@ -32,12 +32,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from measure import record
+import psutil
+from measure import command_line, publish
 
 from trainables.corpora.config import CorporaConfig
 from trainables.corpora.packed import PackedCorpus
@@ -135,31 +136,12 @@ def ray_cluster() -> Iterator[None]:
             ray.shutdown()
 
 
-def own_processes() -> list[int]:
-    """This process and all that it started, directly or not."""
-    parents: dict[int, list[int]] = {}
-    for place in Path("/proc").iterdir():
-        if place.name.isdigit():
-            try:
-                fields = (place / "stat").read_text().rpartition(")")[2].split()
-            except (FileNotFoundError, ProcessLookupError):  # it has just ended
-                continue
-            parents.setdefault(int(fields[1]), []).append(int(place.name))
-    found = [os.getpid()]
-    for process in found:
-        found += parents.get(process, [])
-    return found
-
-
-def proportional_bytes(processes: Sequence[int]) -> int:
-    """Memory of the processes; a page that several of them map is shared out among them."""
-    total = 0
-    for process in processes:
-        try:
-            rollup = Path(f"/proc/{process}/smaps_rollup").read_text()
-        except (FileNotFoundError, ProcessLookupError, PermissionError):
-            continue
-        total += sum(1024 * int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
+def proportional_bytes() -> int:
+    """Memory of this process and all that it started; a page that several of them map is shared out among them."""
+    total, own = 0, psutil.Process()
+    for process in (own, *own.children(recursive=True)):
+        with suppress(psutil.Error):  # it has just ended
+            total += process.memory_full_info().pss
     return total
 
 
@@ -170,7 +152,7 @@ def peak_proportional_bytes() -> Iterator[list[int]]:
 
     def watch() -> None:
         while not ended.wait(0.5):
-            peak[0] = max(peak[0], proportional_bytes(own_processes()))
+            peak[0] = max(peak[0], proportional_bytes())
 
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -440,10 +422,7 @@ def run(plan: Plan, data: Path) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     """Run from the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="little text, a minute; nothing is recorded")
+    parser = command_line(__doc__, "little text, a minute")
     parser.add_argument("--memory", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.memory:
@@ -454,10 +433,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     if not data_folder:
         sys.exit("set H2H_TEST_DATA to the folder that holds corpus/LANGUAGE.jsonl.gz")
     result = run(QUICK if options.quick else Plan(), Path(data_folder) / "corpus")
-    if options.quick:
-        print(json.dumps(result))
-    else:
-        record("corpora", "cpu", result)
+    publish("corpora", "cpu", result, quick=options.quick)
     return result
 
 

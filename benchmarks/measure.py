@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.metadata
 import json
 import multiprocessing
@@ -125,6 +126,28 @@ def _peak_resident_bytes(prepare: Callable[..., Callable[[], object]], *argument
 def _status_bytes(key: str) -> int:
     line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(key))
     return 1024 * int(line.split()[1])
+
+
+def command_line(description: str | None, quick: str) -> argparse.ArgumentParser:
+    """A benchmark's arguments: ``--quick``, and what it adds.
+
+    Args:
+        description: the module's docstring.
+        quick: what is smaller then.
+    """
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help=f"{quick}; nothing is recorded")
+    return parser
+
+
+def publish(name: str, device: str, result: dict[str, Any], *, quick: bool) -> None:
+    """Print the figures as the last line, and record them unless it was quick."""
+    if quick:
+        print(json.dumps(result))
+    else:
+        record(name, device, result)
 
 
 def record(name: str, device: str, result: dict[str, Any]) -> None:

@@ -16,8 +16,6 @@ The last line is one JSON object, also written to ``benchmarks/results``.
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import os
 import statistics
@@ -30,7 +28,7 @@ from typing import Any, NamedTuple
 
 import optuna
 import torch
-from measure import record
+from measure import command_line, publish
 
 from orchestrator.arm_search import ArmSearch
 from orchestrator.history import History
@@ -206,18 +204,12 @@ def run(plan: Plan) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     """Run from the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="two trials of a second; nothing is recorded")
+    parser = command_line(__doc__, "two trials of a second")
     parser.add_argument("--trials", type=int, default=Plan().trials)
     parser.add_argument("--seconds", type=float, default=Plan().seconds)
     options = parser.parse_args(arguments)
     result = run(QUICK if options.quick else Plan(trials=options.trials, seconds=options.seconds))
-    if options.quick:
-        print(json.dumps(result))
-    else:
-        record("overhead", "cpu", result)
+    publish("overhead", "cpu", result, quick=options.quick)
     return result
 
 

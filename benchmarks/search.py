@@ -14,10 +14,8 @@ suggestion, its records, verdicts and outcome.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import heapq
-import json
 import math
 import os
 import random
@@ -31,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measure import record
+from measure import command_line, publish
 
 from orchestrator.ledger import LedgerReader
 from orchestrator.optuna_file import OptunaFile
@@ -347,10 +345,7 @@ def bookkeeping(trials: int, algorithm: str, kind: str) -> dict[str, Any]:
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="few seeds and trials; nothing is recorded")
+    parser = command_line(__doc__, "few seeds and trials")
     parser.add_argument("--algorithm", default="tpe")
     parser.add_argument("--kind", default="stopping")
     options = parser.parse_args(arguments)
@@ -358,15 +353,9 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     pays = searching_pays(3 if quick else 50, options.algorithm, options.kind, budget=200)
     books = bookkeeping(100 if quick else 2000, options.algorithm, options.kind)
     result = {"search_over_random": pays.pop("search_over_random"), **books, "searching": pays}
-    if quick:
-        print(json.dumps(result))
-    else:
-        name = (
-            "search"
-            if (options.algorithm, options.kind) == ("tpe", "stopping")
-            else f"search-{options.algorithm}-{options.kind}"
-        )
-        record(name, "cpu", result)
+    usual = (options.algorithm, options.kind) == ("tpe", "stopping")
+    name = "search" if usual else f"search-{options.algorithm}-{options.kind}"
+    publish(name, "cpu", result, quick=quick)
     return result
 
 

@@ -19,9 +19,7 @@ No arguments are needed. The last line is one JSON object, also written to ``ben
 
 from __future__ import annotations
 
-import argparse
 import gc
-import json
 import math
 import multiprocessing
 import os
@@ -40,7 +38,7 @@ from typing import Any, NamedTuple
 import measure
 import numpy as np
 import torch
-from measure import hardware, interleaved_milliseconds, record
+from measure import command_line, hardware, interleaved_milliseconds, publish
 from plain import all_positions, fused, labelled, plain_model, target_positions
 from torch import Tensor, nn
 
@@ -445,16 +443,16 @@ def draw(result: dict[str, Any], file: Path, across: str, title: str, unit: str)
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     """Run from the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="tiny models, seconds; nothing is recorded")
-    quick = parser.parse_args(arguments).quick
+    quick = command_line(__doc__, "tiny models, seconds").parse_args(arguments).quick
     device = "cuda" if torch.cuda.is_available() else "cpu"
     result = run(QUICK if quick else Plan(), device)
-    if quick:
-        print(json.dumps(result))
-        return result
+    if not quick:
+        draw_all(result, device)
+    publish("step", device, result, quick=quick)
+    return result
+
+
+def draw_all(result: dict[str, Any], device: str) -> None:
     slug = re.sub(r"[^a-z0-9]+", "-", hardware(device).lower()).strip("-")
     measure.RESULTS.mkdir(exist_ok=True)
     plan = result["plan"]
@@ -473,8 +471,6 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
         f"A training step by batch: vocabulary {plan['swept']:,}, {fixed}",
         "batch (sequences)",
     )
-    record("step", device, result)
-    return result
 
 
 if __name__ == "__main__":

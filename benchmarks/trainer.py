@@ -17,8 +17,6 @@ No arguments are needed. The last line is one JSON object, also written to ``ben
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import statistics
 import tempfile
@@ -31,7 +29,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from measure import record, versions
+from measure import command_line, publish, versions
 from plain import Labelled, contrastive, labelled, plain_model, target_positions
 from torch import Tensor, nn
 
@@ -251,17 +249,10 @@ def run(plan: Plan, device: str) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     """Run from the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="tiny models, seconds; nothing is recorded")
-    quick = parser.parse_args(arguments).quick
+    quick = command_line(__doc__, "tiny models, seconds").parse_args(arguments).quick
     device = "cuda" if torch.cuda.is_available() else "cpu"
     result = run(QUICK if quick else Plan(), device)
-    if quick:
-        print(json.dumps(result))
-    else:
-        record("trainer", device, result)
+    publish("trainer", device, result, quick=quick)
     return result
 
 

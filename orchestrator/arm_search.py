@@ -151,9 +151,8 @@ class ArmSearch:
         file says of them is another matter (see ``orchestrator.optuna_file``).
         """
         number = trial.number
-        if outcome == "completed":
-            values = objectives_of(trial, self.search, self.yardstick)
-            assert values is not None, "a completed trial has its yardstick"
+        values = objectives_of(trial, self.search, self.yardstick) if outcome == "completed" else None
+        if values is not None:
             self._shown.show(trial, TrialState.COMPLETE, values)
         elif outcome in ("pruned", "paused"):
             rung, value = self._last[number]
@@ -163,7 +162,11 @@ class ArmSearch:
                 self._shown.show(trial, TrialState.PRUNED, steps={rung_step(self.search, rung): value})
             if outcome == "paused":
                 self.rungs.paused[number] = rung
-        elif outcome in ("diverged", "failed"):
+        elif outcome in (
+            "completed",
+            "diverged",
+            "failed",
+        ):  # complete, but on a machine that does not tell the cost
             worst = self._shown.worst() if self.search.algorithm in _VALUES_ALONE else None
             self._shown.show(trial, TrialState.COMPLETE if worst else TrialState.PRUNED, worst)
 

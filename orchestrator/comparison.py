@@ -186,7 +186,7 @@ def answered(history: History) -> bool:
     """Whether adaptive stopping has an answer for every pair of arms, so that no more seeds are wanted."""
     assert history.study is not None
     runs = {arm: chosen_runs(history, arm) for arm in history.study["arms"]}
-    decisions = _decisions(history, runs, list(runs))
+    decisions = _decisions(history, runs, list(runs), with_intervals=False)
     return all(decision is not None and decision.verdict != "continue" for decision in decisions.values())
 
 
@@ -196,7 +196,7 @@ def _stopping(study: Record) -> dict[str, int] | None:
 
 
 def _decisions(
-    history: History, runs: dict[str, Runs], arms: list[str]
+    history: History, runs: dict[str, Runs], arms: list[str], *, with_intervals: bool = True
 ) -> dict[tuple[str, str], Decision | None]:
     """What adaptive stopping says of every two arms of one task; None where the number of seeds is fixed."""
     study = history.study
@@ -221,7 +221,8 @@ def _decisions(
             for arm in (a, b)
         )
         all_ended = len(ended) >= min(stopping["maximum"], history.planned_seeds)
-        decisions[a, b] = rule.decide(_differences(values_a, values_b), ended=all_ended)
+        differences = _differences(values_a, values_b)
+        decisions[a, b] = rule.decide(differences, ended=all_ended, with_interval=with_intervals)
     return decisions
 
 

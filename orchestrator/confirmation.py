@@ -114,7 +114,7 @@ class ConfirmPhase(_WholeRuns):
         if not self._pending:
             return True
         seed = self._pending[0].seed
-        if self._has_begun(seed):
+        if self._has_begun(seed) or self._waits():
             return False
         return not self.cap.allows_seed(seed) or (self._is_look(seed) and answered(self._history))
 

@@ -15,7 +15,7 @@ from rich.text import Text
 from orchestrator import formatting
 from orchestrator.history import History
 from orchestrator.phases import Planner, search_seed
-from orchestrator.plan import ArmPlan, arm_plans
+from orchestrator.plan import ArmPlan, arm_plans, num_compared_pairs
 from orchestrator.preflight import Machine, check_resources, require_measurable
 from orchestrator.spec import StudySpec
 from orchestrator.statistics import Sequential, minimum_detectable_effect
@@ -187,7 +187,7 @@ def forecast_table(found: Forecast) -> RenderableType:
     lines.append(
         f"Disk: up to {formatting.size(found.disk_bytes)} for checkpoints, beside the prepared text."
     )
-    detectable, seeds = _detectable(spec, max(1, _pairs(found)))
+    detectable, seeds = _detectable(spec, max(1, num_compared_pairs(spec)))
     if detectable is not None:
         lines.append(
             f"{seeds} of each arm find a difference of {detectable:.2g} standard deviations of the paired differences "
@@ -220,8 +220,3 @@ def _obstacle(spec: StudySpec) -> str:
     except InputError as error:
         return f"This machine refuses it: {error.what}. {error.remedy}"
     return ""
-
-
-def _pairs(found: Forecast) -> int:
-    tasks = [arm.plan.objective.task for arm in found.arms]
-    return sum(tasks[i] == tasks[j] for i in range(len(tasks)) for j in range(i))

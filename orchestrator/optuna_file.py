@@ -149,7 +149,9 @@ class OptunaFile:
         self._steps.pop(name, None)
         for key, value in {"spent": trial.spent, "outcome": outcome, "reason": reason}.items():
             self._storage.set_trial_user_attr(number, key, value)
-        self._storage.set_trial_state_values(number, _STATES[outcome], values)
+        # One that is complete has no values where its machine did not tell the cost.
+        state = TrialState.FAIL if values is None else _STATES[outcome]
+        self._storage.set_trial_state_values(number, state, values)
 
 
 class _Journal(BaseJournalBackend):

@@ -29,7 +29,7 @@ from trainables.models.learner import Learner
 from trainables.models.shapes import ModelConfig, body_config
 from trainables.models.tokenizers import load_tokenizer
 from trainables.objectives import Objective, find_objective
-from trainables.objectives.corruption import num_masked
+from trainables.objectives.corruption import targets_per_sequence
 from trainables.objectives.registry import ContrastiveOptions, SampledOptions
 from trainables.training.budget import MEASURED_UNITS, Unit
 from trainables.training.optimiser import TrainingConfig
@@ -126,7 +126,7 @@ class ArmPlan:
     def targets_per_sequence(self) -> int:
         """K of one sequence."""
         length = self.spec.corpora.sequence_length
-        return num_masked(length, self.training.mask_rate) if self.objective.task == "masked" else length - 1
+        return targets_per_sequence(self.objective.task, length, self.training.mask_rate)
 
     @property
     def tokens_per_step(self) -> int:
@@ -286,17 +286,22 @@ def require_confirmable(plans: Sequence[ArmPlan]) -> None:
     require_confirmation(spec, costs)
 
 
+def num_compared_pairs(spec: StudySpec) -> int:
+    """Pairs of arms that have the same task."""
+    tasks = [find_objective(arm.objective).task for arm in spec.arms.values()]
+    return sum(a == b for a, b in combinations(tasks, 2))
+
+
 def warnings_of(spec: StudySpec) -> list[str]:
     """What the study cannot do, though nothing in it is wrong."""
-    tasks = [find_objective(arm.objective).task for arm in spec.arms.values()]
-    num_pairs = sum(a == b for a, b in combinations(tasks, 2))
+    num_pairs = num_compared_pairs(spec)
     fewest = fewest_pairs(max(num_pairs, 1))
     warnings = []
-    if len(tasks) < 2:
+    if len(spec.arms) < 2:
         warnings.append("There is one arm, and nothing to compare it with.")
     elif not num_pairs:
         warnings.append("No two arms have the same task, masked or causal: they cannot be compared.")
-    elif num_pairs < math.comb(len(tasks), 2):
+    elif num_pairs < math.comb(len(spec.arms), 2):
         warnings.append("Arms of different tasks, masked and causal, are not compared with each other.")
     if num_pairs and spec.confirm.seeds < fewest:
         warnings.append(

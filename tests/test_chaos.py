@@ -9,10 +9,12 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import optuna
+import psutil
 import pytest
 from test_study import h2h, small_study, without_seconds
 
@@ -45,20 +47,13 @@ def chaotic(name: str, storage: Path, **changes: Any) -> dict[str, Any]:
 
 
 def descendants(process: int) -> dict[int, str]:
-    """All that a process started, directly or not, with their names."""
-    children: dict[int, list[int]] = {}
-    names: dict[int, str] = {}
-    for place in Path("/proc").glob("[0-9]*"):
-        try:
-            fields = (place / "stat").read_text().rpartition(")")[2].split()
-            names[int(place.name)] = (place / "cmdline").read_text().replace("\0", " ")
-        except OSError:  # it has ended meanwhile
-            continue
-        children.setdefault(int(fields[1]), []).append(int(place.name))
-    found = list(children.get(process, []))
-    for one in found:
-        found += children.get(one, [])
-    return {one: names[one] for one in found}
+    """All that a process started, directly or not, with their command lines."""
+    found = {}
+    with suppress(psutil.NoSuchProcess):
+        for one in psutil.Process(process).children(recursive=True):
+            with suppress(psutil.Error):  # it has ended meanwhile
+                found[one.pid] = " ".join(one.cmdline())
+    return found
 
 
 def kill(processes: list[int]) -> bool:

@@ -110,7 +110,7 @@ def test_plain_transformers_reproduces_the_yardsticks(tmp_path, monkeypatch, cap
         assert found["right"] == pytest.approx(scores["recovery_accuracy"]["overall"], abs=1e-5)
         assert found["reciprocal"] == pytest.approx(scores["recovery_mrr"]["overall"], abs=1e-5)
         # Chance finds one in 2000; its mean reciprocal rank is that of a uniform rank.
-        assert scores["recovery_mrr"]["overall"] > 2 * np.mean(1 / np.arange(1, 2001))
+        assert scores["recovery_mrr"]["overall"] > 1.4 * np.mean(1 / np.arange(1, 2001))
         if arm != "bare":
             assert scores["recovery_accuracy"]["overall"] > 20 / 2000
         assert 0 < scores["bits_per_byte"]["overall"] < 8

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from full_size import full_size_configs
 from small_corpus import LENGTH, VOCABULARY, write_corpus
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -13,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from trainables.corpora.stream import TokenStream
 from trainables.models.flops import recomputed_flops
 from trainables.models.learner import Learner
-from trainables.models.shapes import SHAPES, ModelConfig, body_config
+from trainables.models.shapes import ModelConfig, body_config
 from trainables.objectives import OBJECTIVES, find_objective
 from trainables.training.batch import BatchMaker
 from trainables.training.optimiser import TrainingConfig
@@ -93,12 +94,7 @@ def fake(mode, value):
 def test_every_shape_in_full_size(stream, name, again):
     """Without memory for it. What is computed again is of the body, and so the same for every objective of a task."""
     objective = find_objective(name)
-    for shape, kinds in SHAPES.items():
-        if objective.task not in kinds:
-            continue
-        config = body_config(
-            ModelConfig(shape=shape), objective.task, vocabulary_size=VOCABULARY, sequence_length=LENGTH
-        )
+    for shape, config in full_size_configs(objective):
         mode = FakeTensorMode()
         with mode:
             learner = Learner(config, objective, objective.options()).train()

@@ -10,6 +10,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+from full_size import full_size_configs
 from small_corpus import LENGTH, VOCABULARY, write_corpus
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -19,7 +20,7 @@ from trainables.corpora.frequencies import log_frequencies
 from trainables.corpora.stream import TokenStream
 from trainables.models import learner as learner_module
 from trainables.models.learner import Learner
-from trainables.models.shapes import SHAPES, ModelConfig, body_config
+from trainables.models.shapes import ModelConfig, body_config
 from trainables.objectives import OBJECTIVES, find_objective
 from trainables.objectives.candidates import sampled_candidates
 from trainables.objectives.registry import CombinedOptions, ContrastiveOptions, SampledOptions, TiedOptions
@@ -209,12 +210,7 @@ def on_meta(value):
 def test_flops_of_every_shape(monkeypatch, stream, name):
     """In full size, without memory for it."""
     objective = find_objective(name)
-    for shape, kinds in SHAPES.items():
-        if objective.task not in kinds:
-            continue
-        config = body_config(
-            ModelConfig(shape=shape), objective.task, vocabulary_size=VOCABULARY, sequence_length=LENGTH
-        )
+    for shape, config in full_size_configs(objective):
         with torch.device("meta"):
             learner = Learner(config, objective, objective.options())
         (part,) = BatchMaker(learner, stream, 0.3, World()).prepare(take(stream, count=12), 40)

@@ -25,6 +25,7 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
+from private_ray import start_ray
 
 from trainables.corpora import duplicates, preparation
 from trainables.corpora.config import CorporaConfig
@@ -62,18 +63,9 @@ def prepare_without_a_cluster(folder: str, store: str) -> None:
 
 def prepare_on_a_cluster(folder: str, store: str, ray_folder: str) -> None:
     """On a private Ray cluster that ends with this process; says when it is there."""
-    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # listen on the loopback interface alone
     import ray
 
-    ray.init(
-        address="local",
-        num_cpus=2,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level="ERROR",
-        _node_ip_address="127.0.0.1",
-        _temp_dir=ray_folder,
-    )
+    start_ray(ray_folder)
     print("ready", flush=True)
     prepare_here(folder, store)
     ray.shutdown()

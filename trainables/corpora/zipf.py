@@ -9,13 +9,14 @@ import numpy as np
 from trainables.corpora.checksums import checksum
 from trainables.corpora.manifest import FORMAT_VERSION, LanguageCounts, Manifest, Shard, token_dtype
 from trainables.corpora.packed import PackedCorpus
+from trainables.models.tokenizers import SPECIAL_TOKENS
 from trainables.storage import Location
 
 EXPONENT = 1.06
 """At V 32,768 about as many of 4,064 targets are different as in English text under a byte-level BPE of that size, 37%
 (exponent 1 gives 45%)."""
 LAW = f"Zipf's law, exponent {EXPONENT}"
-SPECIAL_TOKENS = 5
+NUM_SPECIAL = len(SPECIAL_TOKENS)
 
 
 def zipf_corpus(folder: Path, vocabulary_size: int, sequence_length: int, sequences: int) -> PackedCorpus:
@@ -29,13 +30,13 @@ def zipf_corpus(folder: Path, vocabulary_size: int, sequence_length: int, sequen
     """
     rng = np.random.default_rng(0)
     dtype = token_dtype(vocabulary_size)
-    probability = np.arange(1.0, vocabulary_size - SPECIAL_TOKENS + 1) ** -EXPONENT
+    probability = np.arange(1.0, vocabulary_size - NUM_SPECIAL + 1) ** -EXPONENT
     splits: dict[str, dict[str, LanguageCounts]] = {}
     for split, count in (("train", sequences), ("validation", 8), ("test", 8)):
         draw = rng.choice(len(probability), (count, sequence_length), p=probability / probability.sum())
         name = f"shards/{split}/zipf-00000.npy"
         (folder / name).parent.mkdir(parents=True)
-        np.save(folder / name, (draw + SPECIAL_TOKENS).astype(dtype))
+        np.save(folder / name, (draw + NUM_SPECIAL).astype(dtype))
         shard = Shard(file=name, sequences=count, checksum=checksum((folder / name).read_bytes()))
         counts = LanguageCounts(documents=count, tokens=draw.size, sequences=count, shards=(shard,))
         splits[split] = {"zipf": counts}
@@ -49,7 +50,7 @@ def zipf_corpus(folder: Path, vocabulary_size: int, sequence_length: int, sequen
             "pad_token": 0,
             "mask_token": 4,
             "separator_token": 3,
-            "special_tokens": tuple(range(SPECIAL_TOKENS)),
+            "special_tokens": tuple(range(NUM_SPECIAL)),
             "languages": ("zipf",),
             "splits": splits,
         }

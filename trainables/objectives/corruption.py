@@ -5,7 +5,7 @@ Letters: N sequences, L tokens each, T targets a sequence.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,11 @@ class Corrupted(NamedTuple):
 def num_masked(sequence_length: int, mask_rate: float) -> int:
     """Targets a masked sequence has: a fixed number, so that the loss has one normaliser on any number of workers."""
     return max(1, round(mask_rate * sequence_length))
+
+
+def targets_per_sequence(task: Literal["masked", "causal"], sequence_length: int, mask_rate: float) -> int:
+    """Target positions of a sequence: the same for every sequence."""
+    return num_masked(sequence_length, mask_rate) if task == "masked" else sequence_length - 1
 
 
 def masked_positions(

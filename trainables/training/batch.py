@@ -26,7 +26,7 @@ from trainables.objectives.candidates import (
     sampled_candidates,
     target_candidates,
 )
-from trainables.objectives.corruption import Corrupted, mask, num_masked, shift
+from trainables.objectives.corruption import Corrupted, mask, shift, targets_per_sequence
 from trainables.objectives.registry import ContrastiveOptions, SampledOptions
 from trainables.training.world import World, host_group
 
@@ -71,7 +71,7 @@ class BatchMaker:
     def targets_per_sequence(self) -> int:
         """Target positions of a sequence: the same for every sequence."""
         length = self.stream.corpus.manifest.sequence_length
-        return num_masked(length, self.mask_rate) if self.learner.objective.task == "masked" else length - 1
+        return targets_per_sequence(self.learner.objective.task, length, self.mask_rate)
 
     def corrupt(self, batch: Batch) -> Corrupted:
         """The objective's corruption of clean sequences."""
