@@ -1,0 +1,25 @@
+"""A private Ray cluster of two CPUs, on the loopback interface alone."""
+
+from __future__ import annotations
+
+import os
+
+
+def start_ray(folder: str) -> None:
+    """Start it and connect to it.
+
+    Args:
+        folder: its own, with a short name: the names of unix sockets are limited.
+    """
+    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # else it listens on all interfaces
+    import ray
+
+    ray.init(
+        address="local",
+        num_cpus=2,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="ERROR",
+        _node_ip_address="127.0.0.1",
+        _temp_dir=folder,
+    )
