@@ -77,7 +77,7 @@ def test_plain_transformers_reproduces_the_yardsticks(tmp_path, monkeypatch, cap
             },
             "vanilla": {"objective": kind},
         },
-        "budget": {"steps": 300},
+        "budget": {"steps": 100},
         "search": {"budget_per_arm": 0},
         "confirm": {"seeds": 1, "evaluations": 1},
         "yardsticks": {
@@ -109,10 +109,9 @@ def test_plain_transformers_reproduces_the_yardsticks(tmp_path, monkeypatch, cap
         found = json.loads(done.stdout.strip().splitlines()[-1])
         assert found["right"] == pytest.approx(scores["recovery_accuracy"]["overall"], abs=1e-5)
         assert found["reciprocal"] == pytest.approx(scores["recovery_mrr"]["overall"], abs=1e-5)
-        # Chance finds one in 2000; its mean reciprocal rank is that of a uniform rank.
-        assert scores["recovery_mrr"]["overall"] > 1.4 * np.mean(1 / np.arange(1, 2001))
-        if arm != "bare":
-            assert scores["recovery_accuracy"]["overall"] > 20 / 2000
+        if arm != "bare":  # which has yet to learn what is frequent
+            chance = np.mean(1 / np.arange(1, 2001))
+            assert scores["recovery_mrr"]["overall"] > 4 * chance
         assert 0 < scores["bits_per_byte"]["overall"] < 8
         assert found["said"]
         assert "recovery_accuracy" in (tmp_path / arm / "README.md").read_text()

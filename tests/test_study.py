@@ -18,10 +18,7 @@ from orchestrator.history import History
 from orchestrator.ledger import read_ledger
 from trainables.errors import InputError
 from trainables.storage import Location
-from trainables.training.budget import MEASURED_UNITS
 from trainables.training.checkpoint import Checkpoints
-
-TIMES = ("time", "overhead")
 
 
 def small_study(name: str, storage: Path, **changes: Any) -> dict[str, Any]:
@@ -60,18 +57,6 @@ def small_study(name: str, storage: Path, **changes: Any) -> dict[str, Any]:
         "storage": str(storage),
         **changes,
     }
-
-
-def metrics(folder: Path) -> list[dict[str, Any]]:
-    """What the ledger says of every trial, without times, by arm: only an arm's own order is fixed."""
-    kept = []
-    for record in read_ledger(Location(folder / "ledger")):
-        if record["kind"] in ("trial", "measure", "end"):
-            record = {key: value for key, value in record.items() if key not in TIMES}
-            if "spent" in record:
-                record["spent"] = {k: v for k, v in record["spent"].items() if k not in MEASURED_UNITS}
-            kept.append(record)
-    return sorted(kept, key=lambda record: (record["phase"], record["arm"]))
 
 
 def h2h(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -117,13 +102,6 @@ def test_models_learn_more_than_the_commonest_token(finished):
     scores = finished.results.trials.query("phase == 'confirm' and arm == 'vanilla'").recovery_mrr
     chance = sum(1 / rank for rank in range(1, 501)) / 500
     assert (scores > 3 * chance).all()
-
-
-def test_same_seed_same_ledger(finished):
-    storage = Path(finished.folder.uri).parent
-    again = Study(small_study("again", storage))
-    again.run()
-    assert metrics(storage / "again") == metrics(storage / "first")
 
 
 def test_a_finished_study_is_not_run_again(finished):
@@ -207,9 +185,11 @@ with _ray_session(None, Machine(1, 0), dashboard=True):
     assert addresses <= {"0100007F", "0000000000000000FFFF00000100007F"}
 
 
-def test_a_failing_trial_is_an_outcome(ray_cluster, tmp_path):
+def test_a_failing_trial_is_an_outcome(ray_cluster, tmp_path, monkeypatch):
     """Every learning rate diverges: the study says so, with the trials' ends, and exits without a traceback."""
     from orchestrator.study import StudyError
+
+    monkeypatch.setattr("orchestrator.phases.HOPELESS_TRIALS", 3)
 
     space = tmp_path / "wild.yaml"
     space.write_text("dimensions: {learning_rate: {type: float, low: 1.0e+30, high: 1.0e+31}}\n")
@@ -289,12 +269,8 @@ def test_failures_have_their_outcome_and_reason(ray_cluster, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGKILL])
-def test_stopped_and_resumed(finished, tmp_path, signal_number):
-    """Ctrl-C, or kill -9 of the driver, amid the search and amid the confirmation: the undisturbed run's results.
-
-    After Ctrl-C nothing is done twice; after a kill what came after the last checkpoint is.
-    """
+def test_stopped_and_resumed(finished, tmp_path):
+    """Ctrl-C amid the search and amid the confirmation: the undisturbed run's results, and nothing is done twice."""
     file = tmp_path / "study.yaml"
     file.write_text(json.dumps(small_study("broken", tmp_path)))
     folder = tmp_path / "broken"
@@ -302,12 +278,11 @@ def test_stopped_and_resumed(finished, tmp_path, signal_number):
     for wanted in ("search", "confirm"):
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         wait_for_measures(folder, wanted, process)
-        process.send_signal(signal_number)
+        process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=120)
-        if signal_number == signal.SIGINT:
-            assert process.returncode == 130, err
-            assert f"h2h resume {folder}" in out
-            assert "Traceback" not in err
+        assert process.returncode == 130, err
+        assert f"h2h resume {folder}" in out
+        assert "Traceback" not in err
         command = [sys.executable, "-m", "orchestrator", "resume", str(folder)]
     done = h2h("resume", str(folder))
     assert done.returncode == 0, done.stderr
@@ -325,9 +300,8 @@ def test_stopped_and_resumed(finished, tmp_path, signal_number):
         )
         for key in ("step", "loss", "digest", "yardsticks", "mix"):
             assert [m[key] for m in trial.measures] == [m[key] for m in other.measures], (name, key)
-    if signal_number == signal.SIGINT:
-        steps = [(r["trial"], r["step"]) for r in records if r["kind"] == "measure"]
-        assert len(steps) == len(set(steps)), "work was done twice"
+    steps = [(r["trial"], r["step"]) for r in records if r["kind"] == "measure"]
+    assert len(steps) == len(set(steps)), "work was done twice"
     for key in ("pairs", "not_compared"):
         kept = [without_seconds(history.comparison[key]) for history in (undisturbed, broken)]
         assert kept[0] == kept[1]
@@ -356,24 +330,23 @@ def wait_for_measures(folder: Path, phase: str, process: subprocess.Popen[str]) 
 
 
 @pytest.mark.slow
-def test_ray_train_gives_the_same_ledger(finished, tmp_path):
-    """One worker under Ray Train: the same measures as in the Tune process, to the bit; two workers finish too."""
-    arms = {"vanilla": {"objective": "clm"}}
-    common = {"arms": arms, "search": {"budget_per_arm": 1, "halving": {"rungs": 1}}, "confirm": {"seeds": 1}}
-    Study(small_study("direct", tmp_path, **common, resources={"launcher": "direct"})).run()
-    for name, resources in (("trained", {"launcher": "ray_train"}), ("pair", {"workers": 2})):
-        file = tmp_path / f"{name}.yaml"
-        file.write_text(json.dumps(small_study(name, tmp_path, **common, resources=resources)))
-        done = h2h("run", str(file))
-        assert done.returncode == 0, done.stderr
-    assert metrics(tmp_path / "trained") == metrics(tmp_path / "direct")
-    pair = Results(str(tmp_path / "pair")).history.trials
-    direct = Results(str(tmp_path / "direct")).history.trials
-    for name, trial in pair.items():
-        assert trial.outcome == "completed"
-        last, other = trial.measures[-1], direct[name].measures[-1]
-        assert (last["digest"], last["mix"], last["step"]) == (other["digest"], other["mix"], other["step"])
-        assert last["loss"] == pytest.approx(other["loss"], rel=1e-3)
+def test_two_workers_train_on_the_batches_of_one(ray_cluster, tmp_path):
+    """Under Ray Train, where one worker gives the same to the bit (test_chaos), two give the same but for rounding."""
+    common = {
+        "arms": {"vanilla": {"objective": "clm"}},
+        "search": {"budget_per_arm": 0},
+        "confirm": {"seeds": 1},
+    }
+    alone = Study(small_study("alone", tmp_path, **common)).run()
+    file = tmp_path / "pair.yaml"
+    file.write_text(json.dumps(small_study("pair", tmp_path, **common, resources={"workers": 2})))
+    done = h2h("run", str(file))
+    assert done.returncode == 0, done.stderr
+    ((name, trial),) = Results(str(tmp_path / "pair")).history.trials.items()
+    assert trial.outcome == "completed"
+    last, other = trial.measures[-1], alone.history.trials[name].measures[-1]
+    assert (last["digest"], last["mix"], last["step"]) == (other["digest"], other["mix"], other["step"])
+    assert last["loss"] == pytest.approx(other["loss"], rel=1e-3)
 
 
 @pytest.mark.slow
