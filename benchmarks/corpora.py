@@ -406,7 +406,7 @@ def run(plan: Plan, data: Path) -> dict[str, Any]:
         "plan": plan._asdict(),
         "prepare_over_bare_tokenizer": min(speed["prepare_over_bare"] for speed in speeds),
         "stream_over_memmap": round(stream["local"] / stream["memmap"], 4),
-        "stream_tokens_per_second": stream["local"],
+        "stream_tokens_per_second": min(stream["local"], stream["ray_data"]),
         "first_batch_seconds": max(first.values()),
         "peak_memory_bytes_small": memory["small"],
         "peak_memory_bytes_large": memory["large"],

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_corpus import write_corpus
+from small_corpus import LENGTH, write_corpus
 
 from trainables.corpora.hashing import permute
 from trainables.corpora.mixture import PERIOD, Pattern, mixture_shares
@@ -260,10 +260,10 @@ def take_both(stream, count, **arguments):
     ids=["from the start", "far cursor, second of two workers"],
 )
 @pytest.mark.timeout(240)
-def test_ray_data_moves_the_same_batches(stream, arguments):
+def test_ray_data_moves_the_same_batches(monkeypatch, stream, arguments):
     """Over more than one block and, as ``expected`` is too small, more than one window."""
-    blocks = -(-2048 // arguments["batch_size"])
-    got, expected = take_both(stream, 2 * blocks + 2, **arguments)
+    monkeypatch.setattr("trainables.corpora.stream._RAY_BLOCK_TOKENS", 256 * LENGTH)
+    got, expected = take_both(stream, 14, **arguments)
     assert len(got) == len(expected)
     for one, other in zip(got, expected, strict=True):
         assert_same(one, other)
@@ -314,7 +314,9 @@ def test_closing_early_leaves_nothing_that_blocks(stream):
 
 @pytest.mark.timeout(240)
 @pytest.mark.usefixtures("ray_cluster")
-def test_a_window_does_not_start_a_process_for_every_block(corpus, tmp_path):
+def test_a_window_does_not_start_a_process_for_every_block(monkeypatch, corpus, tmp_path):
+    monkeypatch.setattr("trainables.corpora.stream._RAY_BLOCK_TOKENS", 2048 * LENGTH)
+
     class Spy(TokenStream):
         def take(self, number_N):
             (tmp_path / f"{os.getpid()}").touch()

@@ -26,6 +26,8 @@ from trainables.corpora.packed import PackedCorpus
 
 _BLOCK_TOKENS = 1 << 19
 """About so many are read at once: what a read costs beside its tokens is shared by many batches."""
+_RAY_BLOCK_TOKENS = 1 << 22
+"""The same for Ray Data, where a block costs a task and its way through the object store."""
 _WINDOW_BLOCKS = 32
 """A Ray Data pipeline is finite, the stream is not: it is served as one pipeline after another, of so many blocks."""
 _READ_TASKS = 2
@@ -111,7 +113,7 @@ def local_batches(
         world_size: number of workers.
         expected: sequences that will be asked for, where that is known: nothing much beyond is prefetched.
     """
-    block, per_step = _block_sequences(stream, batch_size), batch_size * world_size
+    block, per_step = _block_sequences(stream, batch_size, _BLOCK_TOKENS), batch_size * world_size
     stop = None if expected is None else start + expected
     read = partial(_read, stream, step=world_size)
     with ThreadPoolExecutor(1) as reader:  # reads a block while the one before it is consumed
@@ -126,9 +128,9 @@ def local_batches(
             yield from _split(block_now.result(), batch_size)
 
 
-def _block_sequences(stream: TokenStream, batch_size: int) -> int:
+def _block_sequences(stream: TokenStream, batch_size: int, tokens: int) -> int:
     """Sequences of a block of whole batches."""
-    sequences = _BLOCK_TOKENS // stream.corpus.manifest.sequence_length
+    sequences = tokens // stream.corpus.manifest.sequence_length
     return max(1, sequences // batch_size) * batch_size
 
 
@@ -155,9 +157,11 @@ def ray_data_batches(
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     context.execution_options.preserve_order = True
-    block = _block_sequences(stream, batch_size)
-    blocks = _WINDOW_BLOCKS if expected is None else -(-expected // (world_size * block))
-    window = block * max(1, min(_WINDOW_BLOCKS, blocks))
+    block, blocks = _block_sequences(stream, batch_size, _RAY_BLOCK_TOKENS), _WINDOW_BLOCKS
+    if expected is not None:
+        wanted = max(1, math.ceil(expected / (world_size * batch_size))) * batch_size
+        block, blocks = min(block, wanted), min(blocks, math.ceil(wanted / block))
+    window = block * blocks
     for first in itertools.count(start + rank, window * world_size):
         firsts = [first + world_size * offset for offset in range(0, window, block)]
         # The tasks only copy memory-mapped rows. Were CPUs reserved for them, they would wait for ever behind
