@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator import formatting
-from orchestrator.comparison import compare, verdict_in_words
+from orchestrator.comparison import compare
 from orchestrator.history import History
 from orchestrator.ledger import LedgerReader
 from orchestrator.panels import (
@@ -32,6 +32,7 @@ from orchestrator.panels import (
     running_panel,
 )
 from orchestrator.plain import finished, lines_of
+from orchestrator.verdict import verdict_in_words
 from trainables.storage import Location
 
 POLL_SECONDS = 0.5

@@ -9,8 +9,9 @@ from typing import Any
 import yaml
 
 from orchestrator import formatting
-from orchestrator.comparison import chosen_runs, compare, verdict_in_words
+from orchestrator.comparison import chosen_runs, compare
 from orchestrator.history import History, TrialHistory
+from orchestrator.verdict import verdict_in_words
 
 _UNITS = ("tokens", "steps", "flops", "device_seconds")
 _OF = {"device_seconds": " of device time"}

@@ -6,9 +6,10 @@ import time
 from collections.abc import Iterator
 
 from orchestrator import formatting
-from orchestrator.comparison import best_of_search, compare, verdict_in_words
+from orchestrator.comparison import best_of_search, compare
 from orchestrator.history import History
 from orchestrator.ledger import Record
+from orchestrator.verdict import verdict_in_words
 
 PHASES = ("prepare", "search", "confirm", "anytime", "compare")
 

@@ -14,9 +14,10 @@ from typing import Any
 
 import pandas as pd
 
-from orchestrator.comparison import best_of_search, chosen_runs, compare, verdict_in_words
+from orchestrator.comparison import best_of_search, chosen_runs, compare
 from orchestrator.history import History, TrialHistory
 from orchestrator.ledger import read_ledger
+from orchestrator.verdict import verdict_in_words
 from trainables.errors import InputError, nearest
 from trainables.storage import Location
 

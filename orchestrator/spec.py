@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from itertools import product
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import yaml
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
+from orchestrator.consistency import ends_of, require_consistent
 from orchestrator.validation import input_error, yaml_problem
-from search_spaces import Categorical, Dimension, Float, Integer, Space, load_space, space_names
+from search_spaces import Categorical, Dimension, Float, Space, load_space, space_names
 from trainables.config import Config
 from trainables.corpora.config import CorporaConfig
 from trainables.errors import InputError, nearest
@@ -20,14 +20,8 @@ from trainables.evaluation import YARDSTICKS, EvaluationConfig
 from trainables.models.shapes import ModelConfig
 from trainables.models.tokenizers import TokenizerConfig
 from trainables.objectives import find_objective
-from trainables.training.budget import UNITS, BudgetConfig, CapConfig, Unit
+from trainables.training.budget import BudgetConfig, CapConfig, Unit
 from trainables.training.optimiser import TrainingConfig
-
-LARGEST_GRID = 100_000
-"""Points."""
-
-LEAST_COOLDOWN_STEPS = 2
-"""Of a run that leaves another on its way."""
 
 LARGEST_REDUCTION = 1000
 """A trial may be stopped when it has spent one part in so many, not before."""
@@ -274,6 +268,11 @@ class PricesSpec(Config):
     cpu_hour: float | None = Field(None, gt=0)
     """US dollars for an hour of one CPU core."""
 
+    @property
+    def known(self) -> bool:
+        """Whether there is any."""
+        return self != PricesSpec()
+
 
 class ResourcesSpec(Config):
     """On what a trial runs."""
@@ -357,173 +356,8 @@ class StudySpec(Config):
 
     @model_validator(mode="after")
     def _fits_together(self) -> StudySpec:
-        for name, arm in self.arms.items():
-            if not name.replace("_", "").replace("-", "").isalnum():
-                raise InputError(
-                    f"an arm cannot be called '{name}'", where="arms", remedy="letters, digits, '-' and '_'"
-                )
-            self._require_whole_shares(name, arm)
-            self._require_fitting_stages(name, arm)
-            self._require_own_tokenizer(name, arm)
-            self._require_branches(name, arm)
-            self._require_searchable(name, arm)
-        if self.search.cost == self.budget.unit:
-            raise InputError(
-                f"the budget is in {self.budget.unit}, so that all trials cost the same",
-                where="search.cost",
-                remedy=f"another unit: {', '.join(unit for unit in UNITS if unit != self.budget.unit)}",
-            )
-        self._require_a_step()
-        stopping = self.confirm.stopping
-        if stopping is not None and stopping.minimum >= self.confirm.seeds:
-            raise InputError(
-                f"there is nothing to stop: the first look is after {stopping.minimum} seeds of {self.confirm.seeds}",
-                where="confirm.stopping.minimum",
-                remedy=f"--set confirm.seeds={2 * stopping.minimum}, the most there may be",
-            )
-        if stopping is not None and self.confirm.top > 1:
-            raise InputError(
-                "adaptive stopping looks at one configuration of each arm",
-                where="confirm.top",
-                why=f"with {self.confirm.top} the best is picked with all seeds in view, and looks would count more",
-                remedy="--set confirm.top=1, or leave out confirm.stopping",
-            )
-        if self.confirm_budget.unit != self.budget.unit:
-            raise InputError(
-                f"confirm.budget is in {self.confirm_budget.unit}, the study's budget in {self.budget.unit}",
-                where="confirm.budget",
-                why="the search finds settings that are good for a budget of its unit",
-                remedy=f"confirm: {{budget: {{{self.budget.unit}: AMOUNT}}}}",
-            )
-        self._require_prices()
-        if "minimal_pair_accuracy" in self.yardsticks.names and not self.corpora.has_minimal_pairs:
-            raise InputError(
-                "there are no minimal pairs to take minimal_pair_accuracy on",
-                where="yardsticks",
-                why="a source with a grammar brings them, corpora.minimal_pairs_per_language says how many",
-                remedy="add such a source, or leave out this yardstick: --set yardsticks.others=[]",
-            )
+        require_consistent(self)
         return self
-
-    def _require_whole_shares(self, name: str, arm: ArmSpec) -> None:
-        searched = arm.load_space().dimensions.get("batch_sequences")
-        sizes = {self.training_of(arm).batch_sequences} if searched is None else set(ends_of(searched))
-        if isinstance(searched, Integer) and self.resources.workers > 1:
-            sizes |= {searched.low + 1}
-        for size, workers in product(sizes, self.resources.possible_workers):
-            if size % workers:
-                inside = "space" if searched is not None else "training.batch_sequences"
-                own = searched is not None or "batch_sequences" in arm.training
-                raise InputError(
-                    f"a batch of {size} sequences cannot be shared out evenly among {workers} workers",
-                    where=f"arms.{name}.{inside}" if own else "training.batch_sequences",
-                    why="then an arm's result would depend on resources.workers",
-                    remedy=f"a multiple of {workers}, such as {-(-size // workers) * workers}",
-                )
-
-    def _require_searchable(self, name: str, arm: ArmSpec) -> None:
-        """The arm's space is one that the algorithm can search."""
-        algorithm, space, where = self.search.algorithm, arm.load_space(), f"arms.{name}.space"
-        varied = [dimension for dimension in space.dimensions.values() if len(set(ends_of(dimension))) > 1]
-        if algorithm == "cma_es" and not any(isinstance(d, Float | Integer) for d in varied):
-            raise InputError(
-                "cma_es has nothing to search",
-                where=where,
-                why="it knows numbers only, and the space has none that vary",
-                remedy="--set search.algorithm=tpe",
-            )
-        if algorithm != "grid":
-            return
-        size = math.prod(
-            len(dimension.grid(self.search.grid_points)) for dimension in space.dimensions.values()
-        )
-        if size > LARGEST_GRID:
-            raise InputError(
-                f"the grid has {size} points, more than {LARGEST_GRID}",
-                where=where,
-                remedy="a smaller search.grid_points, or search.algorithm: qmc",
-            )
-        for configuration in space.first:
-            if missing := sorted(space.dimensions.keys() - configuration.keys()):
-                raise InputError(
-                    f"'first' leaves out {', '.join(missing)}",
-                    where=where,
-                    why="a grid has nothing to suggest for what is left out",
-                    remedy="name every setting of the space",
-                )
-
-    def _require_own_tokenizer(self, name: str, arm: ArmSpec) -> None:
-        if (arm.model or self.model).pretrained is not None and self.tokenizer.train is not None:
-            raise InputError(
-                "a pretrained model needs the tokenizer it was trained with",
-                where=f"arms.{name}.model.pretrained" if arm.model else "model.pretrained",
-                why="a newly trained one gives its embeddings to other pieces of text",
-                remedy="tokenizer: {pretrained: the same folder or name}",
-            )
-
-    def _require_fitting_stages(self, name: str, arm: ArmSpec) -> None:
-        objective, training = find_objective(arm.objective), self.training_of(arm)
-        options = objective.options.model_validate(arm.options)
-        own = f"arms.{name}.training" if arm.training else "training"
-        if training.restoration is not None and all(t.candidates == "vocabulary" for t in objective.terms):
-            raise InputError(
-                f"the objective {objective.name} has a vocabulary head already",
-                where=f"{own}.restoration",
-                why="restoration gives a headless model a head",
-                remedy="set it in the training of the headless arms alone",
-            )
-        if training.micro_batch_sequences == "auto" and not getattr(options, "gathered", True):
-            raise InputError(
-                "micro-batches that fit themselves to the memory would change the loss",
-                where=f"{own}.micro_batch_sequences",
-                why="with 'gathered: false' negatives come from the micro-batch",
-                remedy="a number, or options: {gathered: true}",
-            )
-
-    def _require_branches(self, name: str, arm: ArmSpec) -> None:
-        """A branch leaves its trunk where the learning rate is at its peak, whatever the search finds."""
-        if not self.confirm.anytime:
-            return
-        training, own = self.training_of(arm), f"arms.{name}.training" if arm.training else "training"
-        searched = sorted({"schedule", "warmup", "cooldown"} & arm.load_space().dimensions.keys())
-        if searched:
-            raise InputError(
-                f"the search of the arm {name} varies {' and '.join(searched)}",
-                where=f"arms.{name}.space",
-                why="confirm.anytime needs one schedule for all runs",
-                remedy="leave it out of the space, or leave out confirm.anytime",
-            )
-        if training.schedule != "wsd":
-            raise InputError(
-                f"the schedule '{training.schedule}' is that of one budget alone",
-                where=f"{own}.schedule",
-                why="confirm.anytime compares at shares of a run, and only wsd is the same up to there",
-                remedy=f"--set {own}.schedule=wsd, or leave out confirm.anytime",
-            )
-        first = self.confirm.anytime[0] * (1.0 - training.cooldown)
-        if training.warmup >= first:
-            raise InputError(
-                f"at {self.confirm.anytime[0]:g} of the budget the warm-up is not over",
-                where="confirm.anytime",
-                why=f"its run leaves at {first:g} of the budget, the warm-up lasts to {training.warmup:g}",
-                remedy=f"a larger share, or --set training.warmup={first / 2:g}",
-            )
-
-        self._require_cooldown_steps(training)
-
-    def _require_cooldown_steps(self, training: TrainingConfig) -> None:
-        """A branch of less than a few steps would be judged as if it had cooled down."""
-        amount = self.confirm_budget.amount
-        per_step = {"steps": 1.0, "tokens": training.batch_sequences * self.corpora.sequence_length}
-        if self.confirm_budget.unit in per_step:
-            steps = self.confirm.anytime[0] * training.cooldown * amount / per_step[self.confirm_budget.unit]
-            if steps < LEAST_COOLDOWN_STEPS:
-                raise InputError(
-                    f"a cooldown of {steps:.2g} steps at {self.confirm.anytime[0]:g} of the budget is none",
-                    where="confirm.anytime",
-                    why=f"it takes {LEAST_COOLDOWN_STEPS} steps at least, and many more to tell anything",
-                    remedy="a larger share, a longer training.cooldown, or a larger budget",
-                )
 
     @property
     def confirm_budget(self) -> BudgetConfig:
@@ -534,18 +368,6 @@ class StudySpec(Config):
         """Share of a confirmation run's budget that a run that leaves it for a ``share`` of it spends by itself."""
         return share * (1.0 - self.training_of(self.arms[arm]).stable_share)
 
-    def _require_a_step(self) -> None:
-        for budget, key in ((self.budget, "budget"), (self.confirm_budget, "confirm.budget")):
-            unit, amount = budget.unit, budget.amount
-            least = {"tokens": self.corpora.sequence_length * self.resources.workers, "steps": 1}.get(unit, 0)
-            if amount < least:
-                raise InputError(
-                    f"a budget of {amount:g} {unit} buys no training step",
-                    where=f"{key}.{unit}",
-                    why="the smallest step is one sequence of corpora.sequence_length tokens a worker",
-                    remedy=f"at least {least}, and many times that to learn anything",
-                )
-
     @property
     def units_in_use(self) -> dict[str, Unit]:
         """The units that something is bound by or tuned for, by key."""
@@ -555,16 +377,6 @@ class StudySpec(Config):
             "search.cost": self.search.cost,
         }
         return {key: unit for key, unit in units.items() if unit is not None}
-
-    def _require_prices(self) -> None:
-        for key, unit in self.units_in_use.items():
-            if unit == "usd" and self.resources.prices == PricesSpec():
-                raise InputError(
-                    f"a {key} in usd needs prices",
-                    where=key if key == "search.cost" else f"{key}.usd",
-                    why="what a device costs is not known otherwise",
-                    remedy="resources: {prices: {gpu_hour: 2.5, cpu_hour: 0.04}}, or those that apply",
-                )
 
     def cooldown_share(self, arm: str) -> float:
         """What the runs that leave a confirmation run of an arm spend by themselves, in that run's budget."""
@@ -580,11 +392,6 @@ class StudySpec(Config):
         """The objective's options of an arm, with a configuration of the search on top."""
         fields = find_objective(arm.objective).options.model_fields
         return {**arm.options, **{name: value for name, value in configuration.items() if name in fields}}
-
-
-def ends_of(dimension: Dimension) -> tuple[Any, ...]:
-    """The outermost values of a dimension, or its choices."""
-    return dimension.choices if isinstance(dimension, Categorical) else (dimension.low, dimension.high)
 
 
 def _contains(dimension: Dimension, value: Any) -> bool:

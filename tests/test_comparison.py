@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from orchestrator.comparison import answered, chosen_runs, compare, verdict_in_words
+from orchestrator.comparison import answered, chosen_runs, compare
 from orchestrator.history import History
 from orchestrator.statistics import (
     Sequential,
@@ -13,6 +13,7 @@ from orchestrator.statistics import (
     minimum_detectable_effect,
     tuning_curve,
 )
+from orchestrator.verdict import verdict_in_words
 
 MASKED = {"headless": {"objective": "headless_mlm", "task": "masked", "headless": True},
           "vanilla": {"objective": "mlm", "task": "masked", "headless": False}}  # fmt: skip

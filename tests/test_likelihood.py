@@ -15,12 +15,13 @@ from small_corpus import LENGTH, VOCABULARY, write_corpus
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import AutoModelForCausalLM, BertForMaskedLM, PreTrainedTokenizerFast
 
-from orchestrator.comparison import best_of_search, chosen_runs, compare, verdict_in_words
+from orchestrator.comparison import best_of_search, chosen_runs, compare
 from orchestrator.confirmation import ConfirmPhase
 from orchestrator.history import History
 from orchestrator.ledger import LedgerWriter, read_ledger
 from orchestrator.phases import best_trials
 from orchestrator.study import Study
+from orchestrator.verdict import verdict_in_words
 from trainables.evaluation import YARDSTICKS, EvaluationConfig, Evaluator, likelihood
 from trainables.evaluation.likelihood import LARGEST, TargetNats, bits_per_byte, perplexity, target_nats
 from trainables.evaluation.recovery import HELD_OUT_SEED

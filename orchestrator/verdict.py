@@ -1,0 +1,82 @@
+"""A comparison in words, by rules: docs/statistics.md."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+from orchestrator import formatting
+
+
+def verdict_in_words(comparison: dict[str, Any]) -> str:
+    """One paragraph a pair: who is ahead, on what, at which budget, by how much, and how sure that is.
+
+    A last one says which arms are not compared.
+    """
+    paragraphs = [_pair_in_words(comparison, pair) for pair in comparison["pairs"]]
+    if comparison["not_compared"]:
+        tasks: dict[str, list[str]] = defaultdict(list)
+        for arm, description in comparison["arms"].items():
+            tasks[description["task"]].append(arm)
+        groups = " and ".join(f"{', '.join(arms)} ({task})" for task, arms in tasks.items())
+        paragraphs.append(f"Arms of different tasks are not compared with each other: {groups}.")
+    if comparison["extensions"]:
+        changes = (
+            f"{key} from {formatting.setting(before)} to {formatting.setting(after)}"
+            for extension in comparison["extensions"]
+            for key, (before, after) in extension.items()
+        )
+        paragraphs.append(
+            f"Exploratory: the study was extended after it had an answer ({'; '.join(changes)}), so the error rates "
+            "of its protocol do not hold."
+        )
+    return "\n\n".join(paragraphs) or "There is nothing to compare."
+
+
+def _pair_in_words(comparison: dict[str, Any], pair: dict[str, Any]) -> str:
+    a, b, row = pair["a"], pair["b"], pair["yardsticks"][comparison["primary"]]
+    winner = pair["verdict"]
+    if winner == b:  # the winner is told first, so the signs turn
+        a, b = b, a
+        row = row | {"mean_a": row["mean_b"], "mean_b": row["mean_a"], "difference": -row["difference"]}
+        row["interval"] = [-row["interval"][1], -row["interval"][0]]
+    amount = formatting.quantity(comparison["amount"], comparison["unit"])
+    device = " of device time" if comparison["unit"] == "device_seconds" else ""
+    lower = " (lower is better)" if row["lower_is_better"] else ""
+    where = f"on {comparison['primary']}{lower} at {amount}{device} a trial"
+    opening = {
+        a: f"{a} is ahead of {b} {where}",
+        "equivalent": f"{a} and {b} are equivalent {where}, within ±{comparison['margin']:g}",
+        "undecided": f"{a} against {b} {where} is undecided",
+    }[winner]
+    return " ".join([_evidence_in_words(opening, row, len(comparison["pairs"])), *_caveats(pair, row)])
+
+
+def _evidence_in_words(opening: str, row: dict[str, Any], num_pairs: int) -> str:
+    if row["n"] == 0:
+        return f"{opening}: no pair of runs is complete yet."
+    family = f" (adjusted for {num_pairs} pairs of arms)" if num_pairs > 1 else ""
+    p = f", p = {formatting.p_value(row['p_adjusted'])}{family}" if row["p"] is not None else ""
+    return (
+        f"{opening}: {formatting.score(row['mean_a'])} against {formatting.score(row['mean_b'])}, "
+        f"difference {formatting.difference(row['difference'], row['interval'])}, "
+        f"n = {formatting.plural(row['n'], 'seed')}{p}."
+    )
+
+
+def _caveats(pair: dict[str, Any], row: dict[str, Any]) -> Iterable[str]:
+    for gap in pair["missing"]:
+        reason = f" ({gap['reason']})" if gap["reason"] else ""
+        yield f"Seed {gap['seed']} is missing: {gap['arm']} {gap['outcome']}{reason}."
+    stopping = pair["stopping"]
+    if stopping and pair["pending"]:
+        yield f"Seeds are added until it is settled, {stopping['maximum']} at the most."
+    elif stopping and pair["verdict"] != "undecided":
+        yield f"Seeds were added until it was settled; the rule allowed {stopping['maximum']}."
+    elif pair["pending"]:
+        yield f"{formatting.plural(pair['pending'], 'planned seed')} yet to end."
+    elif pair["verdict"] == "undecided" and pair["more_seeds"] is None:
+        yield "At the observed spread no practical number of seeds would settle it."
+    elif pair["verdict"] == "undecided":
+        yield f"About {formatting.plural(pair['more_seeds'], 'more seed')} would settle it."
