@@ -172,7 +172,7 @@ def prepare(
         if not damaged:
             _require_sound(manifest, corpora)
             return manifest
-        for shard in damaged:  # on no machine's memory does its part count as whole
+        for shard in damaged:  # another machine may remember it as intact: what is gone is made again
             (folder / shard.file).delete()
         (folder / MANIFEST_NAME).delete()
     vocabulary_size = max(tokenizer.get_vocab().values()) + 1
