@@ -17,7 +17,7 @@ import pytest
 from pydantic import ValidationError
 from transformers import PreTrainedTokenizerFast
 
-from trainables.corpora import checksums, duplicates, packing, preparation
+from trainables.corpora import checksums, duplicates, packed, packing, preparation, readers
 from trainables.corpora.config import CorporaConfig
 from trainables.corpora.fingerprint import fingerprint
 from trainables.corpora.manifest import SPLITS, token_dtype
@@ -104,6 +104,13 @@ def reference_tokens(
     return tokens
 
 
+def reference_sequences(parts: list[list[int]], length: int = LENGTH) -> list[int]:
+    """Of the parts' tokens: each part's whole sequences, then those of all that is left over."""
+    whole = [tokens[: len(tokens) - len(tokens) % length] for tokens in parts]
+    left = [token for own, tokens in zip(whole, parts, strict=True) for token in tokens[len(own) :]]
+    return [token for own in whole for token in own] + left[: len(left) - len(left) % length]
+
+
 def everything(corpus: PackedCorpus, split: str, language: str) -> np.ndarray:
     return corpus.take(split, language, np.arange(corpus.sequences(split, language)))
 
@@ -157,7 +164,8 @@ def test_take(prepared) -> None:
         taken = corpus.take("train", "en", indices)
         assert taken.dtype == np.uint16
         assert (taken == whole[indices]).all()
-    assert len(pickle.dumps(prepared)) < 20_000, "no shard travels"
+    assert len(pickle.dumps(prepared)) < 1000, "neither shards nor the manifest travel"
+    assert pickle.loads(pickle.dumps(prepared)) is copy, "a process maps each shard once"
     assert prepared.take("train", "en", np.array([], dtype=np.int64)).shape == (0, LENGTH)
     for index in (-1, len(whole)):
         with pytest.raises(IndexError):
@@ -200,8 +208,52 @@ def test_many_parts_keep_their_order(text, tokenizer, ray_cluster, tmp_path, mon
     monkeypatch.setattr(preparation, "PART_BYTES", 1)
     manifest = prepare(corpora_of(text[0]), tokenizer, Location(tmp_path))
     shards = manifest.splits["train"]["en"].shards
-    assert [shard.file for shard in shards] == [f"shards/train/en-0000{n}-000.npy" for n in range(3)]
+    names = [f"shards/train/en-{part}-000.npy" for part in ("00000", "00001", "00002", "tails")]
+    assert [shard.file for shard in shards] == names
     assert manifest.splits["train"]["en"].tokens == len(reference_tokens(tokenizer, text[1]["en"], "train"))
+
+
+def test_a_rare_language_in_every_part_of_a_mixed_file(tokenizer, ray_cluster, tmp_path, monkeypatch) -> None:
+    """A few documents a part: no part fills a sequence with them, all parts together fill many."""
+    length, part_bytes = 64, 8000
+    generator = random.Random(0)
+    parts: dict[str, list[list[tuple[str, str]]]] = {"en": [], "sw": []}
+    lines, begin_bytes = list[str](), 0
+    for number in range(3000):
+        language = "sw" if number % 20 == 7 else "en"
+        content = " ".join(generator.choices(["ab", "cde", "fé", "日本"], k=generator.randint(3, 12)))
+        lines.append(json.dumps({"id": str(number), "lang": language, "text": content}) + "\n")
+        while len(parts["en"]) <= begin_bytes // part_bytes:
+            for own in parts.values():
+                own.append([])
+        parts[language][-1].append((str(number), content))
+        begin_bytes += len(lines[-1].encode())
+    (tmp_path / "mixed.jsonl").write_text("".join(lines))
+    monkeypatch.setattr(preparation, "PART_BYTES", part_bytes)
+    monkeypatch.setattr(readers, "BLOCK_BYTES", part_bytes // 4)
+    monkeypatch.setattr(preparation, "run_job", in_this_process)  # other processes have blocks of their own
+    columns = {"id_column": "id", "language_column": "lang"}
+    sources = [{"language": one, "files": f"{tmp_path}/mixed.jsonl", **columns} for one in parts]
+    config = corpora_of(tmp_path, sources=sources, sequence_length=length)
+    manifest = prepare(config, tokenizer, Location(tmp_path / "store"))
+    assert len(parts["en"]) > 20
+    corpus = PackedCorpus(Location(tmp_path / "store") / manifest.fingerprint)
+    for language, own in parts.items():
+        for split in SPLITS:
+            tokens = [reference_tokens(tokenizer, part, split) for part in own]
+            counts = manifest.splits[split][language]
+            assert everything(corpus, split, language).ravel().tolist() == reference_sequences(tokens, length)
+            assert counts.documents == sum(part.count(tokenizer.sep_token_id) for part in tokens)
+            assert counts.tokens == sum(map(len, tokens))
+            assert counts.tokens - counts.sequences * length in range(length), "so much is lost"
+            if (language, split) == ("sw", "validation"):
+                assert counts.sequences > 2 * sum(len(part) // length for part in tokens), "of parts alone"
+            assert counts.sequences > 2
+
+
+def test_parts_grow_with_the_text() -> None:
+    sizes = {total >> 20: preparation._part_bytes(total) >> 20 for total in (1 << 30, 32 << 30, 500 << 30)}
+    assert sizes == {1 << 10: 8, 32 << 10: 16, 500 << 10: 64}
 
 
 def test_prepared_once_and_alike_everywhere(prepared, text, tokenizer, tmp_path, monkeypatch) -> None:
@@ -453,10 +505,7 @@ def test_duplicates_are_kept_once(ray_cluster, tokenizer, tmp_path, monkeypatch,
         assert source.documents == len(drawn[language])
         assert source.duplicates == len(drawn[language]) - sum(map(len, kept)) > 100
         for split in SPLITS:
-            expected = []
-            for part in kept:
-                tokens = reference_tokens(tokenizer, part, split)
-                expected += tokens[: len(tokens) // LENGTH * LENGTH]
+            expected = reference_sequences([reference_tokens(tokenizer, part, split) for part in kept])
             assert everything(corpus, split, language).ravel().tolist() == expected
 
 
@@ -504,6 +553,80 @@ def test_a_shard_is_verified_once(tmp_path, monkeypatch) -> None:
     assert len(reads) == 2, "a file that was touched is read again"
     file.write_bytes(b"c0ntent" * 1000)
     assert not checksums.is_intact(file, expected)
+
+
+@pytest.mark.parametrize("damage", ["flipped", "missing", "its part's record is damaged too"])
+def test_a_shard_of_tails_is_made_again(text, tokenizer, ray_cluster, tmp_path, monkeypatch, damage) -> None:
+    monkeypatch.setattr(preparation, "PART_BYTES", 1)
+    monkeypatch.setattr(preparation, "run_job", in_this_process)
+    manifest = prepare(corpora_of(text[0]), tokenizer, Location(tmp_path))
+    folder = tmp_path / manifest.fingerprint
+    expected = files_of(folder)
+    shard = folder / "shards/train/en-tails-000.npy"
+    content = bytearray(shard.read_bytes())
+    content[-5] ^= 4
+    shard.unlink()
+    if damage == "flipped":
+        shard.write_bytes(content)
+    with pytest.raises(InputError, match=r"en-tails-000\.npy of the prepared"):
+        everything(PackedCorpus(Location(folder)), "train", "en")
+    if damage.endswith("too"):
+        tails = {file: json.loads(file.read_text())["tails"]["train"] for file in folder.glob("parts/en-*")}
+        record, tail = next((file, tail) for file, tail in tails.items() if tail)
+        record.write_text(record.read_text().replace(tail, ("B" if tail[0] == "A" else "A") + tail[1:]))
+    assert prepare(corpora_of(text[0]), tokenizer, Location(tmp_path), verify=True) == manifest
+    assert files_of(folder) == expected
+
+
+def test_verifying_on_purpose_finds_what_size_and_time_do_not_show(
+    text, tokenizer, ray_cluster, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setattr(preparation, "run_job", in_this_process)
+    manifest = prepare(corpora_of(text[0]), tokenizer, Location(tmp_path))
+    folder = tmp_path / manifest.fingerprint
+    expected = files_of(folder)
+    shard = manifest.splits["validation"]["fr"].shards[0]
+    file = folder / shard.file
+    before = file.stat()
+    content = bytearray(expected[shard.file])
+    content[-5] ^= 4
+    file.write_bytes(content)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert checksums.is_intact(file, shard.checksum), "as far as this machine remembers"
+    assert prepare(corpora_of(text[0]), tokenizer, Location(tmp_path), verify=True) == manifest
+    assert files_of(folder) == expected
+
+
+def test_what_was_just_written_is_not_read_to_verify_it(
+    text, tokenizer, ray_cluster, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(preparation, "run_job", in_this_process)
+    manifest = prepare(corpora_of(text[0]), tokenizer, Location(tmp_path / "store"))
+    corpus = PackedCorpus(Location(tmp_path / "store") / manifest.fingerprint)
+    monkeypatch.setattr(checksums.hashlib, "file_digest", None)
+    assert len(everything(corpus, "train", "en"))
+
+
+def test_few_shards_are_mapped_at_once(text, tokenizer, ray_cluster, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(preparation, "PART_BYTES", 1)
+    monkeypatch.setattr(preparation, "run_job", in_this_process)
+    monkeypatch.setattr(packed, "MOST_MAPS", 2)
+    manifest = prepare(corpora_of(text[0]), tokenizer, Location(tmp_path))
+    corpus = PackedCorpus(Location(tmp_path) / manifest.fingerprint)
+    shards = [
+        np.load(tmp_path / manifest.fingerprint / s.file) for s in manifest.splits["train"]["en"].shards
+    ]
+    assert len(shards) == 4
+    for _ in range(2):
+        assert (everything(corpus, "train", "en") == np.concatenate(shards)).all()
+    assert len(mapped_files(tmp_path)) == 2
+
+
+def mapped_files(folder: Path) -> set[str]:
+    """Files below the folder that this process has mapped."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return {line.split()[-1] for line in lines if str(folder) in line}
 
 
 def test_a_language_with_too_little_text(text, tokenizer, ray_cluster, tmp_path) -> None:

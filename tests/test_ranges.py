@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import tempfile
 from pathlib import Path
@@ -123,7 +124,7 @@ def test_a_line_longer_than_ranges_is_read_once(tmp_path: Path, monkeypatch) -> 
 def test_one_large_file_is_prepared_by_many_tasks(
     tmp_path: Path, ray_cluster: None, monkeypatch, suffix: str
 ) -> None:
-    """The tokens of all parts are those of the file, but for the tail of each part that fills no sequence."""
+    """The tokens of all parts are those of the file; what fills no sequence in its part comes at the end."""
     monkeypatch.setattr(preparation, "run_job", lambda task, items: map(task, items))
     texts = [f"text {n} of {n * n * 17} and {n % 7}" for n in range(3000)]
     lines = [json.dumps({"text": t}) + "\n" if suffix == ".jsonl" else t + "\n\n" for t in texts]
@@ -145,12 +146,17 @@ def test_one_large_file_is_prepared_by_many_tasks(
     for name, manifest in (("whole", whole), ("cut", cut)):
         corpus = PackedCorpus(Location(tmp_path / name) / manifest.fingerprint)
         corpora_in[name] = corpus.take("train", "en", np.arange(corpus.sequences("train", "en"))).ravel()
-    # Each part's rows are found in the whole, in order, at most a sequence's length after the last.
-    stream, place = corpora_in["whole"].tolist(), 0
-    for shard in cut.splits["train"]["en"].shards:
-        rows = np.load(tmp_path / "cut" / cut.fingerprint / shard.file).ravel().tolist()
-        found = [skip for skip in range(16) if stream[place + skip :][: len(rows)] == rows]
-        if not found:  # of the last part the whole file's own tail may be missing
-            assert shard == cut.splits["train"]["en"].shards[-1]
-            break
-        place += found[0] + len(rows)
+    record = json.loads((tmp_path / "whole" / whole.fingerprint / "parts/en-00000.json").read_text())
+    end = np.frombuffer(base64.urlsafe_b64decode(record["tails"]["train"]), np.uint16)
+    # Each part's rows are found in the whole, in order, less than a sequence's length after the last.
+    stream, place, skipped = [*corpora_in["whole"].tolist(), *end.tolist()], 0, list[int]()
+    *of_parts, of_tails = [
+        np.load(tmp_path / "cut" / cut.fingerprint / shard.file).ravel().tolist()
+        for shard in cut.splits["train"]["en"].shards
+    ]
+    for rows in of_parts:
+        skip = next(skip for skip in range(16) if stream[place + skip :][: len(rows)] == rows)
+        skipped += stream[place : place + skip]
+        place += skip + len(rows)
+    skipped += stream[place:]
+    assert of_tails == skipped[: len(skipped) // 16 * 16]

@@ -9,7 +9,7 @@ import numpy as np
 from trainables.config import Config
 from trainables.corpora.tally import Tally
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 """Changes with anything that changes the packed tokens of the same input, or this record's form."""
 
 Split = Literal["train", "validation", "test"]
@@ -37,7 +37,7 @@ class LanguageCounts(Config):
     """Documents read into the split."""
 
     tokens: int
-    """All their tokens with a separator after each document; tails that fill no sequence count too."""
+    """All their tokens with a separator after each document; the last ones, which fill no sequence, count too."""
 
     sequences: int
     """Rows of all shards."""

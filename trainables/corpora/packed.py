@@ -6,6 +6,8 @@ Letters: N sequences, L tokens each.
 from __future__ import annotations
 
 import json
+import resource
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,9 +31,15 @@ MANIFEST_NAME = "manifest.json"
 TOKENIZER_NAME = "tokenizer"
 MINIMAL_PAIRS_NAME = "minimal_pairs.jsonl"
 
+MOST_MAPS = 1 << 14
+"""Shards that a corpus keeps mapped at once; Linux grants a process 65,530 maps (``vm.max_map_count``)."""
+
 
 class PackedCorpus:
     """Token sequences by split, language and number. Shards are mapped into memory when first needed.
+
+    A pickled corpus is its folder: all copies in another process are one, so that its later tasks find mapped what
+    an earlier one has read.
 
     Shards of an object store are copied, once, to a cache in this machine's folder for temporary files.
 
@@ -45,15 +53,17 @@ class PackedCorpus:
     def __init__(self, folder: Location) -> None:
         self.folder = folder
         self.manifest = read_manifest(folder)
-        self._maps: dict[str, NDArray[Any]] = {}
+        # A map holds a file open: the files that the process may open are shared with whatever else it does.
+        most_open, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._map = lru_cache(min(MOST_MAPS, most_open // 2))(self._open)
         self._ends = {
             (split, language): np.cumsum([shard.sequences for shard in counts.shards])
             for split, languages in self.manifest.splits.items()
             for language, counts in languages.items()
         }
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_maps": {}}  # a map would be pickled as the array it shows
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _corpus_of_this_process, (self.folder.uri,)
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -92,17 +102,16 @@ class PackedCorpus:
             token_NL[rows] = self._map(shards[number])[indices[rows] - first]
         return token_NL
 
-    def _map(self, shard: Shard) -> NDArray[Any]:
-        if shard.file not in self._maps:
-            copy = self._local_copy(shard.file)
-            intact = is_intact(copy, shard.checksum)
-            if not intact and (self.folder / shard.file).local is None:
-                copy.unlink(missing_ok=True)  # the copy may be damaged, the shard not
-                intact = is_intact(self._local_copy(shard.file), shard.checksum)
-            if not intact:
-                raise damaged(self.folder, shard)
-            self._maps[shard.file] = np.load(copy, mmap_mode="r")
-        return self._maps[shard.file]
+    def _open(self, shard: Shard) -> NDArray[Any]:
+        copy = self._local_copy(shard.file)
+        intact = is_intact(copy, shard.checksum)
+        if not intact and (self.folder / shard.file).local is None:
+            copy.unlink(missing_ok=True)  # the copy may be damaged, the shard not
+            intact = is_intact(self._local_copy(shard.file), shard.checksum)
+        if not intact:
+            raise damaged(self.folder, shard)
+        array: NDArray[Any] = np.load(copy, mmap_mode="r")
+        return array
 
     def _local_copy(self, name: str) -> Path:
         file = self.folder / name
@@ -131,6 +140,11 @@ class PackedCorpus:
         from trainables.corpora.grammar import MinimalPair
 
         return [MinimalPair(**json.loads(line)) for line in file.read_bytes().splitlines()]
+
+
+@lru_cache(maxsize=1)
+def _corpus_of_this_process(uri: str) -> PackedCorpus:
+    return PackedCorpus(Location(uri))
 
 
 def damaged(folder: Location, shard: Shard) -> InputError:

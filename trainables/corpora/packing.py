@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ConfigDict, ValidationError
 from tokenizers import Tokenizer
 
 from trainables.config import Config
-from trainables.corpora.checksums import checksum, is_shard_intact
+from trainables.corpora.checksums import checksum, is_shard_intact, remember
 from trainables.corpora.long_documents import LONG_CHARACTERS, encode_long
 from trainables.corpora.manifest import SPLITS, LanguageCounts, Shard, Split
 from trainables.corpora.sources import Document, Portion, SourceConfig, read_documents
@@ -61,11 +62,19 @@ class Part(Config):
 class PartRecord(Config):
     """What one task made. Written after its shards: where it is, the part is whole and not made again."""
 
+    model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+
     digest: str
     """:func:`part_digest` of the part."""
 
     splits: dict[Split, LanguageCounts]
     """Counts by split."""
+
+    tails: dict[Split, bytes]
+    """Each split's last tokens, fewer than a sequence, in the shards' dtype: packed when all parts are there."""
+
+    tails_checksum: str
+    """:func:`checksum` of all tails."""
 
     tally: Tally
     """What became of the records."""
@@ -115,7 +124,7 @@ def pack_part(
     if made is not None:
         return made
     packers = {
-        split: _Packer(folder, f"shards/{split}/{part.name}", corpora.sequence_length, dtype)
+        split: Packer(folder, f"shards/{split}/{part.name}", corpora.sequence_length, dtype)
         for split in SPLITS
     }
     tally = Tally(duplicates=len(left_out))
@@ -131,10 +140,12 @@ def pack_part(
         encoded = _encode(tokenizer, [document.text for document in batch], separator, dtype)
         for document, tokens in zip(batch, encoded, strict=True):
             split = split_of(document.document_id, corpora.validation_share, corpora.test_share)
-            packers[split].count(document.text, int(is_unknown_V[tokens[:-1]].sum()))
+            packers[split].count(document.text, tokens, int(is_unknown_V[tokens[:-1]].sum()))
             packers[split].add(tokens)
+    counts = {split: packers[split].finish() for split in SPLITS}
+    tails = {split: packers[split].tail.tobytes() for split in SPLITS}
     record = PartRecord(
-        digest=digest, splits={split: packers[split].finish() for split in SPLITS}, tally=tally
+        digest=digest, splits=counts, tails=tails, tails_checksum=_tails_checksum(tails), tally=tally
     )
     file.write_json(record.model_dump(mode="json"))
     return record
@@ -168,10 +179,18 @@ def _encode(
 def _whole_record(digest: str, file: Location, folder: Location) -> PartRecord | None:
     if not file.exists():
         return None
-    record = PartRecord.model_validate(file.read_json())
+    try:
+        record = PartRecord.model_validate_json(file.read_bytes())
+    except ValidationError:  # damaged: the part is made again
+        return None
+    if record.digest != digest or record.tails_checksum != _tails_checksum(record.tails):
+        return None
     shards = [shard for counts in record.splits.values() for shard in counts.shards]
-    whole = record.digest == digest and all(is_shard_intact(folder, shard) for shard in shards)
-    return record if whole else None
+    return record if all(is_shard_intact(folder, shard) for shard in shards) else None
+
+
+def _tails_checksum(tails: dict[Split, bytes]) -> str:
+    return checksum(b"".join(tails[split] for split in SPLITS))
 
 
 def unknown_tokens(tokenizer: Tokenizer) -> NDArray[np.bool_]:
@@ -189,8 +208,15 @@ def unknown_tokens(tokenizer: Tokenizer) -> NDArray[np.bool_]:
     return is_unknown_V
 
 
-class _Packer:
-    """Joins documents' tokens and writes them as rows of ``length``, carrying the remainder."""
+class Packer:
+    """Joins tokens and writes them as rows of ``length``, carrying the remainder.
+
+    Args:
+        folder: the corpus's.
+        stem: the shards' names begin with it.
+        length: tokens in a row.
+        dtype: of the shards.
+    """
 
     def __init__(self, folder: Location, stem: str, length: int, dtype: np.dtype[Any]) -> None:
         self.folder, self.stem, self.length = folder, stem, length
@@ -199,14 +225,21 @@ class _Packer:
         self._pending = [np.empty(0, dtype)]
         self._num_pending = 0
 
-    def count(self, text: str, unknown_tokens: int) -> None:
+    @property
+    def tail(self) -> NDArray[Any]:
+        """What is left when all is written: fewer tokens than a row has."""
+        return np.concatenate(self._pending)
+
+    def count(self, text: str, tokens: NDArray[Any], unknown_tokens: int) -> None:
+        """Count a document, which is added apart."""
         self.documents += 1
+        self.tokens += len(tokens)
         self.words += len(text.split())
         self.characters += len(text)
         self.unknown_tokens += unknown_tokens
 
     def finish(self) -> LanguageCounts:
-        """Write what is left, and sum up."""
+        """Write the last whole sequences, and sum up."""
         self.flush()
         return LanguageCounts(
             documents=self.documents,
@@ -219,9 +252,9 @@ class _Packer:
         )
 
     def add(self, tokens: NDArray[Any]) -> None:
+        """Pack tokens after those before."""
         self._pending.append(tokens)
         self._num_pending += len(tokens)
-        self.tokens += len(tokens)
         if self._num_pending >= max(SHARD_TOKENS, self.length):
             self.flush()
 
@@ -236,5 +269,9 @@ class _Packer:
         buffer = io.BytesIO()
         np.save(buffer, tokens[: sequences * self.length].reshape(sequences, self.length))
         name = f"{self.stem}-{len(self.shards):03d}.npy"
-        (self.folder / name).write_bytes(buffer.getvalue())
-        self.shards.append(Shard(file=name, sequences=sequences, checksum=checksum(buffer.getvalue())))
+        shard = Shard(file=name, sequences=sequences, checksum=checksum(buffer.getvalue()))
+        file = self.folder / name
+        file.write_bytes(buffer.getvalue())
+        if file.local is not None:
+            remember(file.local, shard.checksum)
+        self.shards.append(shard)

@@ -1,7 +1,7 @@
 """Preparation: sources -> documents -> tokens -> packed sequences, once for all trials and studies.
 
-A Ray Data job of independent parts, each of which writes its own shards (``packing``). The manifest is
-written last, so a corpus is either whole or prepared again.
+A Ray Data job of independent parts, each of which writes its own shards (``packing``); what fills no sequence in its
+part is packed in the order of the parts. The manifest is written last, so a corpus is either whole or prepared again.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import os
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -28,10 +28,11 @@ from trainables.corpora.manifest import (
     SPLITS,
     LanguageCounts,
     Manifest,
+    Shard,
     token_dtype,
 )
 from trainables.corpora.packed import MANIFEST_NAME, MINIMAL_PAIRS_NAME, TOKENIZER_NAME, read_manifest
-from trainables.corpora.packing import Part, PartRecord, pack_part, split_of
+from trainables.corpora.packing import Packer, Part, PartRecord, pack_part, split_of
 from trainables.corpora.ray_job import run_job
 from trainables.corpora.sources import Document, Portion, SourceConfig, divide, expand, read_documents
 from trainables.corpora.tally import total
@@ -49,7 +50,13 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 PART_BYTES = 8 << 20
-"""A task reads about so much: small files are joined up to it, large ones cut where their format allows."""
+"""A task reads at least about so much: small files are joined up to it, large ones cut where their format allows."""
+
+MOST_PART_BYTES = 64 << 20
+"""Parts of much text are larger, up to so much: about as many tokens as a shard has."""
+
+FEW_PARTS = 2048
+"""With more parts they are larger instead: each has shards of its own, and a block of the stream is from them all."""
 
 SAMPLE_FILES = 32
 """How many files of a language are read in turn for the tokenizer's sample."""
@@ -150,7 +157,8 @@ def prepare(
         tokenizer: makes the tokens.
         store: folder of prepared corpora.
         progress: told of every part that is done.
-        verify: read all shards of a corpus that is there, and make damaged ones again.
+        verify: read all shards of a corpus that is there, whether or not this machine has before, and make damaged
+            ones again.
 
     Raises:
         InputError: a source cannot be read or has too many malformed records, or a language's split has not one
@@ -160,29 +168,42 @@ def prepare(
     folder = store / name
     if (folder / MANIFEST_NAME).exists():
         manifest = read_manifest(folder)
-        if not verify or _is_intact(manifest, folder):
+        damaged = _damaged_shards(manifest, folder) if verify else []
+        if not damaged:
             _require_sound(manifest, corpora)
             return manifest
+        for shard in damaged:  # another machine may remember it as intact: what is gone is made again
+            (folder / shard.file).delete()
         (folder / MANIFEST_NAME).delete()
     vocabulary_size = max(tokenizer.get_vocab().values()) + 1
+    dtype = token_dtype(vocabulary_size)
     parts = _parts(corpora)
     if corpora.deduplicate:
         for done in find_duplicates(parts, folder / DUPLICATES_NAME):
             progress(Progress("duplicates", done, len(parts), 0))
-    records: list[PartRecord] = []
-    num_tokens = 0
-    for record in _prepare_parts(parts, corpora, tokenizer, token_dtype(vocabulary_size), folder):
-        records.append(record)
-        num_tokens += sum(counts.tokens for counts in record.splits.values())
-        progress(Progress("packing", len(records), len(parts), num_tokens))
-    made = list(zip(parts, records, strict=True))
     languages = sorted({source.language for source in corpora.sources})
+    tails = {
+        (split, language): Packer(
+            folder, f"shards/{split}/{language}-tails", corpora.sequence_length, np.dtype(dtype)
+        )
+        for split in SPLITS
+        for language in languages
+    }
+    made: list[tuple[Part, PartRecord]] = []
+    num_tokens = 0
+    records = _prepare_parts(parts, corpora, tokenizer, dtype, folder)
+    for part, record in zip(parts, records, strict=True):
+        for split in SPLITS:
+            tails[split, part.source.language].add(np.frombuffer(record.tails[split], dtype))
+        made.append((part, record.model_copy(update={"tails": {}})))
+        num_tokens += sum(counts.tokens for counts in record.splits.values())
+        progress(Progress("packing", len(made), len(parts), num_tokens))
     manifest = Manifest(
         format_version=FORMAT_VERSION,
         fingerprint=name,
         vocabulary_size=vocabulary_size,
         sequence_length=corpora.sequence_length,
-        dtype=token_dtype(vocabulary_size),
+        dtype=dtype,
         pad_token=tokenizer.pad_token_id,
         mask_token=tokenizer.mask_token_id,
         separator_token=separator_token(tokenizer),
@@ -190,7 +211,10 @@ def prepare(
         languages=tuple(languages),
         splits={
             split: {
-                language: _total(r.splits[split] for p, r in made if p.source.language == language)
+                language: _total(
+                    *(r.splits[split] for p, r in made if p.source.language == language),
+                    tails[split, language].finish(),
+                )
                 for language in languages
             }
             for split in SPLITS
@@ -220,27 +244,32 @@ def _require_sound(manifest: Manifest, corpora: CorporaConfig) -> None:
         tally.require_sound(corpora.malformed_share, f"corpora.sources[{number}]")
 
 
-def _is_intact(manifest: Manifest, folder: Location) -> bool:
+def _damaged_shards(manifest: Manifest, folder: Location) -> list[Shard]:
     shards = [shard for counts in manifest.splits.values() for one in counts.values() for shard in one.shards]
-    return all(is_shard_intact(folder, shard) for shard in shards)
+    return [shard for shard in shards if not is_shard_intact(folder, shard, afresh=True)]
 
 
 def _parts(corpora: CorporaConfig) -> list[Part]:
-    """The tasks: consecutive portions of one source, up to :data:`PART_BYTES` or a single larger one."""
+    """The tasks: consecutive portions of one source, up to :func:`_part_bytes` or a single larger one."""
+    portions = [expand(source, f"corpora.sources[{number}]") for number, source in enumerate(corpora.sources)]
+    part_bytes = _part_bytes(sum(portion.size_bytes for own in portions for portion in own))
     parts: list[Part] = []
     numbers: dict[str, Iterator[int]] = {}
     for number, source in enumerate(corpora.sources):
-        portions = expand(source, f"corpora.sources[{number}]")
-        pieces = [piece for portion in portions for piece in divide(portion, PART_BYTES)]
+        pieces = [piece for portion in portions[number] for piece in divide(portion, part_bytes)]
         part = partial(_part, numbers.setdefault(source.language, itertools.count()), number, source)
         group: list[Portion] = []
         for piece in pieces:
-            if group and sum(other.size_bytes for other in group) + piece.size_bytes > PART_BYTES:
+            if group and sum(other.size_bytes for other in group) + piece.size_bytes > part_bytes:
                 parts.append(part(tuple(group)))
                 group = []
             group.append(piece)
         parts.append(part(tuple(group)))
     return parts
+
+
+def _part_bytes(total_bytes: int) -> int:
+    return max(PART_BYTES, min(total_bytes // FEW_PARTS, MOST_PART_BYTES))
 
 
 def _part(
@@ -308,8 +337,7 @@ def _tokenizer(content: str) -> Tokenizer:
     return tokenizer
 
 
-def _total(parts: Iterable[LanguageCounts]) -> LanguageCounts:
-    own = list(parts)
+def _total(*own: LanguageCounts) -> LanguageCounts:
     return LanguageCounts(
         documents=sum(part.documents for part in own),
         tokens=sum(part.tokens for part in own),
@@ -328,8 +356,8 @@ def _require_sequences(manifest: Manifest) -> None:
                 raise InputError(
                     f"too little text in '{language}': not one whole sequence in the {split} split",
                     where="corpora.sources",
-                    why=f"its {counts.documents} documents there have {counts.tokens} tokens, in parts "
-                    f"that are packed apart; a sequence has {manifest.sequence_length}",
+                    why=f"its {counts.documents} documents there have {counts.tokens} tokens; a sequence "
+                    f"has {manifest.sequence_length}",
                     remedy="add text in this language, or --set corpora.sequence_length=N with a smaller N"
                     + ("" if split == "train" else f", or --set corpora.{split}_share=X with a larger X"),
                 )
