@@ -314,8 +314,9 @@ def _prepare_part(
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     number, content = json.loads(item)
     config, place = CorporaConfig.model_validate_json(corpora), Location(folder)
+    part = Part.model_validate_json(content)
     record = pack_part(
-        Part.model_validate_json(content),
+        part,
         _tokenizer(ray.get(tokenizer_reference)),
         separator,
         config,
@@ -323,6 +324,8 @@ def _prepare_part(
         place,
         duplicates_of(number, place / DUPLICATES_NAME) if config.deduplicate else frozenset(),
     )
+    if record.tally.cut_short:  # said now rather than when all else is prepared
+        record.tally.require_sound(config.malformed_share, f"corpora.sources[{part.source_number}]")
     return record.model_dump_json()
 
 
