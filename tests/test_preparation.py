@@ -438,8 +438,9 @@ def test_a_file_cut_short_is_counted(text, tokenizer, ray_cluster, tmp_path) -> 
     file = tmp_path / "en-0.jsonl.gz"
     file.write_bytes(file.read_bytes()[:-20])
     with pytest.raises(InputError, match=r"cannot be read to its end(?s:.*)en-0.jsonl.gz, line"):
-        prepare(corpora_of(tmp_path, "en", malformed_share=0.0), tokenizer, Location(tmp_path / "store"))
-    manifest = prepare(corpora_of(tmp_path, "en"), tokenizer, Location(tmp_path / "store"))
+        prepare(corpora_of(tmp_path, "en"), tokenizer, Location(tmp_path / "store"))
+    corpora = corpora_of(tmp_path, "en", malformed_share=1.0)
+    manifest = prepare(corpora, tokenizer, Location(tmp_path / "store"))
     assert manifest.sources[0].malformed == 1
     assert "what follows is lost" in preparation.warnings(manifest)[0]
 
