@@ -11,7 +11,9 @@ import random
 import tempfile
 from collections import Counter, defaultdict
 from pathlib import Path
+from types import SimpleNamespace
 
+import datasets
 import numpy as np
 import pytest
 from pydantic import ValidationError
@@ -26,7 +28,7 @@ from trainables.corpora.packing import Part, split_of
 from trainables.corpora.preparation import make_tokenizer, prepare
 from trainables.corpora.sources import SourceConfig, expand
 from trainables.errors import InputError
-from trainables.models.tokenizers import TokenizerConfig, train_tokenizer
+from trainables.models.tokenizers import TokenizerConfig, load_tokenizer, train_tokenizer
 from trainables.storage import Location
 
 LENGTH = 16
@@ -204,6 +206,53 @@ def test_small_files_join_and_large_ones_stand_alone(tmp_path, monkeypatch) -> N
     assert Part.model_validate_json(parts[0].model_dump_json()) == parts[0]
 
 
+def test_shards_of_a_data_set_of_unknown_size_are_tasks_of_their_own(tmp_path) -> None:
+    for number in range(4):
+        (tmp_path / f"train-{number}.jsonl").write_text('{"text": "a document"}\n' * 20)
+    source = {"language": "en", "dataset": str(tmp_path)}
+    parts = preparation._parts(CorporaConfig.model_validate({"sources": [source]}))
+    assert [[portion.start for portion in part.portions] for part in parts] == [[0], [1], [2], [3]]
+
+
+def test_all_parts_are_of_one_commit(tokenizer, ray_cluster, tmp_path, monkeypatch) -> None:
+    """The branch moves with every question, and the hub is asked once."""
+    commits = iter("abcdef")
+    read: list[str] = []
+    load_dataset = datasets.load_dataset
+
+    def answer(_: str, __: str | None, *, revision: str, **options: object) -> object:
+        read.append(revision)
+        return load_dataset(str(tmp_path / "hub"), split="train", streaming=True)
+
+    def dataset_info(_: object, __: str, revision: str | None) -> object:
+        return SimpleNamespace(sha=next(commits) * 40)
+
+    monkeypatch.setattr(datasets, "load_dataset", answer)
+    monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", dataset_info)
+    monkeypatch.setattr(preparation, "run_job", lambda task, items: map(task, items))
+    (tmp_path / "hub").mkdir()
+    for number in range(2):
+        lines = [json.dumps({"text": f"text {number} {n} of {n * n * 17}"}) + "\n" for n in range(300)]
+        (tmp_path / "hub" / f"train-{number}.jsonl").write_text("".join(lines))
+    config = CorporaConfig.model_validate(
+        {
+            "sources": [{"language": "en", "dataset": "owner/name"}],
+            "sequence_length": LENGTH,
+            "validation_share": 0.1,
+            "test_share": 0.1,
+        }
+    )
+    manifest = prepare(config, tokenizer, Location(tmp_path / "store"))
+    assert len(manifest.splits["train"]["en"].shards) == 2
+    assert len(read) >= 3
+    assert set(read) == {"a" * 40}
+    of_a, of_b = (
+        config.model_copy(update={"sources": (config.sources[0].model_copy(update={"revision": one * 40}),)})
+        for one in "ab"
+    )
+    assert fingerprint(of_a, tokenizer) == manifest.fingerprint != fingerprint(of_b, tokenizer)
+
+
 def test_many_parts_keep_their_order(text, tokenizer, ray_cluster, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(preparation, "PART_BYTES", 1)
     manifest = prepare(corpora_of(text[0]), tokenizer, Location(tmp_path))
@@ -291,6 +340,32 @@ def test_the_fingerprint(text, tokenizer, tmp_path) -> None:
     assert len({before, *changed}) == 5
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"sep_token": "[CLS]"},
+        {"mask_token": None},
+        {"mask_token": "[UNK]"},
+        {"pad_token": "[UNK]"},
+        {"sep_token": None, "eos_token": "[CLS]"},
+        {"cls_token": None},
+    ],
+)
+def test_the_same_pieces_with_other_special_tokens_are_another_corpus(
+    text, tokenizer, tmp_path, changed
+) -> None:
+    """Two tokenizers of one tokenizer.json: what separates documents and what is masked is in another file."""
+    config = corpora_of(text[0], "fr")
+    tokenizer.save_pretrained(tmp_path)
+    settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    same = load_tokenizer(str(tmp_path))
+    assert fingerprint(config, same) == fingerprint(config, tokenizer)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({**settings, **changed}))
+    other = load_tokenizer(str(tmp_path))
+    assert other.backend_tokenizer.to_str() == same.backend_tokenizer.to_str()
+    assert fingerprint(config, other) != fingerprint(config, tokenizer)
+
+
 def test_the_splits_have_their_shares() -> None:
     counts = Counter(split_of(f"document {number}", 0.02, 0.05) for number in range(50_000))
     assert counts["validation"] / 50_000 == pytest.approx(0.02, abs=0.003)
@@ -326,6 +401,25 @@ def test_the_sample_is_balanced_and_for_training_only(text) -> None:
     assert everything_there_is == train_bytes, "what one language lacks is taken from the other"
 
 
+def test_the_sample_knows_the_languages_of_one_file(tmp_path, monkeypatch) -> None:
+    """Nine parts English and one Swahili, in one file, sorted: with alpha = 1 the sample is of the same mix."""
+    monkeypatch.setattr(preparation, "PART_BYTES", 2000)
+    monkeypatch.setattr(readers, "BLOCK_BYTES", 1000)
+    lines = [
+        json.dumps({"lang": language, "text": f"{language} {number:05d} " + "word " * 8}) + "\n"
+        for language, num_documents in (("en", 9000), ("sw", 1000))
+        for number in range(num_documents)
+    ]
+    (tmp_path / "a.jsonl").write_text("".join(lines))
+    sources = [
+        {"language": language, "files": f"{tmp_path}/a.jsonl", "language_column": "lang"}
+        for language in ("en", "sw")
+    ]
+    config = CorporaConfig.model_validate({"sources": sources, "alpha": 1.0})
+    sampled = Counter(content[:2] for content in preparation._sample(config, 30_000))
+    assert sampled["sw"] / sampled.total() == pytest.approx(0.1, abs=0.04)
+
+
 def test_the_sample_is_spread_over_files(tmp_path) -> None:
     for number in range(100):
         (tmp_path / f"{number:03d}.jsonl").write_text(
@@ -349,6 +443,23 @@ def test_a_mistake_in_a_task_comes_out_as_itself(text, tokenizer, ray_cluster, t
     console = "".join(capfd.readouterr())
     assert "Traceback" not in console
     assert "ERROR" not in console
+
+
+def test_a_file_cut_short_is_refused_by_its_task(text, tokenizer, ray_cluster, tmp_path, monkeypatch) -> None:
+    """Half of a language is missing, and it is one malformed record of many."""
+    monkeypatch.setattr(preparation, "run_job", lambda task, items: map(task, items))
+    write_language(tmp_path, "en", 3000)
+    write_language(tmp_path, "fr", 300)
+    file = tmp_path / "en-0.jsonl.gz"
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    store = Location(tmp_path / "store")
+    with pytest.raises(InputError, match=r"cannot be read to its end(?s:.*)en-0.jsonl.gz, line \d+"):
+        prepare(corpora_of(tmp_path, malformed_share=0.5), tokenizer, store)
+    manifest = prepare(corpora_of(tmp_path, malformed_share=1.0), tokenizer, store)
+    assert 1000 < manifest.sources[0].documents < 2000
+    assert "the rest of 1 files" in preparation.warnings(manifest)[0]
+    with pytest.raises(InputError, match="no share below 1 tolerates it"):
+        prepare(corpora_of(tmp_path, malformed_share=0.5), tokenizer, store)
 
 
 def test_malformed_records_are_counted_and_named(text, tokenizer, ray_cluster, tmp_path) -> None:
@@ -379,8 +490,9 @@ def test_a_file_cut_short_is_counted(text, tokenizer, ray_cluster, tmp_path) -> 
     file = tmp_path / "en-0.jsonl.gz"
     file.write_bytes(file.read_bytes()[:-20])
     with pytest.raises(InputError, match=r"cannot be read to its end(?s:.*)en-0.jsonl.gz, line"):
-        prepare(corpora_of(tmp_path, "en", malformed_share=0.0), tokenizer, Location(tmp_path / "store"))
-    manifest = prepare(corpora_of(tmp_path, "en"), tokenizer, Location(tmp_path / "store"))
+        prepare(corpora_of(tmp_path, "en"), tokenizer, Location(tmp_path / "store"))
+    corpora = corpora_of(tmp_path, "en", malformed_share=1.0)
+    manifest = prepare(corpora, tokenizer, Location(tmp_path / "store"))
     assert manifest.sources[0].malformed == 1
     assert "what follows is lost" in preparation.warnings(manifest)[0]
 

@@ -95,6 +95,9 @@ def test_a_record_within_a_range_is_named_by_its_byte(tmp_path: Path, monkeypatc
     assert places == ["line 4", f"byte {second}", f"byte {second + 8 + len(good) + 11}"]
     assert file.read_bytes()[second:].startswith(b"{second")
     assert file.read_bytes()[second + 8 + len(good) + 11] == 0xFF
+    numbered = [one.where.removeprefix(f"{file}, ") for one in tally.with_lines().examples]
+    assert numbered == ["line 4", f"line 25, {places[1]}", f"line 27, {places[2]}"]
+    assert tally.with_lines().with_lines() == tally.with_lines()
 
 
 def test_a_line_longer_than_ranges_is_read_once(tmp_path: Path, monkeypatch) -> None:

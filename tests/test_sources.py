@@ -36,6 +36,7 @@ from trainables.corpora.sources import (
     expand,
     read_documents,
 )
+from trainables.corpora.tally import total
 from trainables.errors import InputError
 
 TEXTS = [
@@ -191,7 +192,7 @@ class TestConformance:
         assert f"{tmp_path}/{name}" in example.where
 
     def test_a_file_cut_short_is_not_taken_for_whole(self, tmp_path: Path, name: str) -> None:
-        """Compressed text is read up to the cut, which counts as a malformed record; a table is refused."""
+        """Compressed text is read up to the cut, which no share of malformed records below 1 tolerates."""
         if not name.endswith((".gz", ".zst", ".parquet", ".arrow")):
             return
         write_table(tmp_path / name, [f"text {n} {random.Random(n).random()}\n\n" for n in range(20_000)])
@@ -206,10 +207,14 @@ class TestConformance:
         found = [d.text for portion in expand(source) for d in read_documents(portion, source, tally=tally)]
         assert 10_000 < len(found) < 20_000
         assert [text.split()[1] for text in found] == [str(number) for number in range(len(found))]
-        assert tally.malformed == 1
+        assert (tally.malformed, tally.cut_short) == (1, 1)
         assert "cannot be read to its end" in tally.examples[0].what
         line = int(tally.examples[0].where.rpartition("line ")[2])
         assert line > len(found)
+        with pytest.raises(InputError, match=rf"{name} cannot be read to its end(?s:.*)line {line}"):
+            tally.require_sound(0.999, "source")
+        tally.require_sound(1.0, "source")
+        assert "the rest of 1 files" in tally.warning("source")
 
 
 def plain(name: str) -> bytes:
@@ -252,12 +257,51 @@ def test_after_a_malformed_row_the_next_is_read(tmp_path: Path) -> None:
     source = SourceConfig(language="en", files=f"{tmp_path}/a.csv")
     tally = Tally()
     assert [d.text for d in read_documents(expand(source)[0], source, tally=tally)] == ["good", "two\nlines"]
-    assert tally.malformed == 4
+    assert (tally.malformed, tally.cut_short) == (4, 1)
     assert [one.where.rpartition("/")[2] for one in tally.examples] == [
+        "a.csv, line 8",  # the quote that swallows the rest, first
         "a.csv, line 2",
         "a.csv, line 4, byte 25",
-        "a.csv, line 7",
     ]
+
+
+@pytest.mark.parametrize("num_swallowed", [1, 1000])
+def test_a_quote_that_is_not_closed_is_no_single_record(tmp_path: Path, num_swallowed: int) -> None:
+    """Up to the next quote every row may have been a record; where there is none the rest of the file is lost."""
+    rows = [f"{number},text {number}" for number in range(num_swallowed - 1)]
+    lines = ["id,text", *["0,good"] * 9, '1,"open', *rows, '2,with a " in it', "3,last"]
+    (tmp_path / "a.csv").write_text("\n".join(lines) + "\n")
+    source = SourceConfig(language="en", files=f"{tmp_path}/a.csv")
+    tally = Tally()
+    assert [d.text for d in read_documents(expand(source)[0], source, tally=tally)] == ["good"] * 9 + ["last"]
+    assert (tally.malformed, tally.cut_short) == (num_swallowed + 1, 0)
+    (tmp_path / "a.csv").write_text("\n".join(lines[:-2]) + "\n")
+    with pytest.raises(InputError, match=r"a quote is not closed in a.csv(?s:.*)a.csv, line 11"):
+        check_sources([source], malformed_share=0.999)
+    check_sources([source], malformed_share=1.0)
+
+
+def test_a_file_cut_short_within_a_bad_document_is_cut_short(tmp_path: Path) -> None:
+    """What else is wrong with the same record does not hide it."""
+    texts = [f"text {n} {random.Random(n).random()}" for n in range(20_000)]
+    content = gzip.compress("\n\n".join(texts).encode() + b"\n\n\xff\n" + os.urandom(200_000).hex().encode())
+    (tmp_path / "a.txt.gz").write_bytes(content[:-1000])
+    source = SourceConfig(language="en", files=f"{tmp_path}/a.txt.gz")
+    tally = Tally()
+    assert len(list(read_documents(expand(source)[0], source, tally=tally))) == 20_000
+    assert (tally.malformed, tally.cut_short) == (1, 1)
+
+
+def test_of_many_examples_the_gravest_stays() -> None:
+    """However many parts come before that of the file that is cut short."""
+    small = readers.Malformed("small", "a, line 1", "why", "remedy")
+    tallies = [Tally(documents=9) for _ in range(5)]
+    for tally in tallies[:4]:
+        tally.count(small)
+    tallies[4].count(small._replace(what="grave", num_records=None))
+    whole = total(tallies)
+    assert (whole.malformed, whole.cut_short) == (5, 1)
+    assert [one.what for one in whole.examples] == ["grave", "small", "small"]
 
 
 def test_a_share_of_malformed_records_is_tolerated(tmp_path: Path) -> None:
@@ -426,6 +470,57 @@ def test_a_data_set_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     expected = {"split": "dev", "revision": "abc", "streaming": streaming}
     assert all(one == ("owner/name", "en.web", expected) for one in asked)
     assert asked
+
+
+def test_the_size_of_a_data_set_is_that_of_its_split(tmp_path: Path) -> None:
+    """One that says nothing of its size has some: its shards must not be joined to one task."""
+    texts = [f"document {n} of many" for n in range(1000)]
+    saved = datasets.Dataset.from_dict({"text": texts})
+    datasets.DatasetDict({"train": saved, "dev": saved.select(range(10))}).save_to_disk(tmp_path / "splits")
+    (tmp_path / "folder").mkdir()
+    for number in range(3):
+        write_table(tmp_path / "folder" / f"train-{number}.jsonl", texts)
+    (train,) = expand(SourceConfig(language="en", dataset=str(tmp_path / "splits")))
+    (dev,) = expand(SourceConfig(language="en", dataset=str(tmp_path / "splits"), split="dev"))
+    num_bytes = sum(map(len, texts))
+    assert num_bytes < train.size_bytes < 2 * num_bytes
+    assert 0 < dev.size_bytes < train.size_bytes / 50
+    unknown = SourceConfig(language="en", dataset=str(tmp_path / "folder"))
+    assert [portion.size_bytes for portion in expand(unknown)] == [data_sets.SHARD_BYTES] * 3
+    (downloaded,) = expand(unknown.model_copy(update={"streaming": False}))
+    assert downloaded.size_bytes > 3 * num_bytes
+
+
+def test_a_revision_of_the_hub_is_pinned_to_its_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heads = {None: "a" * 40, "v2": "b" * 40}
+    asked: list[object] = []
+
+    def dataset_info(_: object, name: str, revision: str | None = None) -> object:
+        asked.append((name, revision))
+        return SimpleNamespace(sha=heads[revision])
+
+    monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", dataset_info)
+    source = SourceConfig(language="en", dataset="owner/name")
+    tagged = source.model_copy(update={"revision": "v2"})
+    assert data_sets.pinned(source, "").revision == "a" * 40
+    assert data_sets.pinned(tagged, "") == source.model_copy(update={"revision": "b" * 40})
+    assert asked == [("owner/name", None), ("owner/name", "v2")]
+    assert source_content(source, "")["dataset"][3] == "a" * 40
+    heads[None] = "c" * 40
+    assert source_content(source, "")["dataset"][3] == "c" * 40, "the branch moved: another text"
+
+    def no_network(*_: object, **__: object) -> object:
+        raise HfHubHTTPError.__bases__[0]("Name or service not known")
+
+    monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", no_network)
+    with pytest.raises(InputError, match=r"owner/name cannot be read(?s:.*)Name or service not known"):
+        source_content(source, "corpora.sources[0]")
+    commit = source.model_copy(update={"revision": "a" * 40})
+    folder = SourceConfig(language="en", dataset=str(tmp_path))
+    grammar = SourceConfig(language="xx", grammar="any")
+    assert [data_sets.pinned(one, "") for one in (commit, folder, grammar)] == [commit, folder, grammar]
 
 
 def test_files_on_the_hugging_face_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,15 +15,17 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
+from test_sources import write_table
 
 from orchestrator.ledger import LedgerReader, LedgerWriter, read_ledger
-from trainables.corpora import duplicates, preparation
+from trainables.corpora import duplicates, preparation, readers
 from trainables.corpora.config import CorporaConfig
 from trainables.corpora.packed import PackedCorpus
 from trainables.corpora.preparation import make_tokenizer, prepare
+from trainables.corpora.sources import SourceConfig, check_sources, divide, expand, read_documents
 from trainables.errors import InputError
 from trainables.models.tokenizers import TokenizerConfig
-from trainables.storage import Location
+from trainables.storage import Location, uri_of
 from trainables.training.checkpoint import Checkpoints
 
 
@@ -140,6 +142,67 @@ def test_checkpoints(place):
 def test_an_unknown_scheme_is_refused():
     with pytest.raises(InputError, match="cannot open the location"):
         Location("carrier-pigeon://loft/studies")
+
+
+STRANGE = "my text/日本 100%+#é"
+"""What a name on an object store may hold and a URI may not."""
+
+
+@pytest.mark.parametrize(
+    "suffix", [".jsonl", ".jsonl.gz", ".jsonl.zst", ".txt", ".csv", ".parquet", ".arrow"]
+)
+def test_files_of_strange_names_are_read_through_a_wildcard(
+    s3: str, tmp_path, monkeypatch, suffix: str
+) -> None:
+    """Whole and, where the format allows, in ranges: the same documents as from this machine."""
+    monkeypatch.setattr(readers, "BLOCK_BYTES", 1000)
+    texts = [f"text {n} of {n * 17} 日本" for n in range(500)]
+    file = tmp_path / f"a{suffix}"
+    if suffix == ".txt":
+        file.write_text("\n\n".join(texts))
+    else:
+        write_table(file, texts)
+    Location(uri_of("s3://", f"bucket/{tmp_path.name}/{STRANGE}{suffix}")).write_bytes(file.read_bytes())
+    local = SourceConfig(language="en", files=str(file))
+    for pattern in (f"my text/*{suffix}", f"**/日本 ???????{suffix}", f"my%20text/*é{suffix}"):
+        source = SourceConfig(language="en", files=f"{s3}/{tmp_path.name}/{pattern}")
+        check_sources([source])
+        (whole,) = expand(source)
+        assert whole.size_bytes == file.stat().st_size
+        assert Location(whole.name).name == f"{STRANGE}{suffix}".rpartition("/")[2]
+    ranges = divide(whole, 4000)
+    assert (len(ranges) > 2) == (suffix in (".jsonl", ".txt", ".parquet", ".arrow"))
+    expected = [d for portion in expand(local) for d in read_documents(portion, local)]
+    assert [document.text for document in expected] == texts
+    for portions in ([whole], ranges):
+        assert [d for portion in portions for d in read_documents(portion, source)] == expected
+
+
+def test_sources_and_corpus_on_an_object_store(s3: str, tmp_path, monkeypatch, ray_cluster) -> None:
+    """The same shards as from this machine."""
+    monkeypatch.setattr(preparation, "run_job", lambda task, items: map(task, items))
+    monkeypatch.setattr(preparation, "PART_BYTES", 4000)
+    monkeypatch.setattr(readers, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    lines = [json.dumps({"text": f"text {n} of {n * n * 17}"}) + "\n" for n in range(500)]
+    (tmp_path / "a.jsonl").write_text("".join(lines))
+    place = f"bucket/{tmp_path.name}"
+    Location(uri_of("s3://", f"{place}/{STRANGE}.jsonl")).write_bytes("".join(lines).encode())
+    shards = []
+    for files, store in (
+        (f"{tmp_path}/*.jsonl", Location(tmp_path / "store")),
+        (f"s3://{place}/*/*.jsonl", Location(f"s3://{place}/my store")),
+    ):
+        shares = {"validation_share": 0.1, "test_share": 0.1, "sequence_length": 16}
+        corpora = CorporaConfig.model_validate({"sources": [{"language": "en", "files": files}], **shares})
+        size = {"type": "byte_bpe", "vocabulary_size": 300}
+        tokenizer = make_tokenizer(corpora, TokenizerConfig.model_validate({"train": size}))
+        manifest = prepare(corpora, tokenizer, store)
+        corpus = PackedCorpus(store / manifest.fingerprint)
+        assert len(corpus.take("train", "en", np.arange(20))) == 20
+        shards.append(manifest.splits)
+    assert shards[0] == shards[1]
+    assert len(shards[0]["train"]["en"].shards) > 3
 
 
 def test_a_corpus_is_prepared_read_and_mended(place: Location, tmp_path, monkeypatch, ray_cluster) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import json
 import os
+import string
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow.fs as pafs
 
@@ -22,6 +24,20 @@ def storage_errors() -> tuple[type[Exception], ...]:
 
     # One of its bases is the error of the HTTP library in use, which differs between the hub library's versions.
     return (OSError, *HfHubHTTPError.__bases__)
+
+
+_FSSPEC_SCHEMES = ("hf://", "fsspec+")
+"""Handed on by pyarrow to fsspec, which takes the path as it is written."""
+
+
+def uri_of(scheme: str, path: str) -> str:
+    """The URI, with what it cannot hold escaped, of a filesystem's path; the path itself where there is no scheme.
+
+    Args:
+        scheme: with its ``://``; empty for a path on this machine.
+        path: as the filesystem lists it.
+    """
+    return scheme + (path if not scheme or scheme.startswith(_FSSPEC_SCHEMES) else quote(path, safe="/=:,@"))
 
 
 class FullDiskError(InputError):
@@ -63,6 +79,8 @@ class Location:
         self.uri = os.fspath(uri)
         if "://" not in self.uri:
             self.uri = str(Path(self.uri).expanduser().resolve())
+        elif not self.uri.startswith(_FSSPEC_SCHEMES):  # pyarrow refuses spaces and letters beyond ASCII
+            self.uri = quote(self.uri, safe=string.punctuation)
         try:
             self.filesystem, self.path = pafs.FileSystem.from_uri(self.uri)
         except (ValueError, OSError) as error:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
@@ -21,7 +22,37 @@ SHARD_BYTES = 8 << 20
 """A data set on this machine's disk is cut in shards of about this size, each of which can be read apart."""
 
 
-def open_data_set(source: SourceConfig, where: str) -> IterableDataset:
+_COMMIT = re.compile("[0-9a-f]{40}")
+
+
+def pinned(source: SourceConfig, where: str) -> SourceConfig:
+    """The source with the commit that its revision on the hub now is: later readings see the same text.
+
+    Raises:
+        InputError: there is no such data set or revision, or the hub cannot be reached.
+    """
+    if source.dataset is None or Path(source.dataset).expanduser().exists():
+        return source
+    if _COMMIT.fullmatch(source.revision or ""):
+        return source
+    from huggingface_hub import HfApi
+
+    with _explained(source, where):
+        commit = HfApi().dataset_info(source.dataset, revision=source.revision).sha
+    return source.model_copy(update={"revision": commit})
+
+
+class Split(NamedTuple):
+    """A split of a data set."""
+
+    shards: IterableDataset
+    """Each can be read apart."""
+
+    size_bytes: int
+    """Of all shards; :data:`SHARD_BYTES` for each where it is not known."""
+
+
+def open_data_set(source: SourceConfig, where: str) -> Split:
     """The source's split, in shards.
 
     Streamed, each shard is one of the data set's files, and no worker copies more than it reads. Otherwise the
@@ -51,8 +82,10 @@ def open_data_set(source: SourceConfig, where: str) -> IterableDataset:
             )
         if isinstance(found, datasets.Dataset):
             num_shards = max(1, min(len(found), found.data.nbytes // SHARD_BYTES))
-            return found.to_iterable_dataset(num_shards=num_shards)
-        return found
+            return Split(found.to_iterable_dataset(num_shards=num_shards), found.data.nbytes)
+        recorded = (found.info.splits or {}).get(source.split)
+        known_bytes = recorded.num_bytes if recorded else 0
+        return Split(found, known_bytes or found.num_shards * SHARD_BYTES)
 
 
 def rows(source: SourceConfig, shard: int, where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -61,7 +94,7 @@ def rows(source: SourceConfig, shard: int, where: str) -> Iterator[tuple[str, Ma
     Raises:
         InputError: the data set cannot be opened, or not be read to its end.
     """
-    data_set = open_data_set(source, where)
+    data_set = open_data_set(source, where).shards
     with _explained(source, where):
         for number, row in enumerate(data_set.shard(num_shards=data_set.num_shards, index=shard), 1):
             yield f"{source.dataset}, split {source.split}, shard {shard}, row {number}", row
@@ -83,5 +116,5 @@ def _explained(source: SourceConfig, where: str) -> Iterator[None]:
             where=f"{where}.dataset",
             why=str(error).strip(),
             remedy="a name on the hub, a folder written by save_to_disk, or a folder of data files; "
-            "check config, split and revision",
+            "check config, split and revision, and that the hub can be reached",
         ) from error

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.fs as pafs
 
 from trainables.corpora.config import CorporaConfig
+from trainables.corpora.data_sets import pinned
 from trainables.corpora.manifest import FORMAT_VERSION
 from trainables.corpora.sources import SourceConfig, expand
-from trainables.models.tokenizers import tokenizer_digest
+from trainables.models.tokenizers import separator_token, tokenizer_digest
 from trainables.storage import Location
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def fingerprint(corpora: CorporaConfig, tokenizer: PreTrainedTokenizerFast) -> s
 
     Local text counts by its content, an object store's by name, size and time of modification (on the Hugging Face
     hub: hash), a data set of
-    the hub by name, configuration, split and revision.
+    the hub by name, configuration, split and commit.
     """
     content = {
         "format_version": FORMAT_VERSION,
@@ -36,6 +37,12 @@ def fingerprint(corpora: CorporaConfig, tokenizer: PreTrainedTokenizerFast) -> s
         "shares": [corpora.validation_share, corpora.test_share],
         "minimal_pairs": corpora.minimal_pairs_per_language if corpora.has_minimal_pairs else 0,
         "tokenizer": tokenizer_digest(tokenizer),
+        "special_tokens": [
+            separator_token(tokenizer),
+            tokenizer.pad_token_id,
+            tokenizer.mask_token_id,
+            sorted(tokenizer.all_special_ids),
+        ],
         "sources": [
             source_content(source, f"corpora.sources[{number}]")
             for number, source in enumerate(corpora.sources)
@@ -55,7 +62,8 @@ def source_content(source: SourceConfig, where: str) -> dict[str, Any]:
         files = sorted(file for file in folder.rglob("*") if file.is_file())
         digests = [[file.relative_to(folder).as_posix(), _digest(file)] for file in files]
         name = digests if folder.is_dir() else source.dataset
-        return content | {"dataset": [name, source.config, source.split, source.revision]}
+        commit = pinned(source, where).revision
+        return content | {"dataset": [name, source.config, source.split, commit]}
     identities: list[list[str | int | None]] = []
     for portion in expand(source, where):
         file = Location(portion.name)

@@ -21,6 +21,7 @@ from tokenizers import Tokenizer
 
 from trainables.corpora.checksums import is_shard_intact
 from trainables.corpora.config import CorporaConfig
+from trainables.corpora.data_sets import pinned
 from trainables.corpora.duplicates import duplicates_of, find_duplicates
 from trainables.corpora.fingerprint import fingerprint
 from trainables.corpora.manifest import (
@@ -34,7 +35,15 @@ from trainables.corpora.manifest import (
 from trainables.corpora.packed import MANIFEST_NAME, MINIMAL_PAIRS_NAME, TOKENIZER_NAME, read_manifest
 from trainables.corpora.packing import Packer, Part, PartRecord, pack_part, split_of
 from trainables.corpora.ray_job import run_job
-from trainables.corpora.sources import Document, Portion, SourceConfig, divide, expand, read_documents
+from trainables.corpora.sources import (
+    Document,
+    Portion,
+    SourceConfig,
+    divide,
+    expand,
+    read_documents,
+    read_head,
+)
 from trainables.corpora.tally import total
 from trainables.errors import InputError
 from trainables.models.tokenizers import (
@@ -86,7 +95,7 @@ def _sample(corpora: CorporaConfig, sample_bytes: int) -> Iterator[str]:
         for portion in expand(source, f"corpora.sources[{number}]"):
             portions.setdefault(source.language, []).append((source, portion))
     weights = {
-        language: max(1, sum(portion.size_bytes for _, portion in portions[language])) ** corpora.alpha
+        language: max(1.0, _language_bytes(portions[language])) ** corpora.alpha
         for language in sorted(portions)
     }
     documents = {language: _documents_in_turn(portions[language]) for language in weights}
@@ -107,6 +116,21 @@ def _sample(corpora: CorporaConfig, sample_bytes: int) -> Iterator[str]:
                     quota_bytes -= len(encoded)
                     room_bytes -= len(encoded)
                     yield encoded.decode(errors="ignore")  # cut, it may end within a character
+
+
+def _language_bytes(portions: list[tuple[SourceConfig, Portion]]) -> float:
+    """About how much of the portions is of their language: in files of several a guess from some heads of ranges."""
+    size_bytes = 0.0
+    for source, group in itertools.groupby(portions, key=lambda pair: pair[0]):
+        own = [portion for _, portion in group]
+        share = 1.0
+        if source.language_column is not None:
+            pieces = [piece for portion in own for piece in divide(portion, PART_BYTES)]
+            spread = pieces[:: -(-len(pieces) // SAMPLE_FILES)]
+            head = total(read_head(piece, source)[0] for piece in spread)
+            share = max(1, head.documents) / max(1, head.documents + head.other_languages)
+        size_bytes += share * sum(portion.size_bytes for portion in own)
+    return size_bytes
 
 
 def _documents_in_turn(portions: list[tuple[SourceConfig, Portion]]) -> Iterator[Document]:
@@ -164,6 +188,9 @@ def prepare(
         InputError: a source cannot be read or has too many malformed records, or a language's split has not one
             whole sequence.
     """
+    # Once, so that a fingerprint names one text, and all parts are of it.
+    sources = [pinned(source, f"corpora.sources[{n}]") for n, source in enumerate(corpora.sources)]
+    corpora = corpora.model_copy(update={"sources": tuple(sources)})
     name = fingerprint(corpora, tokenizer)
     folder = store / name
     if (folder / MANIFEST_NAME).exists():
@@ -220,7 +247,7 @@ def prepare(
             for split in SPLITS
         },
         sources=tuple(
-            total(r.tally for p, r in made if p.source_number == number)
+            total(r.tally for p, r in made if p.source_number == number).with_lines()
             for number in range(len(corpora.sources))
         ),
     )
@@ -316,8 +343,9 @@ def _prepare_part(
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     number, content = json.loads(item)
     config, place = CorporaConfig.model_validate_json(corpora), Location(folder)
+    part = Part.model_validate_json(content)
     record = pack_part(
-        Part.model_validate_json(content),
+        part,
         _tokenizer(ray.get(tokenizer_reference)),
         separator,
         config,
@@ -325,6 +353,8 @@ def _prepare_part(
         place,
         duplicates_of(number, place / DUPLICATES_NAME) if config.deduplicate else frozenset(),
     )
+    if record.tally.cut_short:  # said now rather than when all else is prepared
+        record.tally.require_sound(config.malformed_share, f"corpora.sources[{part.source_number}]")
     return record.model_dump_json()
 
 

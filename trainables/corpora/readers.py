@@ -9,6 +9,7 @@ from the middle of a file, a range of it can be read apart.
 from __future__ import annotations
 
 import csv
+import inspect
 import io
 import json
 import math
@@ -34,9 +35,15 @@ class Malformed(NamedTuple):
 
     what: str
     where: str
-    """The file and the line or row."""
+    """The file and the line or row; the byte, where the line is not known (see :func:`with_line`)."""
     why: str
     remedy: str
+    num_records: int | None = 1
+    """How many records may be lost with it; None: the rest of the file."""
+
+    def error(self) -> InputError:
+        """What is raised where such a record is not left out."""
+        return InputError(self.what, where=self.where, why=self.why, remedy=self.remedy)
 
 
 class Reader(Protocol):
@@ -71,6 +78,9 @@ COLUMN_REMEDY = "name the column of the documents' text with text_column, that o
 
 _DAMAGED_STREAM = re.compile("compressed stream|zlib|zstd", re.IGNORECASE)
 """What pyarrow says of a compressed stream that is cut short or damaged; a failing network says other things."""
+
+_BYTE_ALONE = re.compile(r"(?P<file>.+?)(?P<line>, line \d+)?, byte (?P<byte>\d+)")
+"""Where a record begins that lies in the middle of a file."""
 
 csv.field_size_limit(2**31 - 1)  # a document is often longer than the default limit of 128 KiB
 
@@ -114,6 +124,29 @@ def group_bytes(file: Location) -> list[int]:
     suffix = suffix_of(file.name)
     groups = FORMATS[suffix].group_bytes if suffix else None
     return groups(file) if groups else []
+
+
+def with_line(malformed: Malformed) -> Malformed:
+    """The same with the number of its line, where only its byte was known and the file is on this machine.
+
+    All of the file before the byte is read: for the few that a person is told of.
+    """
+    place = _BYTE_ALONE.fullmatch(malformed.where)
+    if place is None or place["line"]:
+        return malformed
+    file, remaining_bytes, line = Location(place["file"]).local, int(place["byte"]), 1
+    if file is None:
+        return malformed
+    with file.open("rb") as stream:
+        while remaining_bytes and (chunk := stream.read(min(READ_BYTES, remaining_bytes))):
+            remaining_bytes -= len(chunk)
+            line += chunk.count(b"\n")
+    return malformed._replace(where=f"{place['file']}, line {line}, byte {place['byte']}")
+
+
+def _gravest(malformed: list[Malformed]) -> Malformed:
+    """Of all that is wrong with one record the first, unless the rest of the file is lost."""
+    return next((one for one in malformed if one.num_records is None), malformed[0])
 
 
 def _suffixes(name: str) -> str:
@@ -203,6 +236,7 @@ def _lines(
                         f"{file}, {place}",
                         f"it is truncated or damaged, and what follows is lost: {error}",
                         "copy or download the file again",
+                        num_records=None,
                     )
                 )
                 return
@@ -237,7 +271,7 @@ def _range_bytes(groups: range | None) -> tuple[int, float]:
 def _require_columns(file: Location, place: str, needed: Columns, present: list[str]) -> None:
     for column in needed:
         if column not in present:
-            raise InputError(**_lacks(file, place, column, present)._asdict())
+            raise _lacks(file, place, column, present).error()
 
 
 def _lacks(file: Location, place: str, column: str, present: list[str]) -> Malformed:
@@ -292,7 +326,7 @@ def read_text(file: Location, columns: Columns, groups: range | None = None) -> 
 
     def record() -> Iterator[Record | Malformed]:
         if malformed:
-            yield malformed[0]
+            yield _gravest(malformed)
         elif document:  # without its line end: text added to the file later must not change its id
             yield begin, {columns[0]: "".join(document).rstrip("\r\n")}
 
@@ -329,17 +363,27 @@ def read_delimited(
         try:
             row = next(rows, None)
         except csv.Error as error:  # the next row is read afresh
-            what, why = f"a row is malformed in {file.name}", f"from line {begin}: {error}"
-            remedy = 'double the quotes inside quoted text: "say ""yes"""'
-            malformed[:] = malformed or [Malformed(what, f"{file}, line {rows.line_num}", why, remedy)]
+            is_end = inspect.getgeneratorstate(texts) == inspect.GEN_CLOSED
+            lost = ", and what follows is lost" if is_end else ""
+            malformed.append(
+                Malformed(
+                    f"a quote is not closed in {file.name}"
+                    if is_end
+                    else f"a row is malformed in {file.name}",
+                    f"{file}, line {begin if is_end else rows.line_num}",
+                    f"from line {begin}: {error}{lost}",
+                    'double the quotes inside quoted text: "say ""yes"""',
+                    num_records=None if is_end else rows.line_num - begin + 1,
+                )
+            )
             row = []
         if header is None:
             if malformed:
-                raise InputError(**malformed[0]._asdict())
+                raise _gravest(malformed).error()
             header = row or []
             _require_columns(file, "line 1", columns, header)
         elif malformed:
-            yield malformed[0]
+            yield _gravest(malformed)
             malformed.clear()
         elif row and len(row) != len(header):
             yield Malformed(

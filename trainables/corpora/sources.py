@@ -28,6 +28,7 @@ __all__ = [
     "divide",
     "expand",
     "read_documents",
+    "read_head",
 ]
 
 HEAD_RECORDS = 100
@@ -124,7 +125,7 @@ class Portion(NamedTuple):
     """The file's path or URI, the data set's or the grammar's name."""
 
     size_bytes: int
-    """As stored; estimated for a grammar, 0 where unknown."""
+    """As stored; estimated for a grammar and for a data set that does not say."""
 
     start: int = 0
     """The first row group (parquet), batch (arrow), block (plain text), shard (data set) or document (grammar)."""
@@ -147,9 +148,11 @@ def expand(source: SourceConfig, where: str = "source") -> list[Portion]:
         _check_grammar(source.grammar, where)
         return [Portion(source.grammar, source.documents * GRAMMAR_DOCUMENT_BYTES, 0, source.documents)]
     if source.dataset is not None:
-        dataset = open_data_set(source, where)
-        size_bytes = (dataset.info.dataset_size or 0) // dataset.num_shards
-        return [Portion(source.dataset, size_bytes, shard, shard + 1) for shard in range(dataset.num_shards)]
+        shards, size_bytes = open_data_set(source, where)
+        num_shards = shards.num_shards
+        return [
+            Portion(source.dataset, size_bytes // num_shards, shard, shard + 1) for shard in range(num_shards)
+        ]
     patterns = (source.files,) if isinstance(source.files, str) else source.files or ()
     found = {file for pattern in patterns for file in matching_files(pattern, f"{where}.files")}
     return [Portion(name, size_bytes) for name, size_bytes in sorted(found)]
@@ -299,7 +302,7 @@ def check_sources(sources: Sequence[SourceConfig], malformed_share: float = 0.0)
         if source.files is None:
             portions = portions[:1]
         with ThreadPoolExecutor(_OPEN_FILES) as pool:  # on an object store each file is a round trip
-            heads = list(pool.map(partial(_head, source=source, where=where), portions))
+            heads = list(pool.map(partial(read_head, source=source, where=where), portions))
         head = total(tally for tally, _ in heads)
         whole = all(is_whole for _, is_whole in heads)
         head.require_sound(malformed_share, where, 0.0 if whole else HEAD_MALFORMED_SHARE)
@@ -312,7 +315,7 @@ def check_sources(sources: Sequence[SourceConfig], malformed_share: float = 0.0)
             )
 
 
-def _head(portion: Portion, source: SourceConfig, where: str) -> tuple[Tally, bool]:
+def read_head(portion: Portion, source: SourceConfig, where: str = "source") -> tuple[Tally, bool]:
     """What the first records of a portion are, and whether they are all."""
     tally = Tally()
     num_characters = 0

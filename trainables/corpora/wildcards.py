@@ -9,7 +9,7 @@ import pyarrow.fs as pafs
 
 from trainables.corpora.readers import FORMATS, suffix_of
 from trainables.errors import InputError, nearest
-from trainables.storage import Location, storage_errors
+from trainables.storage import Location, storage_errors, uri_of
 
 
 def matching_files(pattern: str, where: str) -> list[tuple[str, int]]:
@@ -43,7 +43,7 @@ def matching_files(pattern: str, where: str) -> list[tuple[str, int]]:
     files = [entry for entry in matches if entry.type == pafs.FileType.File]
     if files:
         root = prefix if prefix and prefix != "file://" else ""
-        return [(f"{root}{entry.path}", entry.size or 0) for entry in files]
+        return [(uri_of(root, entry.path), entry.size or 0) for entry in files]
     if matches:
         raise InputError(
             f"{pattern} is a folder",
