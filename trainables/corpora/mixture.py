@@ -43,23 +43,14 @@ class Pattern:
 
     After any number of periods every language has had its share to within one sequence, however long the stream:
     the languages' cumulative shares, times the place, are rounded down. Within a period each language's places are
-    spread evenly.
+    spread evenly. A language with less than one place in a period has none in some.
 
     Args:
         share_l: shares of the languages, summing to 1.
     """
 
     def __init__(self, share_l: NDArray[np.float64]) -> None:
-        # However small its share, a language has a place in every period: it counts in the yardsticks too.
-        least = min(2 / PERIOD, 1 / len(share_l))
-        small_l = share_l < least
-        while (share_l < least).any():
-            small_l |= share_l < least
-            rest = 1.0 - least * small_l.sum()
-            share_l = np.where(small_l, least, share_l * rest / share_l[~small_l].sum())
-        self.share_l = share_l
-        """Shares with that floor."""
-        self._edge_l = share_l.cumsum()
+        self._edge_l = np.minimum(share_l.cumsum(), 1.0)
         self._edge_l[-1] = 1.0
         self._orders: dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
 
