@@ -120,13 +120,13 @@ class Progress(NamedTuple):
     """How far the preparation is."""
 
     stage: str
-    """``duplicates`` or ``packing``."""
+    """``tokenizer``, ``fingerprint``, ``verification``, ``duplicates``, ``comparison`` or ``packing``."""
 
     done: int
-    """Parts."""
+    """Parts, or tasks of another kind."""
 
     parts: int
-    """All parts."""
+    """All of them; 1 where it is not known how far the stage is."""
 
     tokens: int
     """Packed so far."""
@@ -149,28 +149,34 @@ def prepare(
         corpora: the text.
         tokenizer: makes the tokens.
         store: folder of prepared corpora.
-        progress: told of every part that is done.
+        progress: told of every stage's begin, and of every part that is done.
         verify: read all shards of a corpus that is there, and make damaged ones again.
 
     Raises:
         InputError: a source cannot be read or has too many malformed records, or a language's split has not one
             whole sequence.
     """
+    progress(Progress("fingerprint", 0, 1, 0))
     name = fingerprint(corpora, tokenizer)
+    progress(Progress("fingerprint", 1, 1, 0))
     folder = store / name
     if (folder / MANIFEST_NAME).exists():
         manifest = read_manifest(folder)
-        if not verify or _is_intact(manifest, folder):
+        progress(Progress("verification", 0, 1, 0))
+        whole = not verify or _is_intact(manifest, folder)
+        progress(Progress("verification", 1, 1, 0))
+        if whole:
             _require_sound(manifest, corpora)
             return manifest
         (folder / MANIFEST_NAME).delete()
     vocabulary_size = max(tokenizer.get_vocab().values()) + 1
     parts = _parts(corpora)
     if corpora.deduplicate:
-        for done in find_duplicates(parts, folder / DUPLICATES_NAME):
-            progress(Progress("duplicates", done, len(parts), 0))
+        for stage, done, num_tasks in find_duplicates(parts, folder / DUPLICATES_NAME):
+            progress(Progress(stage, done, num_tasks, 0))
     records: list[PartRecord] = []
     num_tokens = 0
+    progress(Progress("packing", 0, len(parts), 0))
     for record in _prepare_parts(parts, corpora, tokenizer, token_dtype(vocabulary_size), folder):
         records.append(record)
         num_tokens += sum(counts.tokens for counts in record.splits.values())
