@@ -59,13 +59,13 @@ def corpus_table(
     counts = corpus.manifest.splits["train"]
     natural_l = np.array([counts[language].sequences for language in corpus.languages], dtype=np.float64)
     natural_l /= natural_l.sum()
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.add_column("language", style="cyan", no_wrap=True)
     titles = [
         "documents",
         "tokens",
         "tokens\na word",
-        "characters\na token",
+        "chars\na token",
         "unknown",
         "target\nmix",
         "times\nseen",
@@ -173,7 +173,7 @@ def _notes(corpus: PackedCorpus) -> list[str]:
         f"left out: {formatting.plural(empty, 'record')} without text, "
         f"{formatting.plural(duplicates, 'duplicate')}",
         *warnings(manifest),
-        "words: what stands between white space; where a script has none, see characters a token",
+        "words: what stands between white space; where a script has none, see chars (characters) a token",
         "unknown: tokens of characters without a piece",
         "times seen: in one pass over a stream as long as all the text",
         str(corpus.folder),
