@@ -173,7 +173,7 @@ def _notes(corpus: PackedCorpus) -> list[str]:
         f"left out: {formatting.plural(empty, 'record')} without text, "
         f"{formatting.plural(duplicates, 'duplicate')}",
         *warnings(manifest),
-        "words: what stands between white space; where a script has none, see chars (characters) a token",
+        "words: what stands between white space; where a script has none, see chars a token",
         "unknown: tokens of characters without a piece",
         "times seen: in one pass over a stream as long as all the text",
         str(corpus.folder),

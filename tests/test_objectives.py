@@ -307,7 +307,7 @@ def test_packed_documents_have_the_loss_and_gradients_of_separate_ones(stream, n
         value = packed(micro_batch)
         assert float(value.detach()) == pytest.approx(float(expected.detach()), rel=1e-6)
         crossing = alone(micro_batch._replace(document_NL=None))
-        assert float(crossing.detach()) != pytest.approx(float(expected.detach()), rel=1e-4)
+        assert float(crossing.detach()) != pytest.approx(float(expected.detach()), rel=3e-6)
         wanted = torch.autograd.grad(expected, list(alone.parameters()), allow_unused=True)
         got = torch.autograd.grad(value, list(packed.parameters()), allow_unused=True)
         for (label, _), a, b in zip(packed.named_parameters(), got, wanted, strict=True):
