@@ -4,8 +4,8 @@ The folder named by ``H2H_TEST_DATA`` holds ``corpus/LANGUAGE.jsonl.gz`` with a 
 files are repeated, under new names, until they hold so much text.
 
 - prepare: ``prepare`` on a local Ray cluster that runs already, from files to checked shards, against
-  ``tokenizers.encode_batch`` in all its threads over the same texts in a list, in turns: the two take a half of the
-  languages' files each, then the other. The worse of a unigram and a byte-level BPE tokenizer;
+  ``tokenizers.encode_batch`` in all its threads over the same texts in a list, once before the preparation and once
+  after it: the mean of the two. The worse of a unigram and a byte-level BPE tokenizer;
 - memory: the most that all processes of a preparation hold together while it runs, Ray's among them, shared pages
   counted once (the sum of their proportional set sizes), for a small and a large input;
 - stream: ``local_batches`` on one core into a loop that does nothing, against slices of one memory-mapped array of the

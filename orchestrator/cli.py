@@ -310,22 +310,23 @@ def _plan(options: argparse.Namespace) -> int:
 
 
 def _prepare(options: argparse.Namespace) -> int:
-    from orchestrator.corpus_table import corpus_table
+    from orchestrator.corpus_table import corpus_table, sequences_of_a_trial
     from orchestrator.preparation_bar import preparation_bar
 
     study, console = _study(options), Console()
     with preparation_bar(console) as progress:
         corpus = study.prepare(options.address, progress)
-    console.print(corpus_table(corpus, study.spec.corpora), highlight=False)
+    table = corpus_table(corpus, study.spec.corpora, sequences_of_a_trial(study.spec))
+    console.print(table, highlight=False)
     return 0
 
 
 def _corpus(options: argparse.Namespace) -> int:
-    from orchestrator.corpus_table import corpus_table, picture, samples
+    from orchestrator.corpus_table import corpus_table, picture, samples, sequences_of_a_trial
 
     study = _study(options)
     corpus = study.corpus()
-    shown = [corpus_table(corpus, study.spec.corpora)]
+    shown = [corpus_table(corpus, study.spec.corpora, sequences_of_a_trial(study.spec))]
     if options.samples > 0:
         shown.append(samples(corpus, options.samples))
     Console().print(*shown, sep="", highlight=False)

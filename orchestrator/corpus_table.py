@@ -17,6 +17,7 @@ from rich.terminal_theme import DIMMED_MONOKAI
 from rich.text import Text
 
 from orchestrator import formatting
+from orchestrator.spec import StudySpec
 from trainables.corpora.config import CorporaConfig
 from trainables.corpora.manifest import LanguageCounts
 from trainables.corpora.packed import PackedCorpus
@@ -33,34 +34,64 @@ PICTURE_WIDTH = 100
 """Of a picture, in characters."""
 
 
-def corpus_table(corpus: PackedCorpus, corpora: CorporaConfig) -> RenderableType:
-    """The training text by language, what was held out, and what was left out of the sources."""
+def sequences_of_a_trial(spec: StudySpec) -> float | None:
+    """How many a trial of the study's budget reads; None where its unit does not tell, or arms' batches differ."""
+    if spec.budget.tokens is not None:
+        return spec.budget.tokens / spec.corpora.sequence_length
+    sizes = {spec.training_of(arm).batch_sequences for arm in spec.arms.values()}
+    searched = any("batch_sequences" in arm.load_space().dimensions for arm in spec.arms.values())
+    if spec.budget.steps is None or searched or len(sizes) > 1:
+        return None
+    return spec.budget.steps * sizes.pop()
+
+
+def corpus_table(
+    corpus: PackedCorpus, corpora: CorporaConfig, trial_sequences: float | None = None
+) -> RenderableType:
+    """The training text by language, what was held out, and what was left out of the sources.
+
+    Args:
+        corpus: prepared.
+        corpora: how its languages are mixed.
+        trial_sequences: how many a trial reads; None: how often it sees a language is not told.
+    """
     stream = TokenStream(corpus, 0, corpora.alpha, corpora.maximum_repetition)
     counts = corpus.manifest.splits["train"]
     natural_l = np.array([counts[language].sequences for language in corpus.languages], dtype=np.float64)
     natural_l /= natural_l.sum()
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.add_column("language", style="cyan", no_wrap=True)
-    for title in (
+    titles = [
         "documents",
         "tokens",
         "tokens\na word",
-        "characters\na token",
+        "chars\na token",
         "unknown",
         "target\nmix",
         "times\nseen",
-    ):
+    ]
+    in_a_trial: list[list[str]] = [[] for _ in corpus.languages]
+    if trial_sequences is not None:
+        titles.append("in a\ntrial")
+        passes = trial_sequences / sum(counts[language].sequences for language in corpus.languages)
+        in_a_trial = [[f"{passes * times:.2f}x"] for times in stream.share_l / natural_l]
+    for title in titles:
         table.add_column(title, justify="right")
-    for language, share, natural in zip(corpus.languages, stream.share_l, natural_l, strict=True):
-        own = counts[language]
-        table.add_row(Text(language), *_amounts(own), f"{share:.1%}", f"{share / natural:.2f}x")
+    for language, share, natural, last in zip(
+        corpus.languages, stream.share_l, natural_l, in_a_trial, strict=True
+    ):
+        times = [f"{share / natural:.2f}x", *last]
+        table.add_row(Text(language), *_amounts(counts[language]), f"{share:.1%}", *times)
     if len(corpus.languages) > 1:
         table.add_section()
-        table.add_row("all", *_amounts(_sum(list(counts.values()))), "100%", "")
+        table.add_row("all", *_amounts(_sum(list(counts.values()))), "100%")
+    notes = _notes(corpus)
+    if trial_sequences is not None:
+        notes.insert(-1, f"in a trial: in the {trial_sequences:,.0f} sequences of the study's budget")
     parts: list[RenderableType] = [table]
     if len(corpus.languages) > 1:
         parts.append(Padding(_mix_bars(corpus.languages, natural_l, stream.share_l), (0, 0, 1, 1)))
-    return Group(*parts, Padding(Text("\n".join(_notes(corpus)), style="dim"), (0, 0, 1, 0)))
+    return Group(*parts, Padding(Text("\n".join(notes), style="dim"), (0, 0, 1, 0)))
 
 
 def _mix_bars(
@@ -142,7 +173,7 @@ def _notes(corpus: PackedCorpus) -> list[str]:
         f"left out: {formatting.plural(empty, 'record')} without text, "
         f"{formatting.plural(duplicates, 'duplicate')}",
         *warnings(manifest),
-        "words: what stands between white space; where a script has none, see characters a token",
+        "words: what stands between white space; where a script has none, see chars a token",
         "unknown: tokens of characters without a piece",
         "times seen: in one pass over a stream as long as all the text",
         str(corpus.folder),

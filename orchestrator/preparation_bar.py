@@ -1,4 +1,4 @@
-"""The progress of a preparation, as a bar: parts done of all, tokens, and the time left."""
+"""The progress of a preparation, as bars: parts done of all, tokens, and the time left."""
 
 from __future__ import annotations
 
@@ -6,13 +6,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
 from orchestrator import formatting
 from trainables.corpora.preparation import Progress
 
-_TITLES = {"duplicates": "looking for duplicates", "packing": "tokenising and packing"}
+_TITLES = {
+    "tokenizer": "making the tokenizer",
+    "fingerprint": "hashing the text",
+    "verification": "reading the shards",
+    "duplicates": "looking for duplicates",
+    "comparison": "comparing",
+    "packing": "tokenising and packing",
+}
 
 
 @contextmanager
@@ -21,8 +28,7 @@ def preparation_bar(console: Console) -> Iterator[Callable[[Progress], None]]:
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("parts  {task.fields[tokens]}"),
+        TextColumn("{task.fields[amount]}"),
         TimeRemainingColumn(),
     )
     with Bar(*columns, console=console) as bar:
@@ -30,9 +36,15 @@ def preparation_bar(console: Console) -> Iterator[Callable[[Progress], None]]:
 
         def show(progress: Progress) -> None:
             if progress.stage not in tasks:
-                title = _TITLES[progress.stage]
-                tasks[progress.stage] = bar.add_task(title, total=progress.parts, tokens="")
-            tokens = formatting.quantity(progress.tokens, "tokens") if progress.tokens else ""
-            bar.update(tasks[progress.stage], completed=progress.done, tokens=tokens)
+                # Until something is done the bar only moves.
+                tasks[progress.stage] = bar.add_task(_TITLES[progress.stage], total=None, amount="")
+            parts = f"{progress.done}/{progress.parts} parts" if progress.parts > 1 else ""
+            tokens = f"  {formatting.quantity(progress.tokens, 'tokens')}" if progress.tokens else ""
+            bar.update(
+                tasks[progress.stage],
+                total=progress.parts if progress.done else None,
+                completed=progress.done,
+                amount=parts + tokens,
+            )
 
         yield show

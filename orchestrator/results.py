@@ -101,11 +101,21 @@ class Results:
     def ledger(self) -> pd.DataFrame:
         """One row a measure, flattened (``spent.tokens``, ``yardsticks.NAME.overall``).
 
-        ``counts`` is False for what a later attempt rolled back.
+        ``counts`` is False for what a later attempt rolled back. ``data_wait_seconds``: what the attempt has waited
+        for data so far, its ``overhead.data_wait``.
         """
         counted = {id(measure) for trial in self.history.trials.values() for measure in trial.measures}
         measures = [record for record in self._records if record["kind"] == "measure"]
-        return pd.json_normalize([{**measure, "counts": id(measure) in counted} for measure in measures])
+        return pd.json_normalize(
+            [
+                {
+                    **measure,
+                    "counts": id(measure) in counted,
+                    "data_wait_seconds": measure["overhead"]["data_wait"],
+                }
+                for measure in measures
+            ]
+        )
 
     @cached_property
     def _comparison(self) -> dict[str, Any]:

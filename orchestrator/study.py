@@ -165,19 +165,21 @@ class Study:
 
         Args:
             address: as of :meth:`run`.
-            progress: told of every part that is done.
+            progress: told of every stage's begin, and of every part that is done.
 
         Raises:
             InputError: something is wrong with the study or its text.
         """
         from orchestrator.preflight import Machine, check_study
         from trainables.corpora.packed import PackedCorpus
-        from trainables.corpora.preparation import prepare
+        from trainables.corpora.preparation import Progress, prepare
 
         address = address or os.environ.get("RAY_ADDRESS")
         store = Location(self.spec.storage) / "corpora"
         try:
+            progress(Progress("tokenizer", 0, 1, 0))
             tokenizer = check_study(self.spec)
+            progress(Progress("tokenizer", 1, 1, 0))
             with _ray_session(address, Machine.here(), dashboard=False):
                 corpora = absolute(self.spec).corpora
                 manifest = prepare(corpora, tokenizer, store, progress=progress, verify=True)

@@ -1,8 +1,10 @@
-"""The benchmarks of step and loop run, and their baselines compute the same losses (they check it themselves)."""
+"""The benchmarks run, and their baselines compute the same losses, or as many tokens (they check it themselves)."""
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -20,7 +22,7 @@ def benchmarks(monkeypatch):
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
-    for name in ("calibration", "measure", "plain", "search", "step", "trainer"):
+    for name in ("calibration", "corpora", "measure", "plain", "search", "step", "trainer"):
         sys.modules.pop(name, None)
 
 
@@ -107,3 +109,25 @@ def test_the_surrogates_optimum_is_that_of_its_curves(benchmarks):
     for rate, temperature, negatives in ((2e-3, 1.0, 64), (5e-4, 1.0, 256), (2e-3, 3.0, 256)):
         configuration = {"learning_rate": rate, "temperature": temperature, "negatives": negatives}
         assert curves.accuracy(configuration, 1.0) < best - 0.005
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.skipif("H2H_TEST_DATA" not in os.environ, reason="needs H2H_TEST_DATA, a folder of real text")
+def test_corpora():
+    """In a process of its own: it starts a Ray cluster of its own."""
+    command = [sys.executable, str(BENCHMARKS / "corpora.py"), "--quick"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=280)
+    result = json.loads(done.stdout.splitlines()[-1])
+    ratios = [row["prepare_over_bare"] for row in result["preparation"]]
+    assert [row["tokenizer"] for row in result["preparation"]] == ["byte_bpe", "unigram"]
+    assert result["prepare_over_bare_tokenizer"] == min(ratios) > 0
+    speeds = result["tokens_per_second"]
+    assert set(speeds) == {"memmap", "local", "local_with_digest", "ray_data"}
+    assert result["stream_over_memmap"] == pytest.approx(speeds["local"] / speeds["memmap"], abs=1e-3)
+    assert len(result["first_batches"]) == 4
+    assert result["first_batch_seconds"] == max(result["first_batches"].values()) > 0
+    assert 0 <= result["data_wait_share"] < 1
+    assert result["copies_of_the_tokens"] > 0
+    assert min(result["peak_memory_bytes_small"], result["peak_memory_bytes_large"]) > 1 << 26

@@ -14,7 +14,7 @@ from rich.console import Console
 from small_corpus import write_corpus
 
 from orchestrator.cli import main
-from orchestrator.corpus_table import corpus_table, picture
+from orchestrator.corpus_table import corpus_table, picture, sequences_of_a_trial
 from orchestrator.executor import Executor
 from orchestrator.ledger import read_ledger
 from orchestrator.preparation_bar import preparation_bar
@@ -140,6 +140,36 @@ def test_bars_and_their_picture(tmp_path: Path) -> None:
         assert f"{row[2]}%" in text
 
 
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (["budget={tokens: 4000}", "corpora.sequence_length=8"], 500),
+        (["budget={steps: 30}", "training.batch_sequences=10"], 300),
+        (["budget={flops: 1e9}"], None),
+        (["budget={steps: 30}", "arms.two={objective: clm, training: {batch_sequences: 8}}"], None),
+    ],
+)
+def test_the_sequences_of_a_trial(study: Path, settings: list[str], expected: float | None) -> None:
+    assert sequences_of_a_trial(Study(study, settings).spec) == expected
+
+
+def test_how_often_a_trial_sees_a_language(tmp_path: Path) -> None:
+    """Counted over the trial's own sequences, which are more than all text is."""
+    sizes = {"de": 90, "en": 4000, "sw": 13, "zh-Hant": 800}
+    corpus = write_corpus(tmp_path, sizes)
+    corpora = CorporaConfig.model_validate({"sources": [{"language": "en", "files": "x"}]})
+    stream = TokenStream(corpus, 0, corpora.alpha, corpora.maximum_repetition)
+    seen_l = np.bincount(stream.take(np.arange(12_000)).language_N) / list(sizes.values())
+    output = rendered(corpus_table(corpus, corpora, 12_000))
+    assert max(map(len, output.splitlines())) <= 80
+    assert "12,000 sequences of the study's budget" in output
+    rows = [line.split() for line in output.splitlines() if line.rstrip().endswith("x")]
+    assert [row[0] for row in rows] == list(sizes)
+    found = [float(row[-1].rstrip("x")) for row in rows]
+    assert found == pytest.approx(seen_l, abs=0.006 + 1 / 13)
+    assert "in a trial" not in rendered(corpus_table(corpus, corpora))
+
+
 def test_a_prepared_corpus_is_verified_and_mended(study: Path, ray_cluster: None) -> None:
     corpus = Study(study).prepare()
     shard = corpus.folder / corpus.manifest.splits["test"]["en"].shards[0].file
@@ -182,8 +212,14 @@ def test_the_bar() -> None:
     output = io.StringIO()
     console = Console(width=80, force_terminal=True, file=output, color_system=None, _environ={})
     with preparation_bar(console) as progress:
+        progress(Progress("tokenizer", 0, 1, 0))
+        progress(Progress("tokenizer", 1, 1, 0))
+        progress(Progress("verification", 0, 1, 0))
         progress(Progress("duplicates", 4, 4, 0))
+        progress(Progress("packing", 0, 4, 0))
         progress(Progress("packing", 1, 4, 1_200_000))
     shown = output.getvalue()
+    assert re.search(r"making the tokenizer +━+", shown)
+    assert "reading the shards" in shown
     assert re.search(r"looking for duplicates.*4/4 parts", shown)
     assert re.search(r"tokenising and packing.*1/4 parts +1.2M tokens", shown)

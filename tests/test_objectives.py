@@ -102,10 +102,11 @@ def frequencies_of(stream):
     return log_frequencies(stream)
 
 
-def definition(learner, maker, part, micro_batch):
+def definition(learner, maker, part, micro_batch, hidden_NLD=None):
     """The loss written out, position by position, from hidden states of the whole sequences."""
     task, options = learner.objective.task, learner.options
-    hidden_NLD = learner.hidden(torch.from_numpy(part.corrupted.input_NL))
+    if hidden_NLD is None:
+        hidden_NLD = learner.hidden(torch.from_numpy(part.corrupted.input_NL))
     hidden_KD = hidden_NLD[
         torch.arange(len(hidden_NLD))[:, None], torch.from_numpy(part.corrupted.position_NT)
     ].flatten(0, 1)
@@ -275,6 +276,45 @@ def test_attention_inside_documents_is_that_of_documents_alone(family):
     assert not torch.allclose(
         alone.hidden(torch.tensor([[token for piece in pieces for token in piece]]))[0], separate
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [
+        ("mlm", "bert"),
+        ("headless_mlm", "bert"),
+        ("clm", "gpt_neox"),
+        ("clm", "gpt2"),
+        ("headless_clm", "gpt2"),
+    ],
+)
+def test_packed_documents_have_the_loss_and_gradients_of_separate_ones(stream, name, family):
+    """Each document is run by itself, by a model that knows of no documents; only the targets are the sequence's: a
+    decoder's separator recovers the next document's first token."""
+    packed, alone = make_learner(name, family, {}, separator=3), make_learner(name, family, {})
+    batch = take(stream)
+    for row, ends in enumerate([[4], [0, 9], [5, 6], [LENGTH - 1], [LENGTH - 2], []]):
+        batch.token_NL[row, ends] = 3
+    maker = BatchMaker(packed, stream, 0.3, World())
+    for number, part in enumerate(maker.prepare(batch, 40, num_parts=2)):
+        separate = []
+        for clean_L, input_L in zip(batch.token_NL[number::2], part.corrupted.input_NL, strict=True):
+            pieces = np.split(input_L, np.flatnonzero(clean_L == 3) + 1)
+            separate.append(torch.cat([alone.hidden(torch.from_numpy(p[None]))[0] for p in pieces if p.size]))
+        micro_batch = maker.send(part)
+        expected, num_targets = definition(alone, maker, part, micro_batch, torch.stack(separate))
+        assert num_targets == len(separate) * maker.targets_per_sequence
+        value = packed(micro_batch)
+        assert float(value.detach()) == pytest.approx(float(expected.detach()), rel=1e-6)
+        crossing = alone(micro_batch._replace(document_NL=None))
+        assert float(crossing.detach()) != pytest.approx(float(expected.detach()), rel=3e-6)
+        wanted = torch.autograd.grad(expected, list(alone.parameters()), allow_unused=True)
+        got = torch.autograd.grad(value, list(packed.parameters()), allow_unused=True)
+        for (label, _), a, b in zip(packed.named_parameters(), got, wanted, strict=True):
+            a = torch.zeros(1) if a is None else a
+            b = torch.zeros(1) if b is None else b
+            scale = max(float(b.abs().max()), 1e-6)
+            assert float((a - b).abs().max()) <= 1e-5 * scale, label
 
 
 def test_the_last_layer_at_target_positions_inside_documents(stream):

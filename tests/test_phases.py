@@ -11,7 +11,7 @@ import pytest
 from orchestrator.account import Account
 from orchestrator.confirmation import ConfirmPhase, confirm_seeds
 from orchestrator.history import History
-from orchestrator.phases import SearchPhase, best_trials, trial_name
+from orchestrator.phases import Planner, SearchPhase, best_trials, trial_name
 from orchestrator.study_file import load_study
 
 PRIMARY = "recovery_accuracy"
@@ -244,6 +244,15 @@ def test_planned_trials_carry_the_arms_settings():
     assert configs["headless"].split == "validation"
     assert configs["headless"].rungs == spec.search.halving.fractions
     assert configs["vanilla"].training.learning_rate == 1e-3  # the space's first
+
+
+@pytest.mark.parametrize("phase", ["search", "confirm"])
+def test_planned_trials_carry_how_the_text_is_read(phase):
+    keys = ("alpha", "maximum_repetition", "document_attention")
+    for values in ((0.7, 3.0, True), (0.2, 5.0, False)):
+        settings = [f"corpora.{key}={value}" for key, value in zip(keys, values, strict=True)]
+        planned = Planner(study(*settings), History(), "corpus").plan(phase, "vanilla", 0, 1, {})
+        assert tuple(getattr(planned.config, key) for key in keys) == values
 
 
 def test_optuna_is_quiet_where_our_search_is_imported():

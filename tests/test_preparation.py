@@ -584,7 +584,10 @@ def test_progress_tells_of_every_part(text, tokenizer, ray_cluster, tmp_path, mo
     monkeypatch.setattr(preparation, "PART_BYTES", 1)
     seen: list[preparation.Progress] = []
     manifest = prepare(corpora_of(text[0]), tokenizer, Location(tmp_path), progress=seen.append)
-    assert [(one.stage, one.done, one.parts) for one in seen] == [("packing", n, 4) for n in (1, 2, 3, 4)]
+    assert [(one.stage, one.done, one.parts) for one in seen] == [
+        *(("fingerprint", n, 1) for n in (0, 1)),
+        *(("packing", n, 4) for n in (0, 1, 2, 3, 4)),
+    ]
     counts = [counts for split in manifest.splits.values() for counts in split.values()]
     assert seen[-1].tokens == sum(count.tokens for count in counts)
 

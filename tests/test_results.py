@@ -42,6 +42,8 @@ def test_ledger_has_a_row_a_measure(folder):
     assert ledger.counts.all()
     last = ledger[(ledger.trial == "confirm-vanilla-000") & (ledger.step == 10 * REPORTS)].iloc[0]
     assert last["spent.tokens"] == TOKENS
+    waited = [record["overhead"]["data_wait"] for record in records() if record["kind"] == "measure"]
+    assert ledger.data_wait_seconds.tolist() == waited
     assert last["yardsticks.recovery_accuracy.languages.sw"] < last["yardsticks.recovery_accuracy.overall"]
 
 

@@ -518,3 +518,55 @@ def test_a_checkpoint_without_its_state_does_not_count(corpus, tmp_path):
     trial = make_trial(corpus, config, tmp_path)
     assert trial.start_step == 16
     assert comparable(trial.run()) == comparable(undisturbed)[-3:]
+
+
+# --- documents ----------------------------------------------------------------------------------------------
+
+
+class Documents(TokenStream):
+    """The same sequences with separators, in each at other places."""
+
+    def take(self, number_N):
+        batch = super().take(number_N)
+        batch.token_NL[(batch.number_N[:, None] + np.arange(LENGTH)) % 6 == 0] = 3
+        return batch
+
+
+def loss_of_separate_documents(trial, first):
+    """Of the trial's weights as they are, on its next sequences: each document is run by itself, without packing."""
+    trial.stepper.settle()
+    learner, batch = trial.stepper.learner, trial.stream.take(first + np.arange(8))
+    corrupted, total = trial.stepper.batches.corrupt(batch), 0.0
+    with torch.no_grad():
+        for clean_L, input_L, position_T, target_T in zip(batch.token_NL, *corrupted, strict=True):
+            pieces = [piece for piece in np.split(input_L, np.flatnonzero(clean_L == 3) + 1) if piece.size]
+            assert len(pieces) >= 2
+            hidden_LD = torch.cat(
+                [
+                    # All of it may be attended to: nothing is left to find documents in.
+                    learner.hidden(torch.from_numpy(piece[None]), torch.ones(1, len(piece)))[0]
+                    for piece in pieces
+                ]
+            )
+            log_p_TV = learner.logits(hidden_LD[torch.from_numpy(position_T)]).log_softmax(1).numpy()
+            total -= log_p_TV[np.arange(len(target_T)), target_T].sum(dtype=np.float64)
+    return total / corrupted.target_NT.size
+
+
+@pytest.mark.parametrize("objective", ["mlm", "clm"])
+def test_a_trial_trains_on_documents_one_by_one_where_it_is_to(corpus, objective):
+    """Its loss at every step is that of separate documents; without the key it is another."""
+    dropout = "hidden_dropout_prob" if objective == "mlm" else "hidden_dropout"
+    once = {"budget": {"steps": 4}, "reports": 4, "rungs": [], "evaluations": [], "yardsticks": []}
+    losses = {}
+    for inside in (True, False):
+        config = make_config(objective, model={dropout: 0.0}, document_attention=inside, **once)
+        trial = Trial(config, Documents(corpus, config.seed, config.alpha, config.maximum_repetition))
+        reports, separate = trial.run(), []
+        losses[inside] = []
+        for step in range(4):
+            separate.append(loss_of_separate_documents(trial, 8 * step))
+            losses[inside].append(next(reports).measure["loss"])
+        difference = np.abs(np.array(losses[inside]) - separate)
+        assert (difference < 1e-5).all() if inside else (difference > 1e-4).all()
+    assert (np.abs(np.subtract(*losses.values())) > 1e-4).all()

@@ -18,7 +18,7 @@ class CorporaConfig(Config):
     """Languages are mixed in proportion to (their size) ** alpha: 1 as they are, 0 all alike."""
 
     maximum_repetition: float = Field(default=8.0, ge=1)
-    """How often at most a language is repeated in one pass over a corpus of this size."""
+    """How often at most a language is seen in one pass over a stream as long as all the text: 1 is once."""
 
     sequence_length: int = Field(default=128, ge=8)
     """Tokens in a sequence."""

@@ -33,21 +33,23 @@ _HASH = np.dtype([("high", ">u8"), ("low", ">u8"), ("part", "<u4"), ("position",
 _FOUND = np.dtype("<u4")
 
 
-def find_duplicates(parts: list[Part], folder: Location) -> Iterator[int]:
-    """Find them and write them down in ``folder``; yields the number of parts hashed so far.
+def find_duplicates(parts: list[Part], folder: Location) -> Iterator[tuple[str, int, int]]:
+    """Find them and write them down in ``folder``; yields the stage, its tasks done so far and all of them.
 
     Hashes that are there from a run that was cut off are not made again.
     """
     items = [json.dumps([number, part.model_dump_json()]) for number, part in enumerate(parts)]
     num_documents = 0
+    yield "duplicates", 0, len(items)
     for done, result in enumerate(run_job(partial(_hash_part, folder=folder.uri), items), 1):
         num_documents += int(result)
-        yield done
+        yield "duplicates", done, len(items)
     num_tasks = min(NUM_BUCKETS, max(1, -(-num_documents // TASK_DOCUMENTS)))
     bounds = [NUM_BUCKETS * task // num_tasks for task in range(num_tasks + 1)]
     ranges = [json.dumps(bounds[task : task + 2]) for task in range(num_tasks)]
-    for _ in run_job(partial(_compare_buckets, num_parts=len(parts), folder=folder.uri), ranges):
-        pass
+    compare = partial(_compare_buckets, num_parts=len(parts), folder=folder.uri)
+    for done, _ in enumerate(run_job(compare, ranges), 1):
+        yield "comparison", done, num_tasks
     (folder / "tasks.json").write_json({"bounds": bounds, "parts": len(parts)})
 
 

@@ -41,32 +41,30 @@ def mixture_shares(size_l: NDArray[np.int64], alpha: float, maximum_repetition: 
 class Pattern:
     """Which language each place of the stream has, and which of that language's sequences: O(1), without state.
 
-    After any number of periods every language has had its share to within one sequence, however long the stream:
+    After any number of periods every language has had its share to within a few sequences, however long the stream:
     the languages' cumulative shares, times the place, are rounded down. Within a period each language's places are
-    spread evenly.
+    spread evenly. A language with less than one place in a period has none in some.
 
     Args:
         share_l: shares of the languages, summing to 1.
     """
 
     def __init__(self, share_l: NDArray[np.float64]) -> None:
-        # However small its share, a language has a place in every period: it counts in the yardsticks too.
-        least = min(2 / PERIOD, 1 / len(share_l))
-        small_l = share_l < least
-        while (share_l < least).any():
-            small_l |= share_l < least
-            rest = 1.0 - least * small_l.sum()
-            share_l = np.where(small_l, least, share_l * rest / share_l[~small_l].sum())
-        self.share_l = share_l
-        """Shares with that floor."""
-        self._edge_l = share_l.cumsum()
-        self._edge_l[-1] = 1.0
+        # Of a language with less than two places in a period, a difference of rounded sums could fall: it is rounded
+        # by itself, and what is left is the others'.
+        self._small_l = share_l < min(2 / PERIOD, share_l.max())
+        self._small_share_l = np.where(self._small_l, share_l, 0.0)
+        large_share_l = np.where(self._small_l, 0.0, share_l) / (1.0 - self._small_share_l.sum())
+        self._edge_l = np.minimum(large_share_l.cumsum(), 1.0)
+        self._edge_l[np.flatnonzero(~self._small_l)[-1] :] = 1.0
         self._orders: dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
 
     def before_l(self, period: int) -> NDArray[np.int64]:
         """How many sequences of each language come before a period."""
-        edge_l = np.floor(self._edge_l * (period * PERIOD)).astype(np.int64)
-        before_l: NDArray[np.int64] = np.diff(edge_l, prepend=np.int64(0))
+        place = period * PERIOD
+        small_l = np.floor(self._small_share_l * place).astype(np.int64)
+        edge_l = np.floor(self._edge_l * (place - int(small_l.sum()))).astype(np.int64)
+        before_l: NDArray[np.int64] = small_l + np.diff(edge_l, prepend=np.int64(0))
         return before_l
 
     def _order(self, period: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -151,13 +151,13 @@ class Progress(NamedTuple):
     """How far the preparation is."""
 
     stage: str
-    """``duplicates`` or ``packing``."""
+    """``tokenizer``, ``fingerprint``, ``verification``, ``duplicates``, ``comparison`` or ``packing``."""
 
     done: int
-    """Parts."""
+    """Parts, or tasks of another kind."""
 
     parts: int
-    """All parts."""
+    """All of them; 1 where it is not known how far the stage is."""
 
     tokens: int
     """Packed so far."""
@@ -180,7 +180,7 @@ def prepare(
         corpora: the text.
         tokenizer: makes the tokens.
         store: folder of prepared corpora.
-        progress: told of every part that is done.
+        progress: told of every stage's begin, and of every part that is done.
         verify: read all shards of a corpus that is there, whether or not this machine has before, and make damaged
             ones again.
 
@@ -191,11 +191,15 @@ def prepare(
     # Once, so that a fingerprint names one text, and all parts are of it.
     sources = [pinned(source, f"corpora.sources[{n}]") for n, source in enumerate(corpora.sources)]
     corpora = corpora.model_copy(update={"sources": tuple(sources)})
+    progress(Progress("fingerprint", 0, 1, 0))
     name = fingerprint(corpora, tokenizer)
+    progress(Progress("fingerprint", 1, 1, 0))
     folder = store / name
     if (folder / MANIFEST_NAME).exists():
         manifest = read_manifest(folder)
+        progress(Progress("verification", 0, 1, 0))
         damaged = _damaged_shards(manifest, folder) if verify else []
+        progress(Progress("verification", 1, 1, 0))
         if not damaged:
             _require_sound(manifest, corpora)
             return manifest
@@ -206,8 +210,9 @@ def prepare(
     dtype = token_dtype(vocabulary_size)
     parts = _parts(corpora)
     if corpora.deduplicate:
-        for done in find_duplicates(parts, folder / DUPLICATES_NAME):
-            progress(Progress("duplicates", done, len(parts), 0))
+        for stage, done, num_tasks in find_duplicates(parts, folder / DUPLICATES_NAME):
+            progress(Progress(stage, done, num_tasks, 0))
+    progress(Progress("packing", 0, len(parts), 0))
     languages = sorted({source.language for source in corpora.sources})
     tails = {
         (split, language): Packer(

@@ -62,8 +62,8 @@ class TokenStream:
     def __init__(self, corpus: PackedCorpus, seed: int, alpha: float, maximum_repetition: float) -> None:
         self.corpus, self.seed = corpus, seed
         self._size_l = np.array([corpus.sequences("train", language) for language in corpus.languages])
-        self._pattern = Pattern(mixture_shares(self._size_l, alpha, maximum_repetition))
-        self.share_l = self._pattern.share_l
+        self.share_l = mixture_shares(self._size_l, alpha, maximum_repetition)
+        self._pattern = Pattern(self.share_l)
 
     def take(self, number_N: NDArray[np.int64]) -> Batch:
         """The sequences at these places. Per language every sequence comes once before any comes twice."""
