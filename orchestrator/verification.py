@@ -289,7 +289,8 @@ def _check_balance(found: Verification, records: list[Record], trials: dict[str,
         if record["kind"] == "measure" and record["phase"] == "search":
             own, name, now = spent[record["arm"]], record["trial"], record["spent"][unit]
             pauses = halving.kind == "promotion" and record["rung"] is not None
-            late = max(late, now - amount * (halving.fractions[record["rung"]] if pauses else 1.0))
+            if pauses or unit in MEASURED_UNITS:
+                late = max(late, now - amount * (halving.fractions[record["rung"]] if pauses else 1.0))
             taken_back += max(0.0, own.get(name, 0.0) - now)
             own[name] = now
             totals = [math.fsum(each.values()) for each in spent.values()]
