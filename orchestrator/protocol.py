@@ -81,7 +81,8 @@ def deciding(fixed: Protocol) -> dict[str, Any]:
 
 def _amount(budget: Mapping[str, float | None]) -> tuple[str, float]:
     """The one unit that is set, and how much of it."""
-    return next((unit, amount) for unit, amount in budget.items() if amount is not None)
+    [(unit, amount)] = ((unit, amount) for unit, amount in budget.items() if amount is not None)
+    return unit, amount
 
 
 def value_of(fixed: Protocol, key: str) -> Any:

@@ -105,7 +105,7 @@ def verify(folder: Location) -> Verification:
         _check_data(found, trials)
         _check_balance(found, records, trials)
         _check_comparison(found, records)
-    except (KeyError, TypeError, IndexError, AttributeError) as error:
+    except (KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
         raise InputError(
             "the ledger is not as this program writes it",
             where=str(folder / "ledger"),
