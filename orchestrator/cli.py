@@ -125,7 +125,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _study(options: argparse.Namespace) -> Study:
     """The study that the command names: a folder of one, or a file or name to make one of."""
-    from orchestrator.study import STUDY_FILE, Study
+    from orchestrator.protocol import STUDY_FILE
+    from orchestrator.study import Study
 
     remote = "://" in options.study
     if remote or (Path(options.study) / STUDY_FILE).is_file():
@@ -150,14 +151,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _resume(options: argparse.Namespace) -> int:
-    from orchestrator.study import Study
-
-    def resume(study: Study) -> Results:
-        frozen = Study.open(study.folder)
-        _require_same(study, frozen)
-        return frozen.resume(options.address)
-
-    return _train(options, resume)
+    return _train(options, lambda study: study.resume(options.address))
 
 
 def _extend(options: argparse.Namespace) -> int:
@@ -167,24 +161,10 @@ def _extend(options: argparse.Namespace) -> int:
     return _train(options, lambda study: Study.open(study.folder).extend(overrides, options.address))
 
 
-def _require_same(study: Study, frozen: Study) -> None:
-    """A study goes on as it began: what was changed since would be passed over without a word."""
-    from orchestrator.study_file import absolute
-
-    now, then = absolute(study.spec).model_dump(), frozen.spec.model_dump()
-    changed = [key for key in now if now[key] != then[key] and key != "storage"]
-    if changed:
-        raise InputError(
-            f"the study in {frozen.folder} began with another '{changed[0]}'",
-            where=", ".join(changed),
-            why="a study that has begun cannot change",
-            remedy=f"h2h resume {frozen.folder}   goes on as it began;   h2h run --set name=ANOTHER   makes a new one",
-        )
-
-
 def _train(options: argparse.Namespace, work: Callable[[Study], Results]) -> int:
     from orchestrator.dashboard import follow, print_results
-    from orchestrator.study import STUDY_FILE, StudyError
+    from orchestrator.protocol import STUDY_FILE
+    from orchestrator.study import StudyError
 
     study = _study(options)
     console = Console(force_terminal=False if options.plain else None)

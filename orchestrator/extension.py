@@ -36,7 +36,7 @@ def extended(frozen: StudySpec, overrides: Sequence[str], where: str) -> tuple[S
         InputError: nothing is changed, or something that may not be, or something became less.
     """
     wanted = make_study(frozen.model_dump(mode="json"), overrides, where=where)
-    changes = dict(_differences(frozen.model_dump(mode="json"), wanted.model_dump(mode="json")))
+    changes = dict(differences(frozen.model_dump(mode="json"), wanted.model_dump(mode="json")))
     if not changes:
         raise InputError(
             "there is nothing to extend",
@@ -79,12 +79,13 @@ def _is_in(key: str, place: str) -> bool:
     return key == place or key.startswith(f"{place}.")
 
 
-def _differences(
+def differences(
     before: Mapping[str, Any], after: Mapping[str, Any], place: str = ""
 ) -> Iterator[tuple[str, Change]]:
+    """What differs in nested mappings, by dotted key, below ``place``; lists are compared whole."""
     for key in [*before, *(key for key in after if key not in before)]:
         one, other = before.get(key), after.get(key)
         if isinstance(one, Mapping) and isinstance(other, Mapping):
-            yield from _differences(one, other, f"{place}{key}.")
+            yield from differences(one, other, f"{place}{key}.")
         elif one != other:
             yield f"{place}{key}", (one, other)

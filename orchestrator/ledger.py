@@ -8,11 +8,16 @@ Records, by ``kind`` (all carry ``time``, seconds since the epoch; those of a tr
 ``trial`` and ``attempt``):
 
 =============  ======================================================================================================
-``study``      a session began: ``name``, ``question``, ``digest`` of the frozen study, ``versions``, ``machine``
+``study``      a session began: ``name``, ``folder``, ``digest`` of the frozen study, ``protocol`` and its
+               ``protocol_digest``, what the comparison reads of it (``orchestrator.protocol.deciding``), ``versions``,
+               ``machine``, ``usd_per_hour`` of a worker (or null)
+``extension``  the study was let spend more: ``changes``, by key of the study ``[before, after]``
 ``corpus``     ``fingerprint``, ``vocabulary_size``, ``sequence_length``, ``languages``: per language ``tokens``,
                ``sequences``, ``documents`` of the training split, ``target_share``
-``phase``      ``phase`` (``prepare``, ``search``, ``confirm``, ``compare``), ``status`` (``begin`` or ``end``)
-``trial``      an attempt is asked for: ``number``, ``configuration``, ``seed``, ``start_step``, ``workers``
+``phase``      ``phase`` (``prepare``, ``search``, ``confirm``, ``anytime``, ``compare``), ``status`` (``begin`` or
+               ``end``)
+``trial``      an attempt is asked for: ``number``, ``configuration``, ``seed``, ``amount`` of its budget, ``share`` of
+               the budget of the confirmation run that it leaves (``anytime``; else null), ``start_step``, ``workers``
 ``begun``      its process has built the trial: ``step``, ``workers``, ``spent`` up to that step, ``overhead`` so far
 ``measure``    a trial's report: ``step``, ``progress`` (0 to 1), ``spent`` (by the trial, in all units that are known),
                ``overhead`` (by the attempt, seconds by cause), ``loss``, ``learning_rate``, ``digest`` of the data

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
 import os
 import platform
@@ -20,14 +19,26 @@ from orchestrator.history import History
 from orchestrator.ledger import read_ledger
 from orchestrator.optuna_file import OptunaFile
 from orchestrator.phases import Phase, SearchPhase, best_trials
-from orchestrator.protocol import protocol, protocol_digest
+from orchestrator.protocol import (
+    STUDY_FILE,
+    deciding,
+    protocol,
+    protocol_digest,
+    require_unchanged,
+    study_digest,
+)
 from orchestrator.recorder import Recorder
 from orchestrator.results import Results
 from orchestrator.spec import StudySpec
-from orchestrator.study_file import absolute, dump_study, load_study, make_study, study_file
+from orchestrator.study_file import (
+    absolute,
+    dump_study,
+    frozen_content,
+    load_study,
+    make_study,
+    study_file,
+)
 from trainables.errors import InputError
-from trainables.evaluation import YARDSTICKS
-from trainables.objectives import find_objective
 from trainables.storage import FullDiskError, Location
 
 if TYPE_CHECKING:
@@ -35,7 +46,6 @@ if TYPE_CHECKING:
     from trainables.corpora.packed import PackedCorpus
     from trainables.corpora.preparation import Progress
 
-STUDY_FILE = "study.yaml"
 _RESOURCES_SECONDS = 5.0
 
 
@@ -84,9 +94,8 @@ class Study:
             raise InputError(
                 f"no study lies in {location}", where=str(frozen), remedy="h2h run STUDY makes one"
             )
-        import yaml
-
-        study = cls(make_study(yaml.safe_load(frozen.read_bytes()), where=str(frozen)))
+        content = frozen_content(frozen.read_bytes(), str(frozen))
+        study = cls(make_study(content, where=str(frozen)))
         study.folder = location
         return study
 
@@ -118,9 +127,11 @@ class Study:
         """Go on where the study was stopped, or cut off; of a finished study nothing is run again.
 
         Raises:
-            As :meth:`run` does.
+            As :meth:`run` does; and InputError: none has begun, or this one is another than it was when it began.
         """
-        return self._run(address)
+        frozen = Study.open(self.folder)
+        require_same(self, frozen)
+        return frozen._run(address)
 
     def extend(self, overrides: Sequence[str], address: str | None = None) -> Results:
         """Let a study that has begun spend more, and go on with it; what it has done is kept.
@@ -138,8 +149,10 @@ class Study:
         from orchestrator.extension import extended
         from orchestrator.preflight import Machine
 
-        spec, changes = extended(self.spec, overrides, str(self.folder))
-        ended = History.of(read_ledger(self.folder / "ledger")).phases.get("compare") == "end"
+        frozen, records = Study.open(self.folder).spec, read_ledger(self.folder / "ledger")
+        require_unchanged(self.folder, records)
+        spec, changes = extended(frozen, overrides, str(self.folder))
+        ended = History.of(records).phases.get("compare") == "end"
         if not ended and any(not key.startswith("resources.") for key in changes):
             raise InputError(
                 "the study has not come to its end",
@@ -213,7 +226,9 @@ class Study:
         from orchestrator.preflight import Machine, check_study
 
         address = address or os.environ.get("RAY_ADDRESS")
-        history = History.of(read_ledger(self.folder / "ledger"))
+        records = read_ledger(self.folder / "ledger")
+        require_unchanged(self.folder, records)
+        history = History.of(records)
         if history.phases.get("compare") == "end":
             return self.results
         machine = Machine.here()
@@ -223,9 +238,8 @@ class Study:
             self._require_placement(machine, address)
         except InputError as error:
             raise error.within(self.file) from error
-        frozen = self.folder / STUDY_FILE
-        if not frozen.exists():
-            frozen.write_bytes(dump_study(absolute(self.spec)).encode())
+        if history.study is None:
+            (self.folder / STUDY_FILE).write_bytes(dump_study(absolute(self.spec)).encode())
         recorder = Recorder(self.folder / "ledger")
         try:
             with _ray_session(address, machine, dashboard=self._launcher(machine) == "ray_train"):
@@ -336,33 +350,15 @@ class Study:
                 )
 
     def _description(self) -> dict[str, Any]:
-        spec = self.spec
-        frozen, fixed = (self.folder / STUDY_FILE).read_bytes(), protocol(spec)
-        arms = {}
-        for name, arm in spec.arms.items():
-            objective = find_objective(arm.objective)
-            arms[name] = {"objective": objective.name, "task": objective.task, "headless": objective.headless}
+        file = self.folder / STUDY_FILE
+        data = file.read_bytes()
+        fixed = protocol(frozen_content(data, str(file)))
         return {
-            "name": spec.name,
-            "question": spec.question,
-            "digest": hashlib.blake2b(frozen, digest_size=8).hexdigest(),
-            "budget": {"unit": spec.budget.unit, "amount": spec.budget.amount},
+            "name": self.spec.name,
+            "digest": study_digest(data),
             "protocol": fixed,
             "protocol_digest": protocol_digest(fixed),
-            "confirm_amount": spec.confirm_budget.amount,
-            "search_budget": spec.search.budget_per_arm,
-            "concurrent_per_arm": spec.search.concurrent_per_arm,
-            "arms": arms,
-            "seeds": spec.confirm.seeds,
-            "stopping": spec.confirm.stopping.model_dump() if spec.confirm.stopping else None,
-            "anytime": list(spec.confirm.anytime),
-            "margin": spec.confirm.margin,
-            "yardsticks": {
-                "primary": spec.yardsticks.primary,
-                "others": list(spec.yardsticks.names[1:]),
-                "target": spec.yardsticks.target,
-                "lower_is_better": [n for n in spec.yardsticks.names if not YARDSTICKS[n].higher_is_better],
-            },
+            **deciding(fixed),
             "versions": {
                 package: importlib.metadata.version(package)
                 for package in ("ray", "torch", "transformers", "optuna")
@@ -394,6 +390,27 @@ class Study:
                 for language, share in zip(packed.languages, stream.share_l, strict=True)
             },
         }
+
+
+def require_same(study: Study, frozen: Study) -> None:
+    """A study goes on as it began: what was changed since would be passed over without a word.
+
+    Args:
+        study: as it is written now.
+        frozen: as it lies in its folder.
+
+    Raises:
+        InputError: they differ, in more than where they lie.
+    """
+    now, then = absolute(study.spec).model_dump(), frozen.spec.model_dump()
+    changed = [key for key in now if now[key] != then[key] and key != "storage"]
+    if changed:
+        raise InputError(
+            f"the study in {frozen.folder} began with another '{changed[0]}'",
+            where=", ".join(changed),
+            why="a study that has begun cannot change",
+            remedy=f"h2h resume {frozen.folder}   goes on as it began;   h2h run --set name=ANOTHER   makes a new one",
+        )
 
 
 @contextmanager

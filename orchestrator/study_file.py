@@ -80,17 +80,32 @@ def load_study(name_or_path: str | Path, overrides: Sequence[str] = ()) -> Study
 
 def make_study(content: Any, overrides: Sequence[str] = (), where: str = "study") -> StudySpec:
     """Validate a study given as nested dictionaries; see :func:`load_study`."""
-    if not isinstance(content, dict):
-        why = "it is empty" if content is None else f"it is of type {type(content).__name__}"
-        remedy = f"compare it with {SHIPPED}/demo.yaml"
-        raise InputError("the study is not a mapping of keys to values", where=where, why=why, remedy=remedy)
-    content = copy.deepcopy(content)
+    content = copy.deepcopy(_mapping(content, where))
     for override in overrides:
         _override(content, override)
     try:
         return StudySpec.model_validate(content)
     except ValidationError as error:
         raise input_error(error, StudySpec, where, overrides) from error
+
+
+def frozen_content(data: bytes, where: str) -> dict[str, Any]:
+    """The keys and values of a study's file as it was frozen in its folder.
+
+    Args:
+        data: the file.
+        where: its name, for errors.
+
+    Raises:
+        InputError: it is not a mapping in YAML.
+    """
+    try:
+        content = yaml.safe_load(data)
+    except yaml.YAMLError as error:
+        raise InputError(
+            "the study is not YAML", where=where, why=yaml_problem(error), remedy="put back what was there"
+        ) from error
+    return _mapping(content, where)
 
 
 def absolute(spec: StudySpec) -> StudySpec:
@@ -134,6 +149,14 @@ def absolute(spec: StudySpec) -> StudySpec:
 def dump_study(spec: StudySpec) -> str:
     """The resolved study as YAML, every default written out."""
     return yaml.safe_dump(spec.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=120)
+
+
+def _mapping(content: Any, where: str) -> dict[str, Any]:
+    if not isinstance(content, dict):
+        why = "it is empty" if content is None else f"it is of type {type(content).__name__}"
+        remedy = f"compare it with {SHIPPED}/demo.yaml"
+        raise InputError("the study is not a mapping of keys to values", where=where, why=why, remedy=remedy)
+    return content
 
 
 def _override(content: Any, override: str) -> None:

@@ -1,12 +1,12 @@
 """``h2h verify``: does everything that a study reports follow from its raw ledger?
 
 The comparison is made again from the records, and its main numbers a second time, by other code that reads the records
-directly. The ledger is also held against itself: what trials spent, which data they saw, whose turn it was.
+directly. What decides is held against the study's file: by the protocol, which changes only as extensions say. The
+ledger is also held against itself: what trials spent, which data they saw, whose turn it was, what was confirmed.
 """
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 import math
@@ -18,18 +18,30 @@ from typing import Any, NamedTuple
 from orchestrator.comparison import compare
 from orchestrator.history import History
 from orchestrator.ledger import Record, read_ledger
-from orchestrator.protocol import protocol_digest
+from orchestrator.protocol import (
+    STUDY_FILE,
+    Protocol,
+    deciding,
+    is_fixed,
+    protocol,
+    protocol_digest,
+    protocols_after,
+    read_study_file,
+    study_digest,
+    value_of,
+)
+from orchestrator.spec import HalvingSpec
+from orchestrator.study_file import frozen_content
 from trainables.errors import InputError
+from trainables.evaluation import YARDSTICKS
 from trainables.storage import Location
+from trainables.training.budget import MEASURED_UNITS
 
 TOLERANCE = 1e-9
 """Relative, of numbers that were computed on another machine."""
 
 MOST_ENUMERATED = 13
 """Pairs of which all signings are gone through."""
-
-TIMED_UNITS = ("device_seconds", "wall_seconds", "joules", "usd")
-"""Known after a step only, so a trial may end a step later than its budget."""
 
 
 class Mismatch(NamedTuple):
@@ -82,22 +94,18 @@ def verify(folder: Location) -> Verification:
         ) from error
     if not any(record["kind"] == "study" for record in records):
         raise InputError(f"no study lies in {folder}", where=str(folder / "ledger"), remedy="h2h list")
-    if not (folder / "study.yaml").exists():
-        raise InputError(
-            "the study itself is missing",
-            where=str(folder / "study.yaml"),
-            why="the ledger's first record has its digest",
-            remedy="copy the folder again from where the study ran",
-        )
+    file = read_study_file(folder)
+    content = frozen_content(file, str(folder / STUDY_FILE))
     found = Verification()
     try:
-        _check_protocol(found, folder, records)
+        _check_protocol(found, records, file, protocol(content))
         trials = _raw_trials(records)
+        _check_plan(found, records)
         _check_trials(found, records, trials)
         _check_data(found, trials)
-        _check_balance(found, records)
+        _check_balance(found, records, trials)
         _check_comparison(found, records)
-    except (KeyError, TypeError, IndexError, AttributeError) as error:
+    except (KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
         raise InputError(
             "the ledger is not as this program writes it",
             where=str(folder / "ledger"),
@@ -110,30 +118,119 @@ def verify(folder: Location) -> Verification:
 def _raw_trials(records: list[Record]) -> dict[str, RawTrial]:
     trials: dict[str, RawTrial] = {}
     for record in records:
-        if record["kind"] == "trial":
-            trial = trials.setdefault(record["trial"], RawTrial(record))
-            # A new attempt goes on from a checkpoint: what came after that was rolled back.
-            trial.measures = [m for m in trial.measures if m["step"] <= record["start_step"]]
-            trial.outcome = "running"
-        elif record["kind"] == "measure":
-            trials[record["trial"]].measures.append(record)
-        elif record["kind"] == "end":
-            trials[record["trial"]].outcome = record["outcome"]
+        _take(trials, record)
     return trials
 
 
-def _check_protocol(found: Verification, folder: Location, records: list[Record]) -> None:
-    sessions = [record for record in records if record["kind"] == "study"]
-    digest = hashlib.blake2b((folder / "study.yaml").read_bytes(), digest_size=8).hexdigest()
-    kinds = [record["kind"] for record in records if record["kind"] in ("study", "extension")]
-    if kinds[-1] == "study":  # else it was extended, and has not gone on yet
-        found.check("study file", "study.yaml", sessions[-1]["digest"], digest)
-    for number, session in enumerate(sessions):
-        where = f"session {number + 1}: protocol"
-        found.check("protocol", where, session["protocol_digest"], protocol_digest(session["protocol"]))
-    changed = {session["protocol_digest"] for session in sessions}
-    extensions = [record for record in records if record["kind"] == "extension"]
-    found.check("protocol", "protocols without an extension", max(0, len(changed) - 1 - len(extensions)), 0)
+def _take(trials: dict[str, RawTrial], record: Record) -> None:
+    if record["kind"] == "trial":
+        trial = trials.setdefault(record["trial"], RawTrial(record))
+        # A new attempt goes on from a checkpoint: what came after that was rolled back.
+        trial.measures = [m for m in trial.measures if m["step"] <= record["start_step"]]
+        trial.outcome = "running"
+    elif record["kind"] == "measure":
+        trials[record["trial"]].measures.append(record)
+    elif record["kind"] == "end":
+        trials[record["trial"]].outcome = record["outcome"]
+
+
+def _check_protocol(found: Verification, records: list[Record], file: bytes, fixed: Protocol) -> None:
+    """What decides is what the study's file says, and was so from the beginning but for what extensions say.
+
+    Args:
+        found: takes the checks.
+        records: the ledger.
+        file: the study's.
+        fixed: the protocol by that file.
+    """
+    number, digest = 0, ""
+    for place, record in enumerate(records):
+        known = protocols_after(records[:place]) if record["kind"] in ("study", "extension") else []
+        if record["kind"] == "extension":
+            before = {key: change[0] for key, change in record["changes"].items() if is_fixed(key)}
+            derived = {key: value_of(known[-1], key) for key in before}
+            found.check("protocol", "extension: before", before, derived)
+        elif record["kind"] == "study":
+            number += 1
+            where, own = f"session {number}", record["protocol"]
+            found.check("protocol", f"{where}: protocol", record["protocol_digest"], protocol_digest(own))
+            follows = deciding(own)
+            decides = {key: record[key] for key in follows}
+            found.check("protocol", f"{where}: by its protocol", decides, follows)
+            if known:
+                _check_follows(found, f"{where}: protocol, by the session before", own, known)
+            if len(known) == 1:
+                found.check("study file", f"{where}: study.yaml", record["digest"], digest)
+            digest = record["digest"]
+    known = protocols_after(records)
+    _check_follows(found, "study.yaml: protocol", fixed, known)
+    if len(known) == 1:  # else it was extended, and has not gone on yet
+        found.check("study file", "study.yaml", digest, study_digest(file))
+
+
+def _check_follows(found: Verification, where: str, fixed: Protocol, known: list[Protocol]) -> None:
+    found.check("protocol", where, fixed, fixed if fixed in known else known[-1])
+
+
+def _check_plan(found: Verification, records: list[Record]) -> None:
+    """Trials have the budgets and seeds of the protocol, and only the best of the search were confirmed."""
+    fixed: Protocol = {}
+    trials: dict[str, RawTrial] = {}
+    for record in records:
+        if record["kind"] == "study":
+            fixed = record["protocol"]
+        if record["kind"] == "trial" and record["trial"] not in trials:
+            _check_begin(found, fixed, record)
+            if record["phase"] == "confirm":
+                best = _is_among_best(fixed, trials, record)
+                where = f"{record['trial']}: among the best configurations of the search"
+                found.check("confirmed configurations", where, best, True)
+        _take(trials, record)
+
+
+def _check_begin(found: Verification, fixed: Protocol, begin: Record) -> None:
+    name, phase, confirm, decides = begin["trial"], begin["phase"], fixed["confirm"], deciding(fixed)
+    amount = decides["budget"]["amount"]
+    if phase != "search":
+        amount = decides["confirm_amount"] * (1.0 if begin["share"] is None else begin["share"])
+    found.check("budgets", f"{name}: its budget", begin["amount"], amount)
+    after = begin["seed"] - fixed["seed"]
+    planned = after == 0 if phase == "search" else 1 <= after <= confirm["seeds"]
+    found.check("seeds", f"{name}: a seed of the protocol", planned, True)
+
+
+def _is_among_best(fixed: Protocol, trials: dict[str, RawTrial], begin: Record) -> bool:
+    """Whether fewer than ``confirm.top`` other configurations of the arm were better in the search.
+
+    With ``search.cost`` those within the margin of the best come first, the cheapest ahead.
+    """
+    wanted = json.dumps(begin["configuration"], sort_keys=True)
+    if not fixed["search"]["budget_per_arm"]:
+        return wanted == "{}"
+    primary, cost = fixed["yardsticks"]["primary"], fixed["search"]["cost"]
+    sign = -1 if YARDSTICKS[primary].higher_is_better else 1
+    completed = [
+        (
+            json.dumps(trial.begin["configuration"], sort_keys=True),
+            sign * score["overall"],
+            trial.measures[-1],
+        )
+        for trial in trials.values()
+        if (trial.begin["phase"], trial.begin["arm"], trial.outcome) == ("search", begin["arm"], "completed")
+        if (score := _last_score(trial, primary)) is not None
+    ]
+    least = min((loss for _, loss, _ in completed), default=math.inf)
+    ranks: dict[str, tuple[int, float]] = {}
+    for configuration, loss, measure in completed:
+        alike = cost is not None and loss <= least + fixed["confirm"]["margin"]
+        rank = (0, measure["spent"][cost]) if alike else (1, loss)
+        ranks[configuration] = min(rank, ranks.get(configuration, rank))
+    return wanted in ranks and sum(r < ranks[wanted] for r in ranks.values()) < fixed["confirm"]["top"]
+
+
+def _last_score(trial: RawTrial, yardstick: str) -> dict[str, Any] | None:
+    scores = [m["yardsticks"][yardstick] for m in trial.measures if yardstick in m["yardsticks"]]
+    return scores[-1] if scores else None
 
 
 def _check_trials(found: Verification, records: list[Record], trials: dict[str, RawTrial]) -> None:
@@ -151,7 +248,9 @@ def _check_trials(found: Verification, records: list[Record], trials: dict[str, 
         for measure in trial.measures:
             progress = min(1.0, measure["spent"][unit] / amount)
             found.check("trials", f"{name} step {measure['step']}: progress", measure["progress"], progress)
-            within = unit in TIMED_UNITS or measure["spent"][unit] <= amount * (1 + TOLERANCE)
+            # What a step costs in time is known when it is done: the last one may end beyond the budget.
+            last = unit in MEASURED_UNITS and measure["step"] == trial.measures[-1]["step"]
+            within = last or measure["spent"][unit] <= amount * (1 + TOLERANCE)
             found.check("trials", f"{name} step {measure['step']}: within its budget", within, True)
             for yardstick, score in measure["yardsticks"].items():
                 languages = list(score["languages"].values())
@@ -172,30 +271,49 @@ def _check_data(found: Verification, trials: dict[str, RawTrial]) -> None:
             found.check("data digests", where, measure["digest"], digest)
 
 
-def _check_balance(found: Verification, records: list[Record]) -> None:
-    """At no moment of the search was an arm ahead by more than a trial's budget for each trial at a time.
+def _check_balance(found: Verification, records: list[Record], trials: dict[str, RawTrial]) -> None:
+    """No arm's search spent more than it may, and at no moment was one ahead by more than it may be.
 
-    But for work that a failure took back: an arm may have gone on while another still had it.
+    That is a trial's budget for each trial at a time. A trial in time, and a part of one that pauses at a rung, may
+    end a step later than it should; and of work that a failure took back an arm may have gone on while another still
+    had it.
     """
-    study = next(record for record in records if record["kind"] == "study")
+    study = [record for record in records if record["kind"] == "study"][-1]
     if not study["search_budget"]:
         return
-    unit, bound = study["budget"]["unit"], study["budget"]["amount"] * study["concurrent_per_arm"]
+    unit, amount, concurrent = study["budget"]["unit"], study["budget"]["amount"], study["concurrent_per_arm"]
+    halving = HalvingSpec.model_validate(study["protocol"]["search"]["halving"])
     spent: dict[str, dict[str, float]] = {arm: {} for arm in study["arms"]}
-    widest, slack = 0.0, study["budget"]["amount"] if unit in TIMED_UNITS else 0.0
+    widest = taken_back = late = 0.0
     for record in records:
         if record["kind"] == "measure" and record["phase"] == "search":
-            slack += max(0.0, spent[record["arm"]].get(record["trial"], 0.0) - record["spent"][unit])
-            spent[record["arm"]][record["trial"]] = record["spent"][unit]
-            totals = [math.fsum(own.values()) for own in spent.values()]
+            own, name, now = spent[record["arm"]], record["trial"], record["spent"][unit]
+            pauses = halving.kind == "promotion" and record["rung"] is not None
+            if pauses or unit in MEASURED_UNITS:
+                late = max(late, now - amount * (halving.fractions[record["rung"]] if pauses else 1.0))
+            taken_back += max(0.0, own.get(name, 0.0) - now)
+            own[name] = now
+            totals = [math.fsum(each.values()) for each in spent.values()]
             widest = max(widest, max(totals) - min(totals))
-        if record["kind"] == "phase" and record["phase"] == "search" and record["status"] == "end":
-            break
-    within = widest <= (bound + slack) * (1 + TOLERANCE)
+    bound = concurrent * (amount + late)
+    within = widest <= (bound + taken_back) * (1 + TOLERANCE)
     found.check("balance of the search", f"the widest lead was {widest:g} {unit} of {bound:g}", within, True)
+    for arm in study["arms"]:
+        searched = [t for t in trials.values() if (t.begin["phase"], t.begin["arm"]) == ("search", arm)]
+        paid = math.fsum(trial.measures[-1]["progress"] for trial in searched if trial.measures)
+        within = paid <= (study["search_budget"] + concurrent * late / amount) * (1 + TOLERANCE)
+        where = f"{arm}: {paid:g} of {study['search_budget']:g} trial budgets of search"
+        found.check("budgets", where, within, True)
 
 
 def _check_comparison(found: Verification, records: list[Record]) -> None:
+    answers = 0
+    for record in records:
+        answers += record["kind"] == "comparison"
+        if (record["kind"], record.get("phase")) == ("phase", "compare"):
+            if record["status"] == "end":
+                found.check("comparison", "a comparison where the study came to its end", answers > 0, True)
+            answers = 0
     places = [index for index, record in enumerate(records) if record["kind"] == "comparison"]
     if not places:
         return

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from orchestrator.cli import _require_same, main
-from orchestrator.study import Study
+from orchestrator.cli import main
+from orchestrator.study import Study, require_same
 from orchestrator.study_file import absolute, dump_study, load_study
 from trainables.errors import InputError
 
@@ -174,6 +174,6 @@ def test_a_study_with_relative_paths_is_the_one_that_began(tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     study = Study("laptop", [f"storage={tmp_path}"])
     frozen = Study(absolute(study.spec))
-    _require_same(study, frozen)
+    require_same(study, frozen)
     with pytest.raises(InputError, match="began with another 'budget'"):
-        _require_same(Study("laptop", [f"storage={tmp_path}", "budget.tokens=5e6"]), frozen)
+        require_same(Study("laptop", [f"storage={tmp_path}", "budget.tokens=5e6"]), frozen)

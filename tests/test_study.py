@@ -16,6 +16,7 @@ import torch
 from orchestrator import Results, Study
 from orchestrator.history import History
 from orchestrator.ledger import read_ledger
+from orchestrator.verification import verify
 from trainables.errors import InputError
 from trainables.storage import Location
 from trainables.training.checkpoint import Checkpoints
@@ -287,6 +288,7 @@ def test_stopped_and_resumed(finished, tmp_path):
     done = h2h("resume", str(folder))
     assert done.returncode == 0, done.stderr
 
+    assert verify(Location(folder)).mismatches == []
     records = read_ledger(Location(folder / "ledger"))
     undisturbed, broken = finished.results.history, History.of(records)
     assert set(broken.trials) == set(undisturbed.trials)
