@@ -5,29 +5,33 @@ from the moment an attempt is asked for. What is still to come is estimated:
 
 - In the unit that binds a trial, its steps cost the trial's budget.
 - In another they cost what the arm's trials so far did per unit of the budget: those of the same phase if there are
-  any, else of the search. Until a trial of every arm has ended that is not known, and trials begin.
-- In time, money and energy a trial has overhead on top: the median of those so far, as the first trial on a cluster
-  starts slower than those after it. Where a search trial runs in parts (promotion), all that the arm's overhead was,
-  per unit of the budget.
+  any, else of the search. Until a trial of every arm has ended that is not known, and an arm's search has one trial at
+  a time, confirmation one seed.
+- In time, money and energy a trial has overhead on top: the median of those so far that completed (a trial that was
+  stopped early has had less), as the first trial on a cluster starts slower than those after it. What evaluations and
+  checkpoints took grows with their number, which is larger in confirmation. Where a search trial runs in parts
+  (promotion), all that the arm's overhead was, per unit of the budget.
 - A paused trial costs nothing more until it is promoted, and then its next part.
 - A confirmation run costs its own budget, and the cooldowns of the runs that leave it (``confirm.anytime``).
-- What is measured may turn out dearer: :data:`MARGIN` is put on what confirmation is expected to cost.
+- What is measured may turn out dearer: :data:`MARGIN` is put on what confirmation is expected to cost, and on a seed
+  that is to begin.
 
 Rules:
 
 1. A search trial begins if what is left pays for what runs, for it, for those of every other arm that would then be
    behind it, and for the confirmation. So the search ends for all arms at the same spending, but for the trial by which
-   they differ at any moment. A trial by which an arm catches up with another may use up the margin.
+   they differ at any moment. A trial by which an arm catches up with another may use up the margin, but for a seed's.
    With promotion it is a trial's next part that begins. One that does not help to bring the arm's first trial to its
    end leaves what that takes, of every arm; until it is there an arm may use up the margin.
 2. A confirmation seed begins, with all its runs, if what is left pays for them and for what runs. A seed that has begun
-   is finished. The runs that leave it are among its runs: when they begin (``AnytimePhase``, after all seeds) they are
-   paid for, and the cap is not asked.
+   is finished. Where an extension changed which runs a seed has, those that it gained are to begin as a seed's are.
+   The runs that leave it are among its runs: when they begin (``AnytimePhase``, after all seeds) they are paid for, and
+   the cap is not asked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median_low
 
@@ -73,7 +77,7 @@ class Cap:
         """What a trial is expected to cost; in a unit of which nothing is known yet 0.
 
         Args:
-            phase: ``search`` or ``confirm``.
+            phase: ``search``, ``confirm``, or ``anytime`` for a run that leaves one of the confirmation.
             arm: its arm.
             share: of the phase's budget that it spends.
         """
@@ -81,17 +85,28 @@ class Cap:
         cap, amount = self.spec.cap, self._amount(phase) * share
         if self.exact:
             return amount
-        known = {name: self._ended(phase, name) or self._ended("search", name) for name in self.spec.arms}
+        known = self._known(phase)
         own = known[arm]
         if not all(known.values()):
             return amount if cap.unit == self.spec.budget.unit else 0.0
         trained = sum(trial.progress * self._amount(trial.phase) for trial in own)
         if phase == "search" and self._promotes:
             return amount * sum(map(self._cost, own)) / trained
-        overheads = [
-            self._cost(trial) - self._steps_cost(trial) for trials in known.values() for trial in trials
-        ]
+        ended = [trial for trials in known.values() for trial in trials]
+        completed = [trial for trial in ended if trial.outcome == "completed"]
+        overheads = [self._overhead(trial, phase) for trial in completed or ended]
         return amount * sum(map(self._steps_cost, own)) / trained + median_low(overheads)
+
+    def _known(self, phase: str) -> dict[str, list[TrialHistory]]:
+        """By arm, the trials that tell what one of a phase costs."""
+        own = "search" if phase == "search" else "confirm"
+        return {name: self._ended(own, name) or self._ended("search", name) for name in self.spec.arms}
+
+    def waits_for_costs(self, phase: str) -> bool:
+        """Whether nothing is known yet of what a trial of a phase costs."""
+        if self.spec.cap is None or self.spec.cap.unit == self.spec.budget.unit:
+            return False
+        return not all(self._known(phase).values())
 
     @property
     def _promotes(self) -> bool:
@@ -118,6 +133,25 @@ class Cap:
         """Without overhead."""
         spending = trial.spending(self.history.updated or 0.0)
         return self._in_unit(AttemptSpending(useful=spending.useful, lost=spending.lost))
+
+    def _overhead(self, trial: TrialHistory, phase: str) -> float:
+        """What that of a trial would be with as many evaluations and checkpoints as one of a phase has."""
+        spending, names = trial.spending(self.history.updated or 0.0), self.spec.yardsticks.names
+        curves = {
+            "search": len(self.spec.search.halving.fractions),
+            "confirm": self.spec.confirm.evaluations - 1,
+        }
+        before_the_end = curves.get(phase, 0)
+        at_the_end = 1 if phase == "search" else len(names)
+        taken = sum(len(measure["yardsticks"]) for measure in trial.evaluations)
+        more = {
+            "evaluation": (before_the_end + at_the_end) / max(1, taken),
+            "checkpoint": (before_the_end + 1) / max(1, len(trial.evaluations)),
+        }
+        seconds = spending.overhead_seconds + spending.unreported_seconds
+        scaled = seconds + sum((more[cause] - 1.0) * spending.overhead.get(cause, 0.0) for cause in more)
+        overhead = self._cost(trial) - self._steps_cost(trial)
+        return overhead * scaled / seconds if seconds else overhead
 
     def _target(self, trial: TrialHistory) -> float:
         """How far a trial comes without another decision."""
@@ -146,7 +180,7 @@ class Cap:
 
     def _branch_cost(self, arm: str, share: float) -> float:
         """Of a run that leaves a confirmation run for a share of its budget: it spends the cooldown alone."""
-        return self.trial_cost("confirm", arm, self.spec.branch_share(arm, share))
+        return self.trial_cost("anytime", arm, self.spec.branch_share(arm, share))
 
     @property
     def _seed_cost(self) -> float:
@@ -180,6 +214,9 @@ class Cap:
         """
         if self.spec.cap is None:
             return True
+        live = any(trial.outcome is None and not trial.paused for trial in self._trials("search", arm))
+        if live and self.waits_for_costs("search"):
+            return False
         committed = {name: self._committed(name) for name in self.spec.arms}
         planned = {name: spent + finishing[name] for name, spent in committed.items()}
         planned[arm] += share
@@ -189,14 +226,23 @@ class Cap:
             needed += (lag if self._promotes or name == arm else round(lag)) * self.trial_cost("search", name)
         first = self._promotes and not any(t.outcome == "completed" for t in self._trials("search", arm))
         catching_up = committed[arm] + share <= max(committed.values()) + 1e-9
-        kept = self.reserve * (1.0 if self.exact or first or catching_up else 1.0 + MARGIN)
-        return self._fits(self._still_running("search") + needed + kept)
+        margin = 0.0 if first else self._margin * (self._seed_cost if catching_up else self.reserve)
+        return self._fits(self._still_running("search") + needed + self.reserve + margin)
 
-    def allows_seed(self, seed: int) -> bool:
-        """Whether the runs of a confirmation seed may begin; see the rules of the module."""
-        if self.spec.cap is None or any(t.seed == seed for t in self._trials("confirm")):
+    def allows_runs(self, arms: Iterable[str]) -> bool:
+        """Whether what a confirmation seed is still to begin may begin; see the rules of the module.
+
+        Args:
+            arms: of its runs, one for each.
+        """
+        if self.spec.cap is None:
             return True
-        return self._fits(self._still_running("confirm") + self._branches_owed() + self._seed_cost)
+        cost = sum(map(self._run_cost, arms)) * (1.0 + self._margin)
+        return self._fits(self._still_running("confirm") + self._branches_owed() + cost)
+
+    @property
+    def _margin(self) -> float:
+        return 0.0 if self.exact else MARGIN
 
     def _fits(self, cost: float) -> bool:
         assert self.spec.cap is not None
@@ -209,11 +255,18 @@ class Cap:
             f"{self._quantity(self.reserve)}{'' if self.exact else f', {MARGIN:.0%} of margin apart'}"
         )
 
-    def confirmation_ended(self, seeds: int) -> str:
-        """Why confirmation ends early, for a person."""
+    def confirmation_ended(self, seeds: int, runs: int, arms: Sequence[str]) -> str:
+        """Why confirmation ends early, for a person.
+
+        Args:
+            seeds: that have begun.
+            runs: that never begin.
+            arms: of those of them that would have been next, as of :meth:`allows_runs`.
+        """
         return (
-            f"confirmation ends after {seeds} of {formatting.plural(self.spec.confirm.seeds, 'seed')}: "
-            f"{self._standing()}, and a seed of all arms costs {self._quantity(self._seed_cost)}"
+            f"confirmation ends after {seeds} of {formatting.plural(self.spec.confirm.seeds, 'seed')}, without "
+            f"{formatting.plural(runs, 'run')}: {self._standing()}, and those of the next seed cost "
+            f"{self._quantity(sum(map(self._run_cost, arms)))}{'' if self.exact else f', {MARGIN:.0%} of margin apart'}"
         )
 
     def _standing(self) -> str:

@@ -66,8 +66,10 @@ class ConfirmPhase(_WholeRuns):
 
     def __init__(self, spec: StudySpec, history: History, corpus: str) -> None:
         self._spec, self._history, self.cap = spec, history, Cap(spec, history)
+        self._running: set[str] = set()
         planner = Planner(spec, history, corpus)
-        super().__init__(planner, list(self._runs(planner)))
+        # What is owed comes first: where the cap ends the phase, nothing that has begun is left.
+        super().__init__(planner, sorted(self._runs(planner), key=lambda run: not self._is_owed(run)))
 
     def _runs(self, planner: Planner) -> Iterator[PlannedTrial]:
         """Those that have not ended, a seed of all arms before the next seed."""
@@ -107,19 +109,44 @@ class ConfirmPhase(_WholeRuns):
         """The next run; None while there is none that may begin."""
         if self.exhausted() or self._waits():
             return None
-        return self._pending.pop(0)
+        run = self._pending.pop(0)
+        self._running.add(run.trial)
+        return run
+
+    def ended(self, trial: TrialHistory, outcome: str) -> None:
+        """Takes it from those that run."""
+        self._running.discard(trial.trial)
+        super().ended(trial, outcome)
 
     def exhausted(self) -> bool:
         """Whether all runs were started that are wanted and that the cap pays for: of a seed all arms' or none."""
         if not self._pending:
             return True
-        seed = self._pending[0].seed
-        if self._has_begun(seed) or self._waits():
-            return False
-        return not self.cap.allows_seed(seed) or (self._is_look(seed) and answered(self._history))
+        return not self._waits() and (not self._cap_allows() or self._is_answered())
 
     def _has_begun(self, seed: int) -> bool:
         return any(trial.seed == seed for trial in self._current())
+
+    def _is_owed(self, run: PlannedTrial) -> bool:
+        """Whether the run has begun, or its seed has since an extension last changed which runs a seed has."""
+        plans = self._history.plans
+        begun = any(trial.seed == run.seed and trial.plan == plans for trial in self._current())
+        return begun or run.trial in self._history.trials
+
+    def _cap_allows(self) -> bool:
+        return self._is_owed(self._pending[0]) or self.cap.allows_runs(self._next_arms())
+
+    def _next_arms(self) -> list[str]:
+        """The arms of the runs that the next seed is still to begin."""
+        seed = self._pending[0].seed
+        return [
+            run.arm for run in self._pending if run.seed == seed and run.trial not in self._history.trials
+        ]
+
+    def _is_answered(self) -> bool:
+        """Whether adaptive stopping wants the next seed no more."""
+        seed = self._pending[0].seed
+        return not self._has_begun(seed) and self._is_look(seed) and answered(self._history)
 
     def _current(self) -> list[TrialHistory]:
         """The runs of the present budget."""
@@ -134,9 +161,9 @@ class ConfirmPhase(_WholeRuns):
     def _waits(self) -> bool:
         """Whether the next seed is not to begin before the runs of those before have ended."""
         seed = self._pending[0].seed
-        if self._has_begun(seed) or not self._is_look(seed):
+        if not self._running or self._is_owed(self._pending[0]):
             return False
-        return any(trial.outcome is None for trial in self._current())
+        return self.cap.waits_for_costs("confirm") or (not self._has_begun(seed) and self._is_look(seed))
 
     def seeds_begun(self) -> int:
         """Seeds that were run, or are."""
@@ -144,8 +171,9 @@ class ConfirmPhase(_WholeRuns):
 
     def ended_early(self) -> str:
         """Why the study's cap ended confirmation, for a person; empty where it did not."""
-        refused = bool(self._pending) and not self.cap.allows_seed(self._pending[0].seed)
-        return self.cap.confirmation_ended(self.seeds_begun()) if refused else ""
+        if not self._pending or self._is_answered() or self._cap_allows():
+            return ""
+        return self.cap.confirmation_ended(self.seeds_begun(), len(self._pending), self._next_arms())
 
 
 class AnytimePhase(_WholeRuns):

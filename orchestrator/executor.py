@@ -48,7 +48,7 @@ class Executor:
         folder: the study's.
         workers: what each trial runs on.
         concurrent_trials: trials at a time.
-        attempts: starts a trial gets.
+        attempts: starts in a row without a newer checkpoint after which a trial has failed.
     """
 
     def __init__(
@@ -207,13 +207,17 @@ class Executor:
     ) -> None:
         """Write how an attempt ended and let the phase know; a failed one may be started ``again``.
 
+        One that left a newer checkpoint than any attempt before it began from came further, and does not count: a
+        machine that is taken away every few hours fails no long trial.
         Of one that saved itself only what the last ``measure`` says of spending is written: the next attempt goes on.
         """
         planned = self.running.pop(name)
         history = self.recorder.history.trials[name]
-        if outcome == "failed" and again and history.failures + 1 < self.attempts:
-            outcome = "retried"
-            self.recorder.event(f"{name} failed and is started again: {reason}")
+        if outcome == "failed" and again:
+            came_further = _steps_kept(self, planned) > history.furthest_start
+            if came_further or history.stalls + 1 < self.attempts:
+                outcome = "retried"
+                self.recorder.event(f"{name} failed and is started again: {reason}")
         spent = {} if measure is None else {key: measure[key] for key in ("spent", "overhead")}
         self.recorder.record("end", **_keys(planned), outcome=outcome, reason=reason, **spent)
         phase.ended(history, outcome)

@@ -33,6 +33,12 @@ class TrialHistory:
     attempts: int = 0
     failures: int = 0
     """Attempts that failed and were repeated."""
+    stalls: int = 0
+    """Of these, the last in a row that left no newer checkpoint."""
+    furthest_start: int = 0
+    """The newest checkpoint, as a step, that an attempt was to go on from."""
+    plan: int = 0
+    """The study's ``plans`` when it began."""
     attempt_records: list[Attempt] = field(default_factory=list)
     """What the ledger has of each attempt, for :meth:`spendings`."""
     _settled: AttemptSpending | None = field(default=None, repr=False)
@@ -103,6 +109,8 @@ class History:
     events: list[Record] = field(default_factory=list)
     extensions: list[Record] = field(default_factory=list)
     """What the study was later let spend more of."""
+    plans: int = 0
+    """How often an extension changed which runs a confirmation seed has."""
     comparison: Record | None = None
     search: dict[str, list[Record]] = field(default_factory=dict)
     """By arm, the search's ``trial`` and ``end`` records and its measures at rungs: what its decisions depend on."""
@@ -175,6 +183,10 @@ class History:
             if changed:  # other machines change no answer
                 self.extensions.append(record)
                 searched = any(key.startswith("search.") for key in changed)
+                if any(key.partition(".")[0] == "cap" for key in changed):
+                    searched |= any(e["kind"] == "cap" and e["phase"] == "search" for e in self.events)
+                replanned = any(key.startswith(("confirm.top", "confirm.budget")) for key in changed)
+                self.plans += searched or replanned
                 for phase in ("search", "confirm", "anytime", "compare")[0 if searched else 1 :]:
                     self.phases.pop(phase, None)
                 self.comparison = None
@@ -198,6 +210,7 @@ class History:
             trial.close_attempt(record["time"], record["outcome"])
             trial.reason = record["reason"]
             trial.failures += record["outcome"] == "retried"
+            trial.stalls += record["outcome"] == "retried"
             trial.paused = record["outcome"] == "paused"
             unfinished = record["outcome"] in ("interrupted", "retried", "paused")
             trial.outcome = None if unfinished else record["outcome"]
@@ -210,9 +223,12 @@ class History:
                 **{name: record[name] for name in names},
                 amount=record.get("amount"),
                 share=record.get("share"),
+                plan=self.plans,
             )
         trial.close_attempt(before)
         trial.attempts = record["attempt"]
+        if record["start_step"] > trial.furthest_start:
+            trial.furthest_start, trial.stalls = record["start_step"], 0
         trial.outcome, trial.reason, trial.paused, trial._settled = None, "", False, None
         # A new attempt starts from a checkpoint: what an earlier one reported beyond it was rolled back.
         trial.measures = [m for m in trial.measures if m["step"] <= record["start_step"]]

@@ -28,7 +28,7 @@ from orchestrator.arm_search import directions, distributions, objectives_of, ru
 from orchestrator.history import History
 from orchestrator.ledger import Record
 from orchestrator.spec import StudySpec
-from trainables.storage import Location
+from trainables.storage import Location, space_for
 
 OPTUNA_FILE = "optuna.jsonl"
 
@@ -97,7 +97,8 @@ class OptunaFile:
         """Make the file anew, and have it replace the old one whole."""
         trials = list(trials)
         new = self._path.with_name(f".{OPTUNA_FILE}.new")
-        new.parent.mkdir(parents=True, exist_ok=True)
+        with space_for(new):
+            new.parent.mkdir(parents=True, exist_ok=True)
         self._journal = _Journal(new)
         self._storage = JournalStorage(self._journal)
         self._study_ids = self._studies(self._storage)
@@ -155,16 +156,24 @@ class OptunaFile:
 
 
 class _Journal(BaseJournalBackend):
-    """Appends to a file that has one writer and can be made anew: without locks and waits for the disk."""
+    """Appends to a file that has one writer and can be made anew: without locks and waits for the disk.
+
+    Raises:
+        FullDiskError: from every method that writes.
+    """
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("wb")
+        self._path = path
+        with space_for(path):
+            self._file = path.open("wb")
         self._unread: list[dict[str, Any]] = []
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
         """Optuna's interface."""
-        self._file.write(b"".join(json.dumps(log, separators=(",", ":")).encode() + b"\n" for log in logs))
-        self._file.flush()
+        lines = b"".join(json.dumps(log, separators=(",", ":")).encode() + b"\n" for log in logs)
+        with space_for(self._path):
+            self._file.write(lines)
+            self._file.flush()
         self._unread += logs
 
     def read_logs(self, log_number_from: int) -> Iterable[dict[str, Any]]:
@@ -173,5 +182,5 @@ class _Journal(BaseJournalBackend):
         return logs
 
     def close(self) -> None:
-        os.fsync(self._file.fileno())
-        self._file.close()
+        with space_for(self._path), self._file:
+            os.fsync(self._file.fileno())

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -281,6 +282,8 @@ def best_trials(
 ) -> list[TrialHistory]:
     """The arm's best completed search trials, best first; pruned ones never finished and are not among them.
 
+    Of those with the same configuration, which a grid of choices or a sampler may come to twice, only the first is.
+
     Args:
         history: of the study.
         arm: its name.
@@ -297,4 +300,7 @@ def best_trials(
     if cost is not None and ranked:
         alike = [entry for entry in ranked if entry[0] <= ranked[0][0] + margin]
         ranked[: len(alike)] = sorted(alike, key=lambda entry: entry[2].spent[cost])
-    return [trial for _, _, trial in ranked[:top]]
+    distinct: dict[str, TrialHistory] = {}
+    for _, _, trial in ranked:
+        distinct.setdefault(json.dumps(trial.configuration, sort_keys=True), trial)
+    return list(distinct.values())[:top]

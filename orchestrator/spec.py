@@ -291,7 +291,8 @@ class ResourcesSpec(Config):
     """`ray_train`: every trial is a Ray Train run. `direct`: in the Tune process, one worker only. auto: `direct` for
     one CPU worker, else `ray_train`."""
     attempts: int = Field(3, ge=1)
-    """Starts a trial gets before it counts as failed; each goes on from the last checkpoint."""
+    """Failed starts in a row that leave a trial no newer checkpoint, until it counts as failed; each start goes on from
+    the last checkpoint."""
     prices: PricesSpec = PricesSpec()
     """With them, what is spent is also told in dollars."""
 

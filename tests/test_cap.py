@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator import confirmation
 from orchestrator.cap import MARGIN, Cap
 from orchestrator.comparison import compare
 from orchestrator.confirmation import AnytimePhase, ConfirmPhase
 from orchestrator.history import History
-from orchestrator.phases import SearchPhase
+from orchestrator.phases import SearchPhase, best_trials
 from orchestrator.plan import arm_plans, plan_table, require_confirmable
 from orchestrator.study_file import load_study
 from trainables.errors import InputError
@@ -37,8 +38,9 @@ def study(*overrides):
 class Driver:
     """Does what the executor does, one report at a time, trials side by side on a clock of their own each."""
 
-    def __init__(self, spec, seed=0, capacity=2, trouble=0.0):
+    def __init__(self, spec, seed=0, capacity=2, trouble=0.0, evaluation=0.0):
         self.spec, self.capacity, self.trouble = spec, capacity, trouble
+        self.evaluation = evaluation  # seconds, of a yardstick
         self.chance, self.clock, self.running = random.Random(seed), 0.0, {}
         self.history, self.leaves = History(), {}
         self.record(
@@ -104,17 +106,23 @@ class Driver:
         planned, trial = self.running[name], self.history.trials[name]
         own = [m for m in trial.measures if m["attempt"] == planned.attempt]
         before = trial.progress
-        share = next(f for f in (*planned.config.rungs, 1.0) if f > before + 1e-9)
+        points = sorted(
+            {*planned.config.rungs, *(planned.config.evaluations if self.evaluation else ()), 1.0}
+        )
+        share = next(f for f in points if f > before + 1e-9)
+        names = planned.config.yardsticks if share == 1.0 else planned.config.yardsticks[:1]
         # One trial at a time has the clock, so all its seconds are told by its records.
         longer = planned.config.budget.amount / TOKENS
         self.clock += (share - before) * longer * SECONDS[planned.arm] + (OVERHEAD if not own else 0.0)
+        self.clock += self.evaluation * len(names)
+        evaluated = self.evaluation * (len(names) + sum(len(m["yardsticks"]) for m in own))
         if self.chance.random() < self.trouble and trial.attempts < 3:
             return self.end(phase, name, "retried")
         score = {"overall": random.Random(name).random() * share, "languages": {}}
-        rung = planned.config.rungs.index(share) if share < 1 else None
+        rung = planned.config.rungs.index(share) if share in planned.config.rungs else None
         measure = {"step": int(100 * share), "progress": share, "spent": self.spent(planned, share),
-                   "overhead": {"startup": OVERHEAD}, "rung": rung,
-                   "yardsticks": {"recovery_accuracy": score}}  # fmt: skip
+                   "overhead": {"startup": OVERHEAD, "evaluation": evaluated}, "rung": rung,
+                   "yardsticks": dict.fromkeys(names, score)}  # fmt: skip
         self.record("measure", **self.keys(planned), **measure)
         if share == 1.0:
             self.end(phase, name, "completed")
@@ -252,7 +260,7 @@ def test_a_seed_of_another_budget_has_not_begun():
         f"cap={{tokens: {9 * TOKENS}}}", "search.budget_per_arm=0", "confirm.seeds=3",
         f"confirm.budget={{tokens: {2 * TOKENS}}}",
     )  # fmt: skip
-    assert not Cap(longer, driver.history).allows_seed(1)
+    assert not Cap(longer, driver.history).allows_runs(longer.arms)
     assert ConfirmPhase(longer, driver.history, "corpus").exhausted()
 
 
@@ -272,7 +280,7 @@ def test_confirmation_ends_with_a_whole_seed_and_is_compared():
 
 
 def test_a_half_run_seed_is_finished_whatever_is_left():
-    spec = study("cap={device_seconds: 330}", "search.budget_per_arm=0", "confirm.seeds=9")
+    spec = study("cap={device_seconds: 360}", "search.budget_per_arm=0", "confirm.seeds=9")
     driver = Driver(spec, capacity=1).run(ConfirmPhase)
     records = []
     driver2 = Driver(spec, capacity=1)
@@ -289,6 +297,126 @@ def test_a_half_run_seed_is_finished_whatever_is_left():
     resumed = ConfirmPhase(spec, history, "corpus")
     assert not resumed.exhausted()
     assert resumed.next().trial == "confirm-vanilla-001"
+
+
+def test_a_seed_that_fits_only_if_it_costs_no_more_than_those_before_does_not_begin():
+    spec = study("cap={device_seconds: 330}", "search.budget_per_arm=0", "confirm.seeds=9")
+    driver = Driver(spec, capacity=1).run(ConfirmPhase)  # a pair costs 160 seconds
+    assert [len(seeds) for seeds in driver.seeds()] == [1, 1]
+
+
+def test_where_nothing_is_known_of_costs_one_seed_and_a_trial_an_arm_begin():
+    class Watched(Driver):
+        waited = False
+
+        def begin(self, planned):
+            ended = {t.arm for t in self.history.trials_of(planned.phase) if t.outcome}
+            running = [p for p in self.running.values() if planned.phase == "confirm" or p.arm == planned.arm]
+            if ended != set(self.spec.arms):
+                assert all(planned.phase == "confirm" and p.seed == planned.seed for p in running)
+                self.waited = True
+            super().begin(planned)
+
+    overrides = ("resources.prices.cpu_hour=1", "confirm.seeds=4", "search.concurrent_per_arm=4")
+    spec = study("cap={usd: 300}", *overrides, "search.budget_per_arm=0")
+    driver = Watched(spec, capacity=8).run(ConfirmPhase)  # each run has about the cap for its price
+    assert [len(seeds) for seeds in driver.seeds()] == [1, 1]
+    assert driver.waited
+    spec = study("cap={usd: 20000}", *overrides, "search.budget_per_arm=8")
+    driver = Watched(spec, capacity=8).run(SearchPhase)
+    assert driver.waited
+    assert len(driver.history.trials_of("search")) >= 16
+
+
+@pytest.mark.parametrize("rungs", [1, 3])
+@pytest.mark.parametrize("top", [1, 2])
+def test_evaluations_are_kept_back_by_their_number(rungs, top):
+    """Confirmation has more of them than the search, of which most trials have one at the first rung."""
+    overrides = (f"search.halving.rungs={rungs}", f"confirm.top={top}", "confirm.evaluations=8")
+    spec = study("cap={device_seconds: 9000}", *overrides, "confirm.seeds=3", "search.budget_per_arm=100")
+    driver = Driver(spec, capacity=1, evaluation=9.0).run(SearchPhase)
+    taken = 7 + len(spec.yardsticks.names)
+    whole = 3 * top * (sum(SECONDS.values()) + 2 * (OVERHEAD + 9.0 * taken))
+    cap = Cap(spec, driver.history)
+    assert cap.reserve == pytest.approx(whole, rel=0.02)
+    assert 9000 - cap.spent >= whole
+    driver.run(ConfirmPhase)
+    assert [len(seeds) for seeds in driver.seeds()] == [3 * top, 3 * top]
+    assert cap.spent <= 9000
+
+
+def searched_and_confirmed(cap, **changes):
+    """Two search trials an arm and three seeds: ten trial budgets, of a cap that is then extended."""
+    overrides = ("search.halving.rungs=1", "search.budget_per_arm=2", "confirm.seeds=3")
+    driver = Driver(study(f"cap={{tokens: {10 * TOKENS}}}", *overrides)).run(SearchPhase).run(ConfirmPhase)
+    assert [len(seeds) for seeds in driver.seeds()] == [3, 3]
+    driver.record("extension", changes={key.replace("__", "."): [None, new] for key, new in changes.items()})
+    changed = [f"{key.replace('__', '.')}={new}" for key, new in changes.items()]
+    driver.spec = study(f"cap={{tokens: {cap * TOKENS}}}", *overrides, *changed)
+    return driver
+
+
+@pytest.mark.parametrize(("cap", "seeds"), [(10, 0), (13.9, 1), (16, 3), (99, 3)])
+def test_runs_that_a_seed_gains_by_an_extension_have_to_fit(cap, seeds):
+    driver = searched_and_confirmed(cap, confirm__top=2).run(ConfirmPhase)
+    assert [len(own) for own in driver.seeds()] == [3 + seeds] * 2
+    assert driver.history.spending().total("tokens") <= max(10, cap) * TOKENS * (1 + 1e-9)
+    messages = [event["message"] for event in driver.history.events if event["kind"] == "cap"]
+    if seeds < 3:
+        assert f"without {2 * (3 - seeds)} runs" in messages[-1]
+        assert driver.history.planned_seeds == 3
+
+
+def test_seeds_of_a_new_best_configuration_have_to_fit():
+    driver = searched_and_confirmed(10, search__budget_per_arm=9)
+    before = {arm: best_trials(driver.history, arm, "recovery_accuracy", 1) for arm in driver.spec.arms}
+    capped, driver.spec = driver.spec, driver.spec.model_copy(update={"cap": None})
+    driver.run(SearchPhase)
+    assert all(best_trials(driver.history, arm, "recovery_accuracy", 1) != before[arm] for arm in before)
+    driver.spec = capped
+    assert [len(seeds) for seeds in driver.run(ConfirmPhase).seeds()] == [3, 3]
+
+
+def test_a_half_run_seed_is_finished_after_an_extension_of_the_seeds():
+    spec = study(f"cap={{tokens: {8 * TOKENS}}}", "search.budget_per_arm=0", "confirm.seeds=4")
+    driver = Driver(spec)
+    phase = ConfirmPhase(spec, driver.history, "corpus")
+    for _ in range(5):
+        driver.begin(phase.next())
+        driver.advance(phase, next(iter(driver.running)))
+    driver.record("extension", changes={"confirm.seeds": [4, 9]})
+    spent = study(f"cap={{tokens: {5 * TOKENS}}}", "search.budget_per_arm=0", "confirm.seeds=9")
+    driver.spec = spent
+    assert [len(seeds) for seeds in driver.run(ConfirmPhase).seeds()] == [3, 3]
+
+
+def test_a_search_that_the_cap_ended_goes_on_with_a_larger_one():
+    overrides = ("confirm.seeds=3", "search.budget_per_arm=50")
+    driver = Driver(study(f"cap={{tokens: {10 * TOKENS}}}", *overrides)).run(SearchPhase)
+    before = sum(driver.spent_in_search())
+    driver.run(ConfirmPhase)
+    driver.record("extension", changes={"cap.tokens": [10 * TOKENS, 30 * TOKENS]})
+    assert "search" not in driver.history.phases
+    driver.spec = study(f"cap={{tokens: {30 * TOKENS}}}", *overrides)
+    driver.run(SearchPhase)
+    assert sum(driver.spent_in_search()) > before + 5
+    # One that its own budget ended does not.
+    driver = searched_and_confirmed(20)
+    driver.record("extension", changes={"cap.tokens": [10 * TOKENS, 20 * TOKENS]})
+    assert driver.history.phases["search"] == "end"
+    assert "confirm" not in driver.history.phases
+
+
+@pytest.mark.parametrize("answer", [False, True])
+def test_the_answer_ended_confirmation_and_not_the_cap(monkeypatch, answer):
+    monkeypatch.setattr(confirmation, "answered", lambda history: answer)
+    spec = study(
+        f"cap={{tokens: {8 * TOKENS}}}", "search.budget_per_arm=0", "confirm.seeds=9", "confirm.stopping={minimum: 4}"
+    )  # fmt: skip
+    driver = Driver(spec).run(ConfirmPhase)
+    assert [len(seeds) for seeds in driver.seeds()] == [4, 4]
+    assert [event["kind"] for event in driver.history.events] == ([] if answer else ["cap"])
+    assert driver.history.planned_seeds == (9 if answer else 4)
 
 
 @pytest.mark.parametrize(

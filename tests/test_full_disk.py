@@ -21,7 +21,10 @@ from test_preparation import TOKENIZER, corpora_of, files_of, in_this_process, w
 from test_training import comparable, make_config, make_trial, run
 
 from orchestrator.executor import Executor
+from orchestrator.history import History
 from orchestrator.ledger import LedgerWriter, read_ledger
+from orchestrator.optuna_file import OptunaFile, _Journal
+from orchestrator.study_file import load_study
 from trainables.corpora import checksums, duplicates, preparation
 from trainables.corpora.preparation import make_tokenizer, prepare
 from trainables.errors import InputError
@@ -252,6 +255,27 @@ def test_a_ledger_on_a_full_disk_has_no_half_line(small_disk) -> None:
         *["x" * 5] * len(written),
         "there",
     ]
+
+
+def test_optunas_file_on_a_full_disk(tmp_path, monkeypatch) -> None:
+    """It is written wherever the ledger is, and ends a study as the ledger does."""
+    with pytest.raises(FullDiskError, match="full could not be written"):
+        _Journal(Path("/dev/full")).append_logs([{"op_code": 0}])
+    journal, spec = _Journal(tmp_path / "optuna.jsonl"), load_study("demo")
+
+    def full(*_: object, **__: object) -> None:
+        raise FULL
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(FullDiskError) as caught:
+        journal.close()
+    assert_says_what_where_and_what_to_do(caught.value, tmp_path)
+    for method in ("open", "mkdir"):
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, method, full)
+            with pytest.raises(FullDiskError) as caught:
+                OptunaFile(Location(tmp_path), spec, History())
+        assert_says_what_where_and_what_to_do(caught.value, tmp_path)
 
 
 def test_a_ledger_cannot_be_begun_on_a_full_disk(tmp_path, monkeypatch) -> None:

@@ -229,6 +229,21 @@ def test_confirmation_pairs_seeds_and_runs_nothing_twice():
     assert spec.seed not in confirm_seeds(spec)
 
 
+def test_a_configuration_is_confirmed_once_however_often_it_was_tried():
+    spec = study("confirm.top=2", "search.algorithm=random", "confirm.seeds=3", "search.halving.rungs=1")
+    history = Driver(spec, trouble=False).run().history
+    for arm in spec.arms:
+        first, second, third = best_trials(history, arm, PRIMARY, 3)
+        second.configuration = dict(first.configuration)
+        assert best_trials(history, arm, PRIMARY, 2) == [first, third]
+    # Cut off while its first runs are under way, it plans each of them once.
+    driver = Driver(spec, ConfirmPhase, trouble=False, history=history, capacity=3)
+    driver.start_all()
+    again = ConfirmPhase(spec, driver.history, "corpus")
+    names = [run.trial for run in iter(again.next, None)]
+    assert len(names) == len(set(names)) == 2 * 2 * 3
+
+
 def test_planned_trials_carry_the_arms_settings():
     spec = study(
         "arms.headless.options={temperature: 0.5}",
