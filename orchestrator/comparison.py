@@ -133,7 +133,7 @@ def compare(history: History) -> dict[str, Any]:
     pairs = []
     for (a, b), decision in decisions.items():
         runs_a, runs_b = _settled(runs[a], runs[b], primary, decision)
-        ended = _paired(runs_a, runs_b, ("completed", *BROKEN), primary)
+        both_ended = _paired(runs_a, runs_b, ("completed", *BROKEN), primary)
         rows = {
             name: {
                 "role": "primary" if name == primary else "exploratory",
@@ -157,7 +157,7 @@ def compare(history: History) -> dict[str, Any]:
                 "matched": {unit: _compare_at_equal(runs_a, runs_b, unit, study) for unit in MATCHED_UNITS},
                 "time_to_target": {
                     unit: describe_time_to_target(
-                        ended,
+                        both_ended,
                         unit,
                         primary,
                         study["yardsticks"].get("target"),

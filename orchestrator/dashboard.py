@@ -174,7 +174,7 @@ def comparison_table(comparison: dict[str, Any], separator: str = " ") -> Table:
 def beside_table(comparison: dict[str, Any], separator: str = " ") -> Table:
     """What stands beside the question, in short, by arm: how search went, and what failed. Exploratory."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("search", style="bold", overflow="fold")
+    table.add_column("arm", style="bold", overflow="fold")
     for title in ("median best of n trials", "early ranks (tau)", "diverged, failed, retried"):
         table.add_column(title.replace(" ", separator, 2), overflow="fold")
     for arm, description in comparison["arms"].items():
