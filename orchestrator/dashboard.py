@@ -201,7 +201,7 @@ def _beside(description: dict[str, Any], separator: str) -> Iterator[str]:
 def detectable_in_words(comparison: dict[str, Any]) -> str:
     """The smallest differences that the planned seeds would have found, a line a pair; empty before they are known."""
     lines = (
-        f"{pair['a']} – {pair['b']}: the planned seeds find a difference of {pair['detectable']:.2g} on "
+        f"{pair['a']} – {pair['b']}: the planned seeds would find a difference of {pair['detectable']:.2g} on "
         f"{comparison['primary']} four times in five, at the deviation observed"
         for pair in comparison["pairs"]
         if pair["detectable"] is not None

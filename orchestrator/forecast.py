@@ -156,7 +156,7 @@ def forecast(spec: StudySpec) -> Forecast:
                     raise InputError(
                         f"a step of the arm {plan.name} does not fit the GPU's memory",
                         where="training.micro_batch_sequences",
-                        why=f"there are {formatting.size(_memory(1))}",
+                        why=f"there are {formatting.size(_memory(int(device.type == 'cuda')))}",
                         remedy="--set training.micro_batch_sequences=auto, or a smaller model",
                     ) from error
         arms.append(ArmForecast(plan, calibration))
