@@ -3,7 +3,10 @@
 Studies are simulated: two arms, each seed with a share of luck that both arms have in common, and a true difference
 that is known. The fixed rule has the default study's 6 seeds and margin, with a deviation of paired differences of
 twice the margin; the adaptive one adds seeds from 6 up to 20 and looks after each pair. Noise is normal, heavy-tailed
-(t with 4 degrees of freedom) or skewed (gamma, one arm's spread double the other's).
+(t with 4 degrees of freedom), skewed (gamma of shape 4; the same in both arms, so that their differences are symmetric)
+or unequal (the same gamma, one arm's spread double the other's, so that differences are skewed also where their mean is
+zero: the permutation test does not promise its level there). Three arms of one task, 7 seeds, fixed rule, are
+simulated apart: p is adjusted over their pairs, equivalence is not.
 
     python benchmarks/calibration.py            # some minutes on one core
     python benchmarks/calibration.py --quick    # a moment, to see that it runs
@@ -16,13 +19,15 @@ The last line is a JSON object, also written to results/:
   or above
 - power_gap: the largest distance of realised from planned power, under normal noise
 - fixed, adaptive: the same of each, and a table
+- three_arms: over three pairs at once, the share of studies that name an arm where there is no difference, and that say
+  "equivalent" of any pair, or name the worse arm, where arms are a margin apart
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from itertools import product
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -33,7 +38,7 @@ from scipy import stats
 from orchestrator.comparison import compare
 from orchestrator.history import History
 from orchestrator.ledger import Record
-from orchestrator.statistics import ALPHA, Sequential, bootstrap_interval, power
+from orchestrator.statistics import ALPHA, Sequential, bootstrap_interval, holm, power
 from orchestrator.statistics.paired import NUM_RESAMPLES
 
 Floats = NDArray[np.float64]
@@ -41,6 +46,10 @@ Floats = NDArray[np.float64]
 SEEDS, MOST_SEEDS, MARGIN, DEVIATION = 6, 20, 0.005, 0.01
 EFFECTS = (0.0, 0.5, 1.0, 2.0)
 """True differences in deviations; 0.5 is the margin."""
+
+SCENARIOS = [*product(("normal", "heavy", "unequal"), EFFECTS), ("skewed", 0.0)]
+THREE_ARMS_SEEDS = 7
+"""As few as can name an arm of three pairs."""
 
 RULE = Sequential(SEEDS, MOST_SEEDS, MARGIN)
 CHECKED = 10
@@ -56,8 +65,7 @@ def simulate(noise: str, effect: float, studies: int, seeds: int) -> tuple[Float
     elif noise == "heavy":
         a, b = rng.standard_t(4, shape) / 2, rng.standard_t(4, shape) / 2
     else:
-        # Under the null, arms are exchangeable; spreads differ with the means.
-        spreads = np.array([1.0, 1.0] if effect == 0 else [2.0, 1.0])
+        spreads = np.array([1.0, 1.0] if noise == "skewed" else [2.0, 1.0])
         a, b = (rng.gamma(4, size=(2, *shape)) - 4) / 2 * (spreads / np.linalg.norm(spreads))[:, None, None]
     luck = rng.standard_normal(shape)
     return 0.5 + DEVIATION * (effect + luck + a), 0.5 + DEVIATION * (luck + b)
@@ -68,15 +76,20 @@ def hash_of(name: str) -> int:
 
 
 def fixed_verdicts(differences: Floats) -> NDArray[np.str_]:
-    """The verdicts of the fixed rule, of all studies at once."""
+    """The verdicts of the fixed rule on one pair of arms, of all studies at once."""
+    p, equivalent = fixed_tests(differences)
+    named = np.where(p > ALPHA, "undecided", np.where(differences.mean(1) > 0, "a", "b"))
+    return np.where(equivalent, "equivalent", named)
+
+
+def fixed_tests(differences: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+    """The permutation p of every study, and whether it finds equivalence."""
     n = differences.shape[1]
     signs = np.array(list(product((1, -1), repeat=n))).T
     sums = np.abs(differences @ signs)
     p = (sums >= sums[:, :1] * (1 - 1e-12)).mean(1)
     mean, error = differences.mean(1), differences.std(1, ddof=1) / math.sqrt(n)
-    equivalent = np.abs(mean) + stats.t.ppf(1 - ALPHA, n - 1) * error <= MARGIN
-    named = np.where(p > ALPHA, "undecided", np.where(mean > 0, "a", "b"))
-    return np.where(equivalent, "equivalent", named)
+    return p, np.abs(mean) + stats.t.ppf(1 - ALPHA, n - 1) * error <= MARGIN
 
 
 def fixed_intervals(differences: Floats) -> tuple[Floats, Floats]:
@@ -94,15 +107,15 @@ def fixed_intervals(differences: Floats) -> tuple[Floats, Floats]:
     return low, high
 
 
-def ledger(a: Sequence[float], b: Sequence[float], minimum: int | None) -> Iterator[Record]:
+def ledger(minimum: int | None, **arms: Sequence[float]) -> Iterator[Record]:
     """The records of a study with these results."""
     arm = {"objective": "mlm", "task": "masked", "headless": False}
-    yield {"kind": "study", "time": 0.0, "arms": {"a": arm, "b": arm}, "margin": MARGIN,
-           "seeds": len(a) if minimum is None else MOST_SEEDS, "search_budget": 0,
+    yield {"kind": "study", "time": 0.0, "arms": dict.fromkeys(arms, arm), "margin": MARGIN,
+           "seeds": len(next(iter(arms.values()))) if minimum is None else MOST_SEEDS, "search_budget": 0,
            "stopping": minimum and {"minimum": minimum}, "budget": {"unit": "tokens", "amount": 1e6},
            "yardsticks": {"primary": "accuracy", "others": []}}  # fmt: skip
-    for seed, values in enumerate(zip(a, b, strict=True)):
-        for name, value in zip("ab", values, strict=True):
+    for seed, values in enumerate(zip(*arms.values(), strict=True)):
+        for name, value in zip(arms, values, strict=True):
             same = {"time": 1.0, "phase": "confirm", "arm": name, "trial": f"{name}{seed}", "attempt": 1}
             yield {
                 "kind": "trial",
@@ -121,7 +134,7 @@ def ledger(a: Sequence[float], b: Sequence[float], minimum: int | None) -> Itera
 def assert_the_products_own(
     a: Floats, b: Floats, verdict: str, interval: tuple[float, float] | None, minimum: int | None
 ) -> None:
-    (pair,) = compare(History.of(ledger(a, b, minimum)))["pairs"]
+    (pair,) = compare(History.of(ledger(minimum, a=a, b=b)))["pairs"]
     assert pair["verdict"] == verdict, (pair["verdict"], verdict)
     if interval is not None:
         assert np.allclose(pair["yardsticks"]["accuracy"]["interval"], interval, rtol=1e-9)
@@ -139,6 +152,38 @@ def fixed_scenario(noise: str, effect: float, studies: int, covered: int) -> dic
     covers = (low <= truth) & (truth <= high)
     planned = power(SEEDS, truth, DEVIATION, MARGIN) if effect else None
     return summary(noise, effect, verdicts, np.full(studies, SEEDS), covers, planned)
+
+
+def three_arms(spacing: float, studies: int) -> dict[str, Any]:
+    """Three arms, ``spacing`` deviations apart, under normal noise: what is said of any of their pairs."""
+    rng = np.random.default_rng([3, int(1000 * spacing)])
+    shape = (studies, THREE_ARMS_SEEDS)
+    luck = rng.standard_normal(shape)
+    values = {
+        name: 0.5 + DEVIATION * (-spacing * place + luck + rng.standard_normal(shape) / math.sqrt(2))
+        for place, name in enumerate("abc")
+    }
+    pairs = list(combinations(values, 2))
+    tests = [fixed_tests(values[one] - values[other]) for one, other in pairs]
+    ahead = np.array([(values[one] - values[other]).mean(1) > 0 for one, other in pairs])
+    named = np.array([holm(list(p)) for p in np.array([p for p, _ in tests]).T]).T <= ALPHA
+    equivalent = np.array([found for _, found in tests])
+    named &= ~equivalent
+    for i in range(CHECKED):
+        found = compare(History.of(ledger(None, **{name: own[i] for name, own in values.items()})))["pairs"]
+        for j, (pair, (one, other)) in enumerate(zip(found, pairs, strict=True)):
+            winner = one if ahead[j, i] else other
+            expected = "equivalent" if equivalent[j, i] else winner if named[j, i] else "undecided"
+            assert pair["verdict"] == expected, (pair["verdict"], expected)
+    false = named if spacing == 0 else equivalent | (named & ~ahead)
+    row = {
+        "apart_in_deviations": spacing,
+        "studies": studies,
+        "false_of_any_pair": round(float(false.any(0).mean()), 4),
+        "false_of_a_pair_at_most": round(float(false.mean(1).max()), 4),
+    }
+    print(row, flush=True)
+    return row
 
 
 def adaptive_scenario(noise: str, effect: float, studies: int, covered: int) -> dict[str, Any]:
@@ -211,9 +256,10 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
         print(name)
         result[name] = conclude([
             scenario(noise, effect, others if effect else null, covered)
-            for noise in ("normal", "heavy", "skewed")
-            for effect in EFFECTS
+            for noise, effect in SCENARIOS
         ])  # fmt: skip
+    print("three arms")
+    result["three_arms"] = [three_arms(spacing, null) for spacing in (0.0, MARGIN / DEVIATION)]
     sides = (result["fixed"], result["adaptive"])
     head = {
         "seeds": SEEDS,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import threading
 import time
@@ -87,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
             default=[],
             help="override a key of the study, as confirm.seeds=6; the value is YAML; may be repeated",
         )
-    for sub in (prepare, run, resume, extend):
+    for sub in (plan, prepare, run, resume, extend):
         sub.add_argument(
             "--address", help="a Ray cluster's address (default: RAY_ADDRESS, else this machine)"
         )
@@ -276,13 +277,14 @@ def _submit(options: argparse.Namespace) -> int:
 
 
 def _plan(options: argparse.Namespace) -> int:
+    from orchestrator.forecast import forecast, forecast_table, require_feasible
     from orchestrator.plan import plan_table
 
     spec, console = _study(options).spec, Console()
     console.print(plan_table(spec), highlight=False)
+    if not (options.address or os.environ.get("RAY_ADDRESS")):  # a cluster has other machines than this one
+        require_feasible(spec)
     if options.calibration:
-        from orchestrator.forecast import forecast, forecast_table
-
         with console.status("measuring a step of each arm"):
             found = forecast(spec)
         console.print(forecast_table(found), highlight=False)

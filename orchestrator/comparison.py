@@ -6,7 +6,9 @@ Arms are compared only where their task is the same: recovering a masked token, 
 predicting the next one are different tasks, and no yardstick means the same in both.
 
 Where the confirm phase ran several configurations of an arm, the arm's value at a seed is that of *one* of
-them: the one with the most completed seeds and, among those, the best mean of the primary yardstick.
+them: the one with the most completed seeds and, among those, the best mean of the primary yardstick. That choice is
+made by the values that the test then sees, so a pair of such an arm is ``exploratory``, as is every pair of a study
+that was extended: its verdict is one for a next study to confirm.
 
 The verdict on a pair of arms is that of the first rule to apply:
 
@@ -27,7 +29,8 @@ another pair's sake, is not in them. Rules 2 to 4 hold with the boundaries and t
 and until a pair is settled it has neither p nor interval. :func:`answered` says when to stop.
 
 Only the primary yardstick was named beforehand, with margin, seeds and stopping rule. All others are exploratory,
-as are ``matched``, ``time_to_target``, ``tuning`` and ``ranks``: they may suggest a question, and answer none.
+as are ``matched``, ``anytime``, ``time_to_target``, ``tuning`` and ``ranks``: they may suggest a question, and answer
+none. Their p-values and intervals are those of a fixed number of pairs, also where stopping was adaptive.
 
 :func:`compare` returns JSON values (None where something is not there yet)::
 
@@ -35,12 +38,14 @@ as are ``matched``, ``time_to_target``, ``tuning`` and ``ranks``: they may sugge
     primary, margin, alpha  the yardstick that decides, the margin of equivalence, the level of the tests
     arms: ARM:              objective, task, headless,
                             configuration (the chosen one of confirm; before, the best of search),
+                            confirmed (configurations that confirm has begun: beyond one, the best is chosen),
                             counts: {search, confirm}: {planned, running, completed, pruned, diverged, failed}
                             (a search plans a budget, not a number: there ``planned`` is what has begun),
                             yardsticks: NAME: {n, mean, deviation, languages: {LANGUAGE: mean}} of confirm,
                             spent: {search, confirm, anytime}: {UNIT: total}
     pairs: [                one for every two arms of one task, a headless arm first:
         a, b, task, verdict, more_seeds (beyond the n so far; None: no practical number),
+        role (confirmatory; exploratory where a configuration was chosen or the study extended),
         detectable (the smallest true difference that the planned seeds would name with a chance of 80%, at the
                     deviation observed; None before two pairs, or where no number of them could),
         pending (planned seeds yet to end; 0 once settled), missing: [{seed, arm, outcome, reason}],
@@ -50,20 +55,26 @@ as are ``matched``, ``time_to_target``, ``tuning`` and ``ranks``: they may sugge
                              interval (95%: bootstrap; of the primary one after adaptive stopping, see there), p,
                              equivalence (90% interval, to lie within the margin; None under adaptive stopping),
                              p_adjusted (over all pairs; the exploratory ones among themselves)},
-        matched: UNIT:      {spent, n, mean_a, mean_b, difference, interval, annealed},
+        matched: UNIT:      {role (exploratory), spent, progress, n, mean_a, mean_b, difference,
+                             interval (None unless annealed), annealed},
         time_to_target: UNIT: {target, relation (=, <=, >=), ratio (a's spending over b's), interval (95%, open
                              ends None), reached_a, reached_b, n}, or None before the first pair,
-        anytime: [          the primary yardstick at shares of the budget, where ``confirm.anytime`` says so:
-            share, role (exploratory), n, mean_a, mean_b, difference, deviation, interval, equivalence, p,
-            p_adjusted (over shares and pairs), ranks: {n, tau, p} (whether runs ahead there end ahead)]]
+        anytime: [          every yardstick at shares of the budget, where ``confirm.anytime`` says so:
+            share, yardstick, role (exploratory), lower_is_better, n, mean_a, mean_b, difference, deviation, interval,
+            equivalence, p, p_adjusted (over shares, yardsticks and pairs),
+            ranks: {n, tau, p} (whether runs ahead there end ahead)]]
     not_compared: [[a, b]]  the pairs of different tasks
     extensions: [{KEY: [before, after]}]  what the study was let spend more of after its first answer
 
-``matched`` compares the primary yardstick at the greatest spending that all paired runs have reached, in each
-unit, interpolated along each run's evaluations. Unless ``annealed``, the point lies in the middle of some
-run's learning-rate schedule, and is an indication, not evidence: it carries no p-value and no verdict.
+``matched`` compares the primary yardstick at the greatest share of their schedules that all paired runs have reached
+(``progress``), in each unit of which they have spent the same by then. A point in the middle of a schedule is never
+compared with the end of one: where arms with equal budgets in one unit differ in another, there is no row (n = 0), and
+``anytime`` or a study with a budget in that unit is what compares them. Once a pair has completed, the share is the
+whole (``annealed``). Before, both are in the middle, interpolated along their evaluations: an indication for who looks
+on, without an interval.
+
 ``time_to_target`` compares what it takes to reach the study's ``yardsticks.target`` or, where it names none, the
-worse of the two arms' final means.
+worse of the two arms' final means. A run that diverged or failed never reaches it: the ratio is then a bound.
 """
 
 from __future__ import annotations
@@ -72,7 +83,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import asdict
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -100,8 +111,9 @@ from orchestrator.statistics import (
 
 MATCHED_UNITS = ("tokens", "flops", "device_seconds")
 OUTCOMES = ("completed", "pruned", "diverged", "failed")
-ANNEALED_SHARE = 0.99
-"""A point counts as the end of a run from this share of the run's spending on."""
+BROKEN = ("diverged", "failed")
+SAME_SPENDING = 0.99
+"""Runs have spent the same where the least is this share of the most: all but rounding, and the noise of clocks."""
 
 Runs = dict[int, TrialHistory]
 """The confirm runs of one arm's chosen configuration, by seed."""
@@ -121,7 +133,7 @@ def compare(history: History) -> dict[str, Any]:
     pairs = []
     for (a, b), decision in decisions.items():
         runs_a, runs_b = _settled(runs[a], runs[b], primary, decision)
-        paired = _paired(runs_a, runs_b, ("completed",), primary)
+        both_ended = _paired(runs_a, runs_b, ("completed", *BROKEN), primary)
         rows = {
             name: {
                 "role": "primary" if name == primary else "exploratory",
@@ -138,13 +150,14 @@ def compare(history: History) -> dict[str, Any]:
                 "a": a,
                 "b": b,
                 "task": task[a],
+                "role": _role(history, a, b),
                 "missing": _missing(runs_a, primary) + _missing(runs_b, primary),
                 "stopping": _stopping(study),
                 "yardsticks": rows,
-                "matched": {unit: _compare_at_equal(runs_a, runs_b, unit, primary) for unit in MATCHED_UNITS},
+                "matched": {unit: _compare_at_equal(runs_a, runs_b, unit, study) for unit in MATCHED_UNITS},
                 "time_to_target": {
                     unit: describe_time_to_target(
-                        paired,
+                        both_ended,
                         unit,
                         primary,
                         study["yardsticks"].get("target"),
@@ -152,7 +165,7 @@ def compare(history: History) -> dict[str, Any]:
                     )
                     for unit in MATCHED_UNITS
                 },
-                "anytime": _at_shares(history, runs_a, runs_b, primary),
+                "anytime": _at_shares(history, runs_a, runs_b, [primary, *others]),
             }
         )
     for role in ("primary", "exploratory"):
@@ -249,22 +262,33 @@ def lower_is_better(study: Record, yardstick: str) -> bool:
     return yardstick in study["yardsticks"].get("lower_is_better", ())
 
 
-def chosen_runs(history: History, arm: str) -> Runs:
-    """The confirm runs that stand for an arm, by seed: those of its best configuration (see the module)."""
+def _role(history: History, a: str, b: str) -> str:
+    chosen = any(len(_confirmed(history, arm)) > 1 for arm in (a, b))
+    return "exploratory" if chosen or history.extensions else "confirmatory"
+
+
+def _confirmed(history: History, arm: str) -> dict[str, Runs]:
+    """An arm's confirm runs of the present budget, by configuration."""
     assert history.study is not None
-    primary = history.study["yardsticks"]["primary"]
-    sign = -1 if lower_is_better(history.study, primary) else 1
     by_configuration: dict[str, Runs] = defaultdict(dict)
     for trial in history.trials_of("confirm", arm):
         if trial.amount not in (None, history.study.get("confirm_amount", trial.amount)):
             continue  # of a smaller budget, before the study was extended
         by_configuration[json.dumps(trial.configuration, sort_keys=True)][trial.seed] = trial
+    return by_configuration
+
+
+def chosen_runs(history: History, arm: str) -> Runs:
+    """The confirm runs that stand for an arm, by seed: those of its best configuration (see the module)."""
+    assert history.study is not None
+    primary = history.study["yardsticks"]["primary"]
+    sign = -1 if lower_is_better(history.study, primary) else 1
 
     def rank(runs: Runs) -> tuple[int, float]:
         values = list(_values(runs, primary).values())
         return len(values), sign * float(np.mean(values)) if values else 0.0
 
-    return max(by_configuration.values(), key=rank, default={})
+    return max(_confirmed(history, arm).values(), key=rank, default={})
 
 
 def best_of_search(history: History, arm: str) -> TrialHistory | None:
@@ -313,8 +337,9 @@ def _compare_values(a: dict[int, float], b: dict[int, float]) -> dict[str, Any]:
     }
 
 
-def _at_shares(history: History, a: Runs, b: Runs, yardstick: str) -> list[dict[str, Any]]:
-    """The yardstick where the runs that left these on their way ended, by share of the budget, ascending."""
+def _at_shares(history: History, a: Runs, b: Runs, yardsticks: list[str]) -> list[dict[str, Any]]:
+    """The yardsticks where the runs that left these on their way ended, by share of the budget, ascending."""
+    assert history.study is not None
     left: dict[float, tuple[Runs, Runs]] = defaultdict(lambda: ({}, {}))
     for trial in history.trials_of("anytime"):
         assert trial.share is not None
@@ -323,18 +348,23 @@ def _at_shares(history: History, a: Runs, b: Runs, yardstick: str) -> list[dict[
             if trunk is not None and (trunk.arm, trunk.number) == (trial.arm, trial.number):
                 left[trial.share][side][trial.seed] = trial
     rows = []
-    for share, (one, other) in sorted(left.items()):
-        finished = [
-            (one[seed].score(yardstick), a[seed].score(yardstick)) for seed in _values(one, yardstick)
+    for (share, branches), name in product(sorted(left.items()), yardsticks):
+        both_ends = [
+            (value, final)
+            for trunks, runs in zip((a, b), branches, strict=True)
+            for seed, value in _values(runs, name).items()
+            if (final := trunks[seed].score(name)) is not None
         ]
-        finished += [
-            (other[seed].score(yardstick), b[seed].score(yardstick)) for seed in _values(other, yardstick)
-        ]
-        early, final = zip(*finished, strict=True) if finished else ((), ())
+        early, late = zip(*both_ends, strict=True) if both_ends else ((), ())
         rows.append(
-            {"share": share, "role": "exploratory"}
-            | _compare_values(_values(one, yardstick), _values(other, yardstick))
-            | {"ranks": asdict(rank_stability(early, final))}
+            {
+                "share": share,
+                "yardstick": name,
+                "role": "exploratory",
+                "lower_is_better": lower_is_better(history.study, name),
+            }
+            | _compare_values(*(_values(runs, name) for runs in branches))
+            | {"ranks": asdict(rank_stability(early, late))}
         )
     return rows
 
@@ -371,14 +401,15 @@ def _verdict(pair: dict[str, Any], row: dict[str, Any], decision: Decision | Non
     return "undecided"
 
 
-def _compare_at_equal(runs_a: Runs, runs_b: Runs, unit: str, primary: str) -> dict[str, Any]:
-    """The primary yardstick at the greatest spending that all paired runs have reached."""
+def _compare_at_equal(runs_a: Runs, runs_b: Runs, unit: str, study: Record) -> dict[str, Any]:
+    """The primary yardstick at the greatest share of their schedules that all paired runs have reached."""
+    primary = study["yardsticks"]["primary"]
     completed = _paired(runs_a, runs_b, ("completed",), primary)
     paired = completed or _paired(runs_a, runs_b, ("completed", None), primary)
     curves = {
         (run.arm, seed): np.array(
             [
-                (measure["spent"][unit], measure["yardsticks"][primary]["overall"])
+                (measure["progress"], measure["spent"][unit], measure["yardsticks"][primary]["overall"])
                 for measure in run.evaluations
                 if primary in measure["yardsticks"]
             ]
@@ -386,12 +417,15 @@ def _compare_at_equal(runs_a: Runs, runs_b: Runs, unit: str, primary: str) -> di
         for seed, both in paired.items()
         for run in both
     }
-    reached = min((curve[-1, 0] for curve in curves.values()), default=0.0)
+    progress = min((curve[-1, 0] for curve in curves.values()), default=0.0)
+    spent = [float(np.interp(progress, curve[:, 0], curve[:, 1])) for curve in curves.values()]
+    # Progress is spending of the budget over the budget, so that of it all have spent the same by then.
+    same = bool(spent) and (unit == study["budget"]["unit"] or min(spent) >= SAME_SPENDING * max(spent))
     # There is no point to show before the first pair, nor where a run was first evaluated only beyond it.
-    if not curves or any(reached < curve[0, 0] for curve in curves.values()):
-        nothing = dict.fromkeys(("spent", "mean_a", "mean_b", "difference", "interval"))
-        return nothing | {"n": 0, "annealed": False}
-    at = {key: float(np.interp(reached, curve[:, 0], curve[:, 1])) for key, curve in curves.items()}
+    if not same or any(progress < curve[0, 0] for curve in curves.values()):
+        nothing = dict.fromkeys(("spent", "progress", "mean_a", "mean_b", "difference", "interval"))
+        return {"role": "exploratory", "n": 0, **nothing, "annealed": False}
+    at = {key: float(np.interp(progress, curve[:, 0], curve[:, 2])) for key, curve in curves.items()}
     values_a, values_b = (
         {seed: at[run.arm, seed] for seed, run in runs.items() if (run.arm, seed) in at}
         for runs in (runs_a, runs_b)
@@ -399,19 +433,25 @@ def _compare_at_equal(runs_a: Runs, runs_b: Runs, unit: str, primary: str) -> di
     row = _compare_values(values_a, values_b)
     for deciding in ("p", "deviation", "equivalence"):
         del row[deciding]
-    ends = all(reached >= ANNEALED_SHARE * curve[-1, 0] for curve in curves.values())
-    return {"spent": reached, **row, "annealed": bool(completed) and bool(ends)}
+    annealed = bool(completed)
+    if not annealed:
+        row["interval"] = None
+    place = {"role": "exploratory", "spent": min(spent), "progress": float(progress)}
+    return place | row | {"annealed": annealed}
 
 
 def _paired(
     runs_a: Runs, runs_b: Runs, outcomes: tuple[str | None, ...], primary: str
 ) -> dict[int, tuple[TrialHistory, TrialHistory]]:
-    """The seeds at which both arms' runs have one of the outcomes and were evaluated."""
+    """The seeds at which both arms' runs have one of the outcomes and, unless they broke, were evaluated."""
     both = {seed: (runs_a[seed], runs_b[seed]) for seed in sorted(runs_a.keys() & runs_b.keys())}
     return {
         seed: pair
         for seed, pair in both.items()
-        if all(run.outcome in outcomes and run.score(primary) is not None for run in pair)
+        if all(
+            run.outcome in outcomes and (run.outcome in BROKEN or run.score(primary) is not None)
+            for run in pair
+        )
     }
 
 
@@ -422,6 +462,7 @@ def _describe_arm(history: History, study: Record, arm: str, runs: Runs) -> dict
     return {
         **{key: study["arms"][arm][key] for key in ("objective", "task", "headless")},
         "configuration": best.configuration if best else None,
+        "confirmed": len(_confirmed(history, arm)),
         "counts": {phase: _count(history, study, phase, arm) for phase in ("search", "confirm")},
         "failures": {p: describe_failures(history.trials_of(p, arm)) for p in ("search", "confirm")},
         "yardsticks": {name: _describe_yardstick(runs, name) for name in names},

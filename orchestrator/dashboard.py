@@ -8,7 +8,7 @@ a terminal while the ledger grows, :func:`print_results` shows what came out. A 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import Any
 
@@ -148,13 +148,18 @@ def _mean_and_deviation(values: dict[str, Any]) -> str:
 
 
 def comparison_table(comparison: dict[str, Any], separator: str = " ") -> Table:
-    """One row per pair of arms and yardstick; a ``separator`` of a new line makes it narrow."""
+    """One row per pair of arms, yardstick and share of the budget; a ``separator`` of a new line makes it narrow."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for title in ("pair", "yardstick", "n", "difference", "p (Holm)"):
         table.add_column(title.replace(" ", separator), overflow="fold")
     for pair in comparison["pairs"]:
-        for name, row in pair["yardsticks"].items():
-            exploratory = row["role"] == "exploratory"
+        at_the_end = list(pair["yardsticks"].items())
+        on_the_way = [
+            (f"{row['yardstick']}{separator}at {row['share']:.0%} of the budget", row)
+            for row in pair["anytime"]
+        ]
+        for name, row in at_the_end + on_the_way:
+            exploratory = "exploratory" in (row["role"], pair["role"])
             cells = [
                 f"{pair['a']} –{separator}{pair['b']}",
                 f"{name}{separator}(exploratory)" if exploratory else name,
@@ -164,6 +169,44 @@ def comparison_table(comparison: dict[str, Any], separator: str = " ") -> Table:
             ]
             table.add_row(*map(Text, cells), style="dim" if exploratory else "")
     return table
+
+
+def beside_table(comparison: dict[str, Any], separator: str = " ") -> Table:
+    """What stands beside the question, in short, by arm: how search went, and what failed. Exploratory."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("arm", style="bold", overflow="fold")
+    for title in ("median best of n trials", "early ranks (tau)", "diverged, failed, retried"):
+        table.add_column(title.replace(" ", separator, 2), overflow="fold")
+    for arm, description in comparison["arms"].items():
+        table.add_row(*map(Text, (arm, *_beside(description, separator))), style="dim")
+    return table
+
+
+def _beside(description: dict[str, Any], separator: str) -> Iterator[str]:
+    tuning, best = description["tuning"], []
+    if tuning is not None:
+        total = tuning["n"][-1]
+        wanted = sorted({max(1, total // 4), max(1, total // 2), total})
+        places = [max(i for i, n in enumerate(tuning["n"]) if n <= most) for most in wanted]
+        best = [f"{tuning['n'][i]}: {formatting.score(tuning['median'][i])}" for i in places]
+    yield f",{separator}".join(best) or "–"
+    ranks = [
+        f"rung {row['rung']}: {row['tau']:.2f}" for row in description["ranks"] if row["tau"] is not None
+    ]
+    yield f",{separator}".join(ranks) or "–"
+    counts = description["failures"].values()
+    yield ", ".join(str(sum(count[kind] for count in counts)) for kind in ("diverged", "failed", "retried"))
+
+
+def detectable_in_words(comparison: dict[str, Any]) -> str:
+    """The smallest differences that the planned seeds would have found, a line a pair; empty before they are known."""
+    lines = (
+        f"{pair['a']} – {pair['b']}: the planned seeds would find a difference of {pair['detectable']:.2g} on "
+        f"{comparison['primary']} four times in five, at the deviation observed"
+        for pair in comparison["pairs"]
+        if pair["detectable"] is not None
+    )
+    return "\n".join(lines)
 
 
 def spending_table(history: History) -> Table:
@@ -205,6 +248,9 @@ def print_results(history: History, folder: Location, console: Console) -> None:
         console.print(FirstFitting(comparison_table(comparison), comparison_table(comparison, "\n")))
     if history.trials:
         console.print(spending_table(history))
+        console.print(FirstFitting(beside_table(comparison), beside_table(comparison, "\n")))
+    if detectable := detectable_in_words(comparison):
+        console.print(Text(detectable, style="dim"), end="\n\n")
     console.print(Text(verdict_in_words(comparison), style="bold"))
     console.print()
     for label, value in (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -17,27 +18,31 @@ def describe_time_to_target(
     target: float | None,
     lower_is_better: bool,
 ) -> dict[str, Any] | None:
-    """What the first of two arms spends to reach a target, over what the second does; None before any pair.
+    """What the first of two arms spends to reach a target, over what the second does; None before any completed run.
 
     Args:
-        paired: completed runs of both arms, by seed.
+        paired: ended runs of both arms, by seed; those that diverged or failed never reach it.
         unit: in which spending is counted.
         yardstick: and its target; None: the worse of the arms' final means.
         target: see there.
         lower_is_better: of the yardstick.
     """
-    if not paired:
+    if not any(run.outcome == "completed" for both in paired.values() for run in both):
         return None
     a, b = ([runs[side] for runs in paired.values()] for side in (0, 1))
     found = time_to_target(
-        _curves(a, unit, yardstick), _curves(b, unit, yardstick), target, lower_is_better=lower_is_better
+        *(_curves(runs, unit, yardstick, math.inf if lower_is_better else -math.inf) for runs in (a, b)),
+        target,
+        lower_is_better=lower_is_better,
     )
     return asdict(found) | {"interval": list(found.interval) if found.interval else None}
 
 
-def _curves(runs: Sequence[TrialHistory], unit: str, yardstick: str) -> Curves:
+def _curves(runs: Sequence[TrialHistory], unit: str, yardstick: str, worst: float) -> Curves:
     return tuple(
-        tuple(
+        ((run.progress, run.spent.get(unit, 0.0), worst),)
+        if run.outcome != "completed"
+        else tuple(
             (measure["progress"], measure["spent"][unit], measure["yardsticks"][yardstick]["overall"])
             for measure in run.evaluations
             if yardstick in measure["yardsticks"]

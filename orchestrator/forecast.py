@@ -34,6 +34,9 @@ LONGEST_STEP_SECONDS = 20.0
 WEIGHT_BYTES = 16
 """Of a parameter while it is trained: the weight, its gradient and AdamW's two moments, four bytes each."""
 
+LEAST_BYTES = 12
+"""Of a parameter at least: the weight, and two of gradient and moments, by whichever optimiser, in rows or not."""
+
 CHECKPOINT_BYTES, FINAL_BYTES = 12, 4
 """Of a parameter in a checkpoint to go on from, and in that of a finished trial."""
 
@@ -50,6 +53,11 @@ class ArmForecast:
     def parameters(self) -> int:
         """Trained ones."""
         return self.plan.body_parameters + self.plan.head_parameters
+
+    @property
+    def sharded(self) -> bool:
+        """Whether a worker has a part of the weights."""
+        return self.plan.training.parallel == "fsdp"
 
     @property
     def trial_seconds(self) -> float | None:
@@ -69,6 +77,8 @@ class ArmForecast:
     @property
     def memory_bytes(self) -> int:
         """Of a worker: measured, and no less than weights and optimiser take."""
+        if self.sharded:  # a step was tried on whole weights
+            return WEIGHT_BYTES * self.parameters // self.plan.spec.resources.workers
         measured = self.calibration.memory_bytes if self.calibration is not None else None
         return max(measured or 0, WEIGHT_BYTES * self.parameters)
 
@@ -129,7 +139,7 @@ def forecast(spec: StudySpec) -> Forecast:
     """Measure a step of each arm, some seconds each.
 
     Raises:
-        InputError: a model does not fit its arm, or there is no such pretrained tokenizer.
+        InputError: a model does not fit its arm or a step the GPU, or there is no such pretrained tokenizer.
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     planner = Planner(spec, History(), "")
@@ -139,15 +149,23 @@ def forecast(spec: StudySpec) -> Forecast:
         if device.type == "cuda" or _is_tried(plan):
             config = planner.plan("search", plan.name, 0, search_seed(spec), {}).config
             length = spec.corpora.sequence_length
-            calibration = calibrate(config, plan.vocabulary_size, length, SECONDS, device)
+            try:
+                calibration = calibrate(config, plan.vocabulary_size, length, SECONDS, device)
+            except torch.OutOfMemoryError as error:
+                if plan.training.micro_batch_sequences != "auto" and plan.training.parallel != "fsdp":
+                    raise InputError(
+                        f"a step of the arm {plan.name} does not fit the GPU's memory",
+                        where="training.micro_batch_sequences",
+                        why=f"there are {formatting.size(_memory(int(device.type == 'cuda')))}",
+                        remedy="--set training.micro_batch_sequences=auto, or a smaller model",
+                    ) from error
         arms.append(ArmForecast(plan, calibration))
     return Forecast(spec, arms)
 
 
 def _is_tried(plan: ArmPlan) -> bool:
     seconds = plan.step_flops(plan.training.batch_sequences) / (CPU_FLOPS * torch.get_num_threads())
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    fits = WEIGHT_BYTES * (plan.body_parameters + plan.head_parameters) < memory / 2
+    fits = WEIGHT_BYTES * (plan.body_parameters + plan.head_parameters) < _memory(0) / 2
     return fits and seconds < LONGEST_STEP_SECONDS
 
 
@@ -165,7 +183,8 @@ def forecast_table(found: Forecast) -> RenderableType:
             formatting.quantity(arm.plan.tokens_per_step / measured.step_seconds, "").strip()
             if measured
             else "–",
-            ("" if measured and measured.memory_bytes else "at least ") + formatting.size(arm.memory_bytes),
+            ("" if measured and measured.memory_bytes and not arm.sharded else "at least ")
+            + formatting.size(arm.memory_bytes),
             formatting.duration(seconds) if seconds is not None else "–",
         )
     unmeasured = [arm.plan.name for arm in found.arms if arm.calibration is None]
@@ -193,11 +212,7 @@ def forecast_table(found: Forecast) -> RenderableType:
             f"{seeds} of each arm find a difference of {detectable:.2g} standard deviations of the paired differences "
             "four times in five."
         )
-    return Group(
-        table,
-        *(Text(line, style="dim") for line in lines),
-        *(Text(f"! {obstacle}", style="yellow") for obstacle in [_obstacle(spec)] if obstacle),
-    )
+    return Group(table, *(Text(line, style="dim") for line in lines))
 
 
 def _detectable(spec: StudySpec, family_size: int) -> tuple[float | None, str]:
@@ -209,14 +224,34 @@ def _detectable(spec: StudySpec, family_size: int) -> tuple[float | None, str]:
     return rule.minimum_detectable_effect(), f"up to {most}"
 
 
-def _obstacle(spec: StudySpec) -> str:
-    """Why this machine would refuse to run it; empty where it would not."""
-    machine = Machine.here()
-    gpus = spec.resources.gpus_per_worker
-    gpus = min(1, machine.gpus) if gpus is None else gpus
-    try:
-        check_resources(spec, machine, gpus)
-        require_measurable(spec, gpus)
-    except InputError as error:
-        return f"This machine refuses it: {error.what}. {error.remedy}"
-    return ""
+def require_feasible(spec: StudySpec) -> None:
+    """Refuse what this machine could not run, so far as can be told without running it.
+
+    Raises:
+        InputError: a trial needs more processors or memory than there is, or a unit is not measured here.
+    """
+    machine, resources = Machine.here(), spec.resources
+    gpus = min(1, machine.gpus) if resources.gpus_per_worker is None else resources.gpus_per_worker
+    check_resources(spec, machine, gpus)
+    require_measurable(spec, gpus)
+    there = _memory(gpus)
+    for plan in arm_plans(spec):
+        arm = ArmForecast(plan, None)
+        workers = (1 if gpus else resources.workers) / (resources.workers if arm.sharded else 1)
+        needed = LEAST_BYTES * arm.parameters * workers
+        if needed > there:
+            raise InputError(
+                f"a trial of the arm {plan.name} needs at least {formatting.size(needed)} of memory, and there are "
+                f"{formatting.size(there)}",
+                where=f"model, arms.{plan.name}",
+                why=f"of its {arm.parameters:,} parameters, each takes {LEAST_BYTES} bytes with its optimiser's state",
+                remedy="a smaller model or vocabulary, training.parallel=fsdp over more GPUs, or a larger cluster "
+                "(--address)",
+            )
+
+
+def _memory(gpus: int) -> int:
+    """Bytes that this machine's GPU has, or the machine itself."""
+    if gpus:
+        return int(torch.cuda.get_device_properties(0).total_memory)
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

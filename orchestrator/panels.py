@@ -166,7 +166,7 @@ def running_panel(trials: list[TrialHistory]) -> Panel:
         label = (
             f"{trial.arm} seed {trial.seed}" if trial.phase == "confirm" else f"{trial.arm} #{trial.number}"
         )
-        loss = f"{trial.measures[-1]['loss']:.3f}" if trial.measures else "–"
+        loss = formatting.score(trial.measures[-1]["loss"] if trial.measures else None)
         bar = _bar(trial.progress, 1.0)
         table.add_row(Text(label), bar, f"{trial.progress:.0%}", loss, _speed(trial))
     more = len(trials) - MOST_RUNNING
@@ -186,9 +186,10 @@ def _speed(trial: TrialHistory) -> str:
 
 
 def pair_panel(comparison: dict[str, Any], pair: dict[str, Any]) -> Panel:
-    """Two arms at equal spending, and how sure the difference is by now."""
+    """Two arms at equal spending, exploratory, and how sure the difference is by now."""
     row = pair["yardsticks"][comparison["primary"]]
     words = f"{pair['verdict']} is ahead" if pair["verdict"] in (pair["a"], pair["b"]) else pair["verdict"]
+    words += ", exploratory" if pair["role"] == "exploratory" else ""
     state = Text.assemble((words, "bold"), f"  n = {formatting.plural(row['n'], 'seed')}")
     if row["p_adjusted"] is not None:
         state.append(f", p = {formatting.p_value(row['p_adjusted'])}")
@@ -203,8 +204,12 @@ def pair_panel(comparison: dict[str, Any], pair: dict[str, Any]) -> Panel:
         gaps = ", ".join(f"seed {gap['seed']} ({gap['arm']} {gap['outcome']})" for gap in pair["missing"])
         state.append(f"\nmissing: {gaps}", "red")
     if any(point["n"] and not point["annealed"] for point in pair["matched"].values()):
-        state.append("\n≈ mid-schedule: an indication, no evidence", "dim")
-    tables = FirstFitting(_matched(pair, " "), _matched(pair, "\n"))
+        state.append("\n≈ both mid-schedule: an indication, no evidence", "dim")
+    apart = [unit for unit, point in pair["matched"].items() if not point["n"]]
+    if apart:
+        titles = " or ".join(formatting.UNIT_TITLES[unit] for unit in apart)
+        state.append(f"\nnot compared at equal {titles}: schedules are at different shares there", "dim")
+    tables = FirstFitting(*(_matched(pair, comparison["primary"], separator) for separator in (" ", "\n")))
     title = Text.assemble((pair["a"], "bold"), " against ", (pair["b"], "bold"), f" {comparison['primary']}")
     if row["lower_is_better"]:
         title.append(" (lower is better)", "dim")
@@ -221,12 +226,12 @@ def _time_to_target(arm: str, reached: dict[str, Any], unit: str) -> str:
     return f"{arm} reaches {target} with {bound}{reached['ratio']:.2f} of the {title}{interval}"
 
 
-def _matched(pair: dict[str, Any], separator: str) -> Table:
+def _matched(pair: dict[str, Any], primary: str, separator: str) -> Table:
     table = Table(box=None, padding=(0, 1), header_style="dim", pad_edge=False)
     table.add_column("at equal", no_wrap=True)
     table.add_column(Text(pair["a"]), justify="right", overflow="fold")
     table.add_column(Text(pair["b"]), justify="right", overflow="fold")
-    table.add_column("difference", no_wrap=True)
+    table.add_column(f"difference{separator}(exploratory)", no_wrap=True)
     for unit, point in pair["matched"].items():
         if point["n"]:
             spent = formatting.quantity(point["spent"], unit)
@@ -238,6 +243,8 @@ def _matched(pair: dict[str, Any], separator: str) -> Table:
                 style="" if point["annealed"] else "dim",
             )
     for point in pair["anytime"]:
+        if point["yardstick"] != primary:
+            continue
         table.add_row(
             f" {point['share']:.0%} of the budget",
             formatting.score(point["mean_a"]),

@@ -309,6 +309,11 @@ def warnings_of(spec: StudySpec) -> list[str]:
             f"{formatting.plural(num_pairs, 'pair')} of arms p cannot reach {ALPHA}. "
             f"It takes {fewest}: --set confirm.seeds={fewest}"
         )
+    if num_pairs and spec.confirm.top > 1:
+        warnings.append(
+            f"The verdict will be exploratory: of confirm.top={spec.confirm.top} configurations of an arm the best is "
+            "chosen by the values that are compared."
+        )
     return warnings
 
 

@@ -211,7 +211,7 @@ class ConfirmSpec(Config):
     stopping: StoppingSpec | None = None
     """Look after every seed, and stop when the question is answered: then `seeds` is the most there are."""
     top: int = Field(1, ge=1)
-    """Configurations of each arm."""
+    """Configurations of each arm. Above 1 the verdict is exploratory: the best is chosen by the values compared."""
     margin: float = Field(0.005, gt=0)
     """Differences of the primary yardstick below it do not matter."""
     evaluations: int = Field(5, ge=1)

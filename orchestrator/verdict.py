@@ -21,6 +21,12 @@ def verdict_in_words(comparison: dict[str, Any]) -> str:
             tasks[description["task"]].append(arm)
         groups = " and ".join(f"{', '.join(arms)} ({task})" for task, arms in tasks.items())
         paragraphs.append(f"Arms of different tasks are not compared with each other: {groups}.")
+    for arm, description in comparison["arms"].items():
+        if description["confirmed"] > 1:
+            paragraphs.append(
+                f"Exploratory: {arm} is the best of its {description['confirmed']} confirmed configurations, chosen by "
+                "the values that are compared here, so p and interval flatter it."
+            )
     if comparison["extensions"]:
         changes = (
             f"{key} from {formatting.setting(before)} to {formatting.setting(after)}"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from scipy import stats
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -76,8 +77,14 @@ def test_calibration(benchmarks):
     for side in (result, result["fixed"], result["adaptive"]):
         assert 0 <= side["false_verdict_rate"] < 0.3
         assert 0.5 < side["coverage"] <= 1
-    effects = [row["effect_in_deviations"] for row in result["adaptive"]["table"]]
-    assert effects == 3 * list(calibration.EFFECTS)
+    rows = [(row["noise"], row["effect_in_deviations"]) for row in result["adaptive"]["table"]]
+    assert rows == calibration.SCENARIOS
+    assert {noise for noise, effect in rows if effect == 0} == {"normal", "heavy", "skewed", "unequal"}
+    a, b = calibration.simulate("unequal", 0.0, 100_000, 6)  # a null whose differences are skewed
+    assert abs((a - b).mean()) < 1e-4
+    assert stats.skew((a - b).ravel()) == pytest.approx((8 - 1) / 5**1.5, abs=0.03)
+    assert [row["apart_in_deviations"] for row in result["three_arms"]] == [0.0, 0.5]
+    assert all(row["false_of_any_pair"] >= row["false_of_a_pair_at_most"] for row in result["three_arms"])
 
 
 def test_search(benchmarks, capsys):

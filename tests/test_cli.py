@@ -107,6 +107,16 @@ def test_more_than_the_machine_has(h2h):
     refused(result, "a trial needs 99 GPUs", "--set resources.")
 
 
+def test_a_plan_that_cannot_run_here_is_refused_but_for_a_cluster(h2h, monkeypatch):
+    many = ["resources.workers=4096", "training.batch_sequences=4096", "budget.tokens=1e9"]
+    code, out, error = h2h("plan", "demo", "--no-calibration", overrides=many)
+    assert (code, "a trial needs 4096 CPUs" in error) == (2, True)
+    assert "confirm" in out  # the plan itself is shown
+    assert h2h("plan", "demo", "--no-calibration", "--address", "auto", overrides=many)[0] == 0
+    monkeypatch.setenv("RAY_ADDRESS", "ray://somewhere:10001")
+    assert h2h("plan", "demo", "--no-calibration", overrides=many)[0] == 0
+
+
 def test_storage_that_cannot_be_written(h2h, tmp_path):
     (tmp_path / "file").write_text("")
     refused(

@@ -193,6 +193,10 @@ def test_an_arm_of_several_configurations_is_its_best_one():
     runs = chosen_runs(state, "headless")
     assert {trial.configuration["learning_rate"] for trial in runs.values()} == {0.1}  # one for all seeds
     assert compare(state)["arms"]["headless"]["counts"]["confirm"]["planned"] == 6
+    pair = only_pair(compare(state))
+    assert pair["role"] == "exploratory"
+    assert compare(state)["arms"]["headless"]["confirmed"] == 2
+    assert "headless is the best of its 2 confirmed configurations" in verdict_in_words(compare(state))
     broken = History.of([*records[:1], *run("headless", 0, 0.9, configuration=fast),
                          *run("headless", 1, 0.9, configuration=fast, outcome="failed"),
                          *run("headless", 0, 0.4, configuration=slow),
@@ -210,21 +214,25 @@ def test_matched_points_are_interpolated_and_marked():
     assert (tokens["spent"], tokens["n"], tokens["annealed"]) == (2e6, 2, True)
     assert (tokens["mean_a"], tokens["mean_b"], tokens["difference"]) == pytest.approx((0.8, 0.4, 0.4))
     assert tokens["interval"] == pytest.approx([0.4, 0.4])
-    # After 50 device-seconds the fast arm is at its end, the slow one half way, at 0.2.
-    assert matched["device_seconds"]["spent"] == 50
-    assert matched["device_seconds"]["mean_b"] == pytest.approx(0.2)
-    assert matched["device_seconds"]["annealed"] is False
+    assert (matched["flops"]["n"], matched["flops"]["annealed"]) == (2, True)  # they cost the same
+    # After 50 device-seconds the fast arm is at its end, the slow one half way: no comparison.
+    nothing = dict.fromkeys(("spent", "progress", "mean_a", "mean_b", "difference", "interval"))
+    assert matched["device_seconds"] == {"role": "exploratory", "n": 0, "annealed": False, **nothing}
+
+
+def test_a_finished_run_is_met_in_its_middle_while_the_other_is_in_its():
+    """Not at its end: the first pair runs, one arm ahead."""
+    records = [study(seeds=1), *run("headless", 0, 0.8, evaluations=4)]
+    records += list(run("vanilla", 0, 0.4, outcome=None, evaluations=4))[:3]
+    tokens = only_pair(compare(History.of(records)))["matched"]["tokens"]
+    assert (tokens["spent"], tokens["progress"], tokens["annealed"]) == (1e6, 0.5, False)
+    assert (tokens["mean_a"], tokens["mean_b"], tokens["interval"]) == (0.4, 0.2, None)
 
 
 def test_matched_points_invent_nothing_before_a_first_evaluation():
-    records = [
-        study(seeds=1),
-        *run("headless", 0, 0.8, speed=4.0, evaluations=2),
-        *run("vanilla", 0, 0.4, evaluations=2),
-    ]
-    matched = only_pair(compare(History.of(records)))["matched"]
-    assert matched["device_seconds"]["n"] == 0
-    assert matched["tokens"]["n"] == 1
+    records = [study(seeds=1), *run("headless", 0, 0.8, evaluations=2)]
+    records += list(run("vanilla", 0, 0.4, outcome=None, evaluations=4))[:2]
+    assert only_pair(compare(History.of(records)))["matched"]["tokens"]["n"] == 0
 
 
 def test_running_pairs_are_an_indication():
@@ -334,6 +342,57 @@ def test_time_to_target_by_unit():
     named = only_pair(compare(History.of(records)))["time_to_target"]["tokens"]
     assert (named["relation"], named["reached_b"], named["ratio"]) == ("<=", 0, pytest.approx(0.75))
     assert only_pair(compare(history({})))["time_to_target"]["tokens"] is None
+
+
+@pytest.mark.parametrize("outcome", ["diverged", "failed"])
+def test_a_broken_run_never_reaches_the_target(outcome):
+    """Five seeds of six would have said half; the sixth arm is censored at what it spent, a quarter of the budget."""
+    records = [study(seeds=6)]
+    for seed in range(6):
+        broke = seed == 5
+        headless = list(run("headless", seed, 0.8, evaluations=4, outcome=outcome if broke else "completed"))
+        records += [*headless[:2], headless[-1]] if broke else headless
+        records += run("vanilla", seed, 0.4, evaluations=4)
+    pair = only_pair(compare(History.of(records)))
+    found = pair["time_to_target"]["tokens"]
+    assert (found["n"], found["reached_a"], found["reached_b"]) == (6, 5, 6)
+    assert found["target"] == pytest.approx(0.4)
+    assert (found["relation"], found["ratio"]) == (">=", pytest.approx((5 * 1.0 + 0.25) / 6))
+    assert found["interval"][1] is None
+    assert pair["yardsticks"]["accuracy"]["n"] == 5
+    swapped = [
+        record | {"arm": {"headless": "vanilla", "vanilla": "headless"}[record["arm"]]}
+        if "arm" in record
+        else record
+        for record in records
+    ]
+    other = only_pair(compare(History.of(swapped)))["time_to_target"]["tokens"]
+    assert (other["relation"], other["ratio"]) == ("<=", pytest.approx(6 / (5 * 1.0 + 0.25)))
+    records[0]["yardsticks"]["lower_is_better"] = ["accuracy"]
+    assert only_pair(compare(History.of(records)))["time_to_target"]["tokens"]["reached_a"] == 5
+    all_broken = [r | {"outcome": outcome} if r["kind"] == "end" else r for r in records]
+    assert only_pair(compare(History.of(all_broken)))["time_to_target"]["tokens"] is None
+    json.dumps(compare(History.of(records)), allow_nan=False)
+
+
+def test_every_yardstick_is_compared_at_shares_of_the_budget():
+    records = [study(seeds=6)]
+    for seed, noise in enumerate(NOISE):
+        for arm, score in (("headless", 0.5), ("vanilla", 0.4 + noise)):
+            records += run(arm, seed, score)
+            begin, *rest = run(arm, seed, score / 2, phase="anytime", evaluations=1)
+            mrr = {"overall": score / 4, "languages": {}}
+            rest[0]["yardsticks"] = {**rest[0]["yardsticks"], "mrr": mrr}
+            records += [begin | {"share": 0.5}, *rest]
+    rows = only_pair(compare(History.of(records)))["anytime"]
+    assert [(row["share"], row["yardstick"], row["role"], row["n"]) for row in rows] == [
+        (0.5, "accuracy", "exploratory", 6),
+        (0.5, "mrr", "exploratory", 6),
+    ]
+    mean = sum(0.1 - noise for noise in NOISE) / 6
+    assert [row["difference"] for row in rows] == pytest.approx([mean / 2, mean / 4])
+    assert [row["p_adjusted"] for row in rows] == pytest.approx([2 * 2 / 64] * 2)  # a family of their own
+    assert rows[1]["ranks"]["tau"] == pytest.approx(1.0)
 
 
 def test_tuning_and_ranks_of_a_search():

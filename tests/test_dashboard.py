@@ -63,7 +63,9 @@ def test_the_middle_of_confirm(width):
         if trial.outcome is None:
             assert f"{trial.arm} seed {trial.seed} " in text
             assert f" {trial.progress:.0%} {trial.measures[-1]['loss']:.3f} " in text
-    assert "at equal headless vanilla difference" in text
+    assert "at equal headless vanilla" in text
+    assert "(exploratory)" in text
+    assert "not compared at equal FLOPs or device time" in text
     point = compare(history)["pairs"][0]["matched"]["tokens"]
     assert f"2.0M tokens {point['mean_a']:.3f} {point['mean_b']:.3f} {point['difference']:+.3f}" in text
     assert "undecided" in text
@@ -109,6 +111,34 @@ def test_the_results_at_the_end(width):
     assert "h2h watch /studies/a\n" in text
     assert 'Results("/studies/a").trials\n' in text
     assert "Headless" not in drawn(final_table(compare(history)), width)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_what_stands_beside_the_question_is_shown_in_short(width):
+    branches = []
+    for record in RECORDS:
+        if record.get("phase") == "confirm" and "arm" in record:
+            name = record["trial"].replace("confirm", "anytime")
+            branches.append(record | {"phase": "anytime", "trial": name} | (
+                {"share": 0.5} if record["kind"] == "trial" else {}))  # fmt: skip
+    history, target = History.of([*RECORDS, *branches]), console(width)
+    print_results(history, Location("/studies/a"), target)
+    text = target.file.getvalue()
+    comparison = compare(history)
+    assert max(cell_len(line) for line in text.splitlines() if "Results(" not in line) <= width
+    (pair,) = comparison["pairs"]
+    assert f"the planned seeds would find a difference of {pair['detectable']:.2g} on" in squeezed(text)
+    tuning = comparison["arms"]["vanilla"]["tuning"]
+    assert f"{tuning['n'][-1]}: {tuning['median'][-1]:.3f}" in squeezed(text)
+    (row,) = (r for r in comparison["arms"]["headless"]["ranks"] if r["rung"] == 1)
+    assert f"rung 1: {row['tau']:.2f}" in squeezed(text)
+    assert "1, 0, 0" in text  # the diverged one of vanilla's search
+    assert text.count("50%") == 2  # both yardsticks
+
+
+def test_a_loss_that_is_no_number_is_a_dash():
+    broken = [r | {"loss": None} if r["kind"] == "measure" else r for r in RECORDS[:MIDDLE]]
+    assert re.search(r" \d+% – ", squeezed(drawn(render(History.of(broken)), 100)))
 
 
 def write(folder, lines):

@@ -62,8 +62,9 @@ def test_seeds_end_with_the_answer(extended):
 def test_shares_of_the_budget_are_compared_for_the_price_of_their_cooldowns(extended):
     _, before = extended
     (pair,) = before.comparison["pairs"]
-    (row,) = pair["anytime"]
+    row = pair["anytime"][0]
     assert (row["share"], row["n"], row["role"]) == (0.5, 2, "exploratory")
+    assert [point["yardstick"] for point in pair["anytime"]] == list(pair["yardsticks"])
     for arm in ("headless", "vanilla"):
         runs = before.trials_of("anytime", arm)
         assert [run.seed for run in runs] == [1, 2]

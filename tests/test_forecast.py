@@ -10,10 +10,12 @@ import torch
 from rich.console import Console
 
 from orchestrator import forecast as module
-from orchestrator.forecast import forecast, forecast_table
+from orchestrator.forecast import forecast, forecast_table, require_feasible
 from orchestrator.history import History
 from orchestrator.phases import Planner
+from orchestrator.plan import arm_plans
 from orchestrator.study_file import load_study
+from trainables.errors import InputError
 from trainables.training.calibration import LEAST_STEPS, Calibration, calibrate
 
 
@@ -88,10 +90,37 @@ def test_a_step_that_would_take_too_long_is_not_tried(measured):
     assert "Not tried here" in text_of(forecast_table(found), 100)
 
 
-def test_what_this_machine_would_refuse_is_said(measured):
-    found = forecast(load_study("demo", ["resources={workers: 16, cpus_per_worker: 100}"]))
-    text = " ".join(text_of(forecast_table(found), 100).split())
-    assert "This machine refuses it: a trial needs 1600 CPUs" in text
+def test_what_this_machine_cannot_run_is_refused(monkeypatch):
+    require_feasible(load_study("demo"))
+    with pytest.raises(InputError, match="a trial needs 1600 CPUs"):
+        require_feasible(load_study("demo", ["resources={workers: 16, cpus_per_worker: 100}"]))
+    largest = max(plan.body_parameters + plan.head_parameters for plan in arm_plans(load_study("demo")))
+    monkeypatch.setattr(module, "_memory", lambda gpus: 12 * largest - 1)
+    with pytest.raises(InputError, match=r"of the arm vanilla needs at least .* of memory"):
+        require_feasible(load_study("demo"))
+
+
+@pytest.mark.parametrize(("parallel", "bytes_each"), [("ddp", 12), ("fsdp", 6)])
+def test_two_gpus_have_half_of_the_weights_each_where_they_are_shared_out(monkeypatch, parallel, bytes_each):
+    spec = load_study("demo", ["resources={workers: 2, gpus_per_worker: 1}", f"training.parallel={parallel}"])
+    largest = max(plan.body_parameters + plan.head_parameters for plan in arm_plans(spec))
+    monkeypatch.setattr(module.Machine, "here", classmethod(lambda cls: cls(2, 2)))
+    monkeypatch.setattr(module, "_memory", lambda gpus: bytes_each * largest)
+    require_feasible(spec)
+    monkeypatch.setattr(module, "_memory", lambda gpus: bytes_each * largest - 1)
+    with pytest.raises(InputError, match="of memory"):
+        require_feasible(spec)
+
+
+def test_a_step_that_does_not_fit_the_gpu_is_refused_unless_it_may_be_cut(monkeypatch):
+    def full(*_):
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(module, "calibrate", full)
+    with pytest.raises(InputError, match="does not fit the GPU's memory"):
+        forecast(load_study("demo"))
+    cut = forecast(load_study("demo", ["training.micro_batch_sequences=auto"]))
+    assert all(arm.calibration is None for arm in cut.arms)
 
 
 def test_a_step_is_really_made():

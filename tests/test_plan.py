@@ -134,4 +134,5 @@ def test_warnings():
     assert "confirm.seeds=7" in warnings_of(masked(third))[0]
     assert "one arm" in warnings_of(masked("arms={a: {objective: mlm}}"))[0]
     assert "cannot be compared" in warnings_of(masked("arms={a: {objective: mlm}, b: {objective: clm}}"))[0]
+    assert "exploratory" in warnings_of(masked("confirm.top=2"))[0]
     assert "! No arm can win" in rendered(plan_table(masked("confirm.seeds=5")), 60)

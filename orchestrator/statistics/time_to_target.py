@@ -6,7 +6,8 @@ arm reaches the target where its curve first does, interpolated between evaluati
 censored, and gives a bound instead of a number:
 
 - a curve that never reaches it would have to spend more than all it spent;
-- a curve that is there at its first evaluation may have been there with any less.
+- a curve that is there at its first evaluation may have been there with any less;
+- a run that broke off never gets there, and so no draw of seeds that has it: the arm is censored at what it spent.
 
 The interval is by bootstrap over seeds, in pairs, the bounds going with the draws; percentiles at the level
 widened for few seeds (Hesterberg 2015, "What teachers should know about the bootstrap", section 3).
@@ -30,7 +31,8 @@ Floats = NDArray[np.float64]
 NUM_RESAMPLES = 2000
 
 Curve = tuple[tuple[float, float, float], ...]
-"""A run's evaluations: progress (0 to 1, increasing), spending, yardstick."""
+"""A run's evaluations: progress (0 to 1, increasing), spending, yardstick. One that broke off is a single point: where,
+what it had spent, and the worst value there is (an infinity)."""
 
 Curves = tuple[Curve, ...]
 """An arm's, one a seed."""
@@ -62,8 +64,8 @@ def time_to_target(
     Args:
         a: A's runs, by seed.
         b: B's, by the same seeds, at least one.
-        target: the yardstick's value to reach. None: the worse of the two arms' final means, taken anew from
-            every draw of seeds, as it is estimated from them.
+        target: the yardstick's value to reach. None: the worse of the two arms' final means over the runs that did
+            not break off, taken anew from every draw of seeds, as it is estimated from them.
         lower_is_better: of the yardstick.
     """
     sign = -1.0 if lower_is_better else 1.0
@@ -97,9 +99,10 @@ def time_to_target(
 
 def _on_one_grid(runs: Curves, sign: float) -> tuple[Floats, Floats]:
     """Spending and yardstick of each run, [seed, point], at the progress of all runs' evaluations."""
-    start = max(run[0][0] for run in runs)
-    end = min(run[-1][0] for run in runs)
-    points = sorted({p for run in runs for p, _, _ in run if start <= p <= end} | {end})
+    whole = [run for run in runs if math.isfinite(run[-1][2])] or runs
+    start = max(run[0][0] for run in whole)
+    end = min(run[-1][0] for run in whole)
+    points = sorted({p for run in whole for p, _, _ in run if start <= p <= end} | {end})
     by_run = [np.array(run) for run in runs]
     spent = np.array([np.interp(points, run[:, 0], run[:, 1]) for run in by_run])
     values = np.array([np.interp(points, run[:, 0], run[:, 2]) for run in by_run])
@@ -110,8 +113,14 @@ def _target(curves: list[tuple[Floats, Floats]], draws: NDArray[np.int64], targe
     """The target of each draw of seeds."""
     if target is not None:
         return np.full(len(draws), target)
-    finals = [values[draws, -1].mean(axis=1) for _, values in curves]
-    return np.asarray(np.minimum(*finals))
+    return np.asarray(np.fmin(*(_final_means(values[draws, -1]) for _, values in curves)))
+
+
+def _final_means(values_DS: Floats) -> Floats:
+    """Of each draw of seeds, over the runs that did not break off; nan where all did."""
+    whole = np.isfinite(values_DS)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.where(whole, values_DS, 0.0).sum(axis=1) / whole.sum(axis=1))
 
 
 def _ratio_bounds(
@@ -130,7 +139,8 @@ def _reached(spent: Floats, values: Floats, draws: NDArray[np.int64], goal: Floa
     there = value_DP >= goal[:, None] - 1e-12 * np.abs(goal[:, None])
     first = there.argmax(axis=1)
     rows, before = np.arange(len(first)), np.maximum(first - 1, 0)
-    rise = value_DP[rows, first] - value_DP[rows, before]
+    with np.errstate(invalid="ignore"):  # of curves that are nowhere; what comes of them is not used
+        rise = value_DP[rows, first] - value_DP[rows, before]
     share = np.clip((goal - value_DP[rows, before]) / np.where(rise > 0, rise, 1.0), 0.0, 1.0)
     at = spent_DP[rows, before] + share * (spent_DP[rows, first] - spent_DP[rows, before])
     never, at_once = ~there.any(axis=1), there[:, 0]
