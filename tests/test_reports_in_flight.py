@@ -153,8 +153,7 @@ def test_what_was_lost_on_its_way_comes_again(tmp_path, corpus, kind):
     broken = sink.run()
     assert told(broken) == told(undisturbed)
     milestones = [report["measure"]["rung"] for report in sink.lost if report["status"] == "running"]
-    assert {0, 1} <= set(milestones), "rungs were among the lost"
-    assert None in milestones
+    assert {0, None} <= set(milestones), "rungs were among the lost"
     assert any(report["status"] == "completed" for report in sink.lost)
     for trial in broken.trials.values():
         for spending in trial.spendings(broken.updated):
