@@ -136,12 +136,14 @@ class Executor:
 
     def configuration(self, planned: PlannedTrial) -> dict[str, Any]:
         """What Tune hands to the trainable."""
+        known = self.recorder.history.trials[planned.trial].measures
         return {
             "trial": planned.config.model_dump(mode="json"),
             "workers": self.workers.model_dump(mode="json"),
             "folder": str(self.folder),
             "attempt": planned.attempt,
             "stop": self._stop_name,
+            "known_step": known[-1]["step"] if known else 0,
         }
 
     def begin(self, planned: PlannedTrial, start_step: int) -> None:
@@ -319,11 +321,17 @@ def _failure(trial: Any) -> TrialFailure:
 
 
 def _known(trial: TrialHistory, measure: dict[str, Any]) -> bool:
-    """Whether the ledger has the report already: a trial that goes on repeats that of its checkpoint."""
-    return bool(measure["yardsticks"]) and any(
-        known["step"] == measure["step"] and measure["yardsticks"].keys() <= known["yardsticks"].keys()
-        for known in trial.measures
-    )
+    """Whether the ledger has the report already: a trial that goes on repeats what may have been lost.
+
+    Reports come in their order, so those before the last one that came did too. A run whose budget buys no further step
+    reports twice from its last one, with more yardsticks the second time.
+    """
+    if not trial.measures:
+        return False
+    last = trial.measures[-1]
+    if measure["step"] == last["step"]:
+        return bool(measure["yardsticks"].keys() <= last["yardsticks"].keys())
+    return bool(measure["step"] < last["step"])
 
 
 def _keys(planned: PlannedTrial) -> dict[str, Any]:

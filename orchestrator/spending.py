@@ -55,6 +55,10 @@ class Attempt:
         self.reached, self.overhead = dict(record["spent"]), dict(record.get("overhead", {}))
         if self.start is None:
             self.start = {unit: self.before.get(unit, 0.0) for unit in self.reached}
+        # What is repeated from before the checkpoint was reached by an attempt before.
+        self.reached = {
+            unit: max(amount, self.start.get(unit, amount)) for unit, amount in self.reached.items()
+        }
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -32,18 +35,37 @@ pytestmark = [
 ]
 
 NUM_KILLS = int(os.environ.get("H2H_CHAOS_KILLS", "30"))
-LONGEST_SECONDS = 14.0
-"""From a start to a kill: a start takes about half of it."""
+TURNS = ("direct", "ray_train", "evidence", "direct", "ray_train")
+"""Which study meets the next kill."""
+LONGEST_SECONDS = {"direct": 14.0, "ray_train": 24.0}
+"""From a start to a kill, by launcher: a start takes about half of it."""
+LIFE_SECONDS = 6.0
+"""Of a training worker, at least: most of it goes into its start."""
+ATTEMPTS = 1000
+"""A trial is started again as often as it is killed."""
 
 
-def chaotic(name: str, storage: Path, **changes: Any) -> dict[str, Any]:
-    """A study of some seconds, whose trials are started again as often as they are killed."""
+def chaotic(name: str, storage: Path, launcher: str = "direct", **changes: Any) -> dict[str, Any]:
+    """A study of some seconds."""
     defaults = {
         "budget": {"tokens": 8 * 32 * 60},
-        "search": {"budget_per_arm": 3, "halving": {"rungs": 2}},
-        "resources": {"attempts": 1000},
+        "search": {"budget_per_arm": 2, "halving": {"rungs": 2}},
+        "resources": {"launcher": launcher, "attempts": ATTEMPTS},
     }
     return small_study(name, storage, **(defaults | changes))
+
+
+EVIDENCE = {
+    "training": {"batch_sequences": 8, "learning_rate": 3e-3, "schedule": "wsd", "cooldown": 0.25},
+    "search": {"budget_per_arm": 2, "halving": {"kind": "promotion", "reduction": 2, "rungs": 2}},
+    "confirm": {"seeds": 3, "stopping": {"minimum": 2}, "evaluations": 2, "anytime": [0.5], "margin": 0.9},
+}
+"""Trials that pause, that others leave on their way, and seeds until the question is answered."""
+
+
+def kills_of(study: str) -> int:
+    """Its part of all kills."""
+    return sum(TURNS[kill % len(TURNS)] == study for kill in range(NUM_KILLS))
 
 
 def descendants(process: int) -> dict[int, str]:
@@ -75,7 +97,7 @@ def strike(driver: subprocess.Popen[bytes], victim: str) -> bool:
     """Kill what is named, if it is there; what the driver has left behind ends with it."""
     family = descendants(driver.pid)
     if victim in TITLES:
-        return kill([one for one, name in family.items() if name.startswith(TITLES[victim])])
+        return kill(those_of(family, victim))
     kill([driver.pid, *(family if victim == "all" else [])])
     driver.wait()
     if victim == "driver":  # Ray's own processes notice, and end
@@ -84,6 +106,30 @@ def strike(driver: subprocess.Popen[bytes], victim: str) -> bool:
             time.sleep(0.1)
     kill(list(family))
     return True
+
+
+def those_of(family: dict[int, str], victim: str) -> list[int]:
+    """The processes that are meant."""
+    return [one for one, name in family.items() if name.startswith(TITLES[victim])]
+
+
+def bide(driver: subprocess.Popen[bytes], folder: Path, victim: str, rng: random.Random) -> None:
+    """Let the driver run for a while: until a training worker, which lives for some seconds, is there to be killed."""
+    if victim != "training worker":
+        return
+    deadline = time.time() + 60
+
+    def wait_for(happens: Callable[[], bool]) -> None:
+        while driver.poll() is None and time.time() < deadline and not happens():
+            time.sleep(0.05)
+
+    wait_for(lambda: bool(those_of(descendants(driver.pid), victim)))
+    if rng.random() < 0.5:
+        time.sleep(rng.uniform(0.0, LIFE_SECONDS))
+        return
+    # Or until it writes a checkpoint: of the reports before it some may not have come yet.
+    before = set(folder.glob("trials/*/step-*/state.json"))
+    wait_for(lambda: bool(set(folder.glob("trials/*/step-*/state.json")) - before))
 
 
 def outcome(folder: Path) -> dict[str, Any]:
@@ -112,7 +158,7 @@ def outcome(folder: Path) -> dict[str, Any]:
             ]
         found[f"spent by {arm}"] = [
             history.spent(phase, arm, unit)
-            for phase in ("search", "confirm")
+            for phase in ("search", "confirm", "anytime")
             for unit in ("tokens", "steps", "flops")
         ]
     return found
@@ -125,19 +171,22 @@ def optuna_trials(folder: Path, study: Study, arm: str) -> list[optuna.trial.Fro
     return optuna.load_study(study_name=f"{study.spec.name}/{arm}", storage=storage).trials
 
 
-def survive(folder: Path, file: Path, rng: random.Random, victims: list[str], kills: int) -> int:
-    """Run a study to its end through at most so many kills; gives their number."""
+def survive(folder: Path, file: Path, rng: random.Random, victims: deque[str], kills: int) -> int:
+    """Run a study to its end through at most so many kills, of the victims in turn; gives their number."""
     command = [sys.executable, "-m", "orchestrator", "run", str(file)]
+    longest = LONGEST_SECONDS[json.loads(file.read_text())["resources"]["launcher"]]
     done = 0
     while done < kills:
         with (folder.parent / f"{folder.name}.log").open("ab") as log:
             driver = subprocess.Popen(command, stdout=log, stderr=log)
         try:
             while done < kills and driver.poll() is None:
-                try:
-                    driver.wait(rng.uniform(0.0, LONGEST_SECONDS))
-                except subprocess.TimeoutExpired:
-                    done += strike(driver, rng.choice(victims))
+                with suppress(subprocess.TimeoutExpired):
+                    driver.wait(rng.uniform(0.0, longest))
+                bide(driver, folder, victims[0], rng)
+                if driver.poll() is None and strike(driver, victims[0]):
+                    done += 1
+                    victims.rotate(-1)
             if driver.poll() is None:
                 driver.wait(300)
         finally:
@@ -153,40 +202,58 @@ def survive(folder: Path, file: Path, rng: random.Random, victims: list[str], ki
     return done
 
 
-def test_thirty_kills_lose_nothing(tmp_path):
-    """Of the driver, the trials' processes, and everything at once; as many studies as it takes."""
-    file = tmp_path / "study.yaml"
-    file.write_text(json.dumps(chaotic("undisturbed", tmp_path)))
+def undisturbed(storage: Path, **changes: Any) -> dict[str, Any]:
+    """What a study that nobody disturbs comes to."""
+    file = storage / "study.yaml"
+    file.write_text(json.dumps(chaotic("undisturbed", storage, **changes)))
     done = h2h("run", str(file))
-    assert done.returncode == 0, done.stderr
-    expected = outcome(tmp_path / "undisturbed")
-    rng, left = random.Random(7), NUM_KILLS
-    number = 0
-    while left:
-        file.write_text(json.dumps(chaotic(f"broken-{number}", tmp_path)))
-        left -= survive(
-            tmp_path / f"broken-{number}", file, rng, ["driver", "trial actor", "trial actor", "all"], left
-        )
-        assert outcome(tmp_path / f"broken-{number}") == expected
-        number += 1
+    assert done.returncode == 0, done.stdout + done.stderr
+    return outcome(storage / "undisturbed")
 
 
-def test_kills_under_ray_train_lose_nothing(tmp_path):
-    """Of Ray Train's workers as well: the trial goes on from its checkpoint in new ones.
+def assert_nothing_is_lost(
+    storage: Path, expected: dict[str, Any], victims: list[str], kills: int, seed: int, **changes: Any
+) -> None:
+    """Through so many kills, of the victims in turn; as many studies as it takes."""
+    file, rng, turns = storage / "study.yaml", random.Random(seed), deque(victims)
+    for number in count():
+        if not kills:
+            return
+        folder = storage / f"broken-{number}"
+        file.write_text(json.dumps(chaotic(folder.name, storage, **changes)))
+        kills -= survive(folder, file, rng, turns, kills)
+        assert outcome(folder) == expected
 
-    The undisturbed run is without Ray Train: one worker under it gives the same to the bit.
-    """
-    changes = {
-        "arms": {"vanilla": {"objective": "clm"}},
-        "search": {"budget_per_arm": 0},  # a start of Ray Train's workers takes some ten seconds
-        "confirm": {"seeds": 2, "evaluations": 4},
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Without Ray Train; one worker under it gives the same to the bit."""
+    return undisturbed(tmp_path_factory.mktemp("undisturbed"))
+
+
+@pytest.mark.skipif(not kills_of("direct"), reason="no kill is left for it")
+def test_kills_lose_nothing(tmp_path, expected):
+    victims = ["trial actor", "driver", "all"]
+    assert_nothing_is_lost(tmp_path, expected, victims, kills_of("direct"), seed=7)
+
+
+@pytest.mark.skipif(not kills_of("ray_train"), reason="no kill is left for it")
+def test_kills_under_ray_train_lose_nothing(tmp_path, expected):
+    """Of Ray Train's workers as well: the trial goes on from its checkpoint in new ones."""
+    victims = ["training worker", "trial actor", "training worker", "driver", "training worker", "all"]
+    kills = kills_of("ray_train")
+    assert_nothing_is_lost(tmp_path, expected, victims, kills, seed=3, launcher="ray_train")
+
+
+@pytest.mark.skipif(not kills_of("evidence"), reason="no kill is left for it")
+def test_kills_amid_promotion_branches_and_looks_lose_nothing(tmp_path):
+    expected = undisturbed(tmp_path, **EVIDENCE)
+    assert any(name.startswith("anytime-") for name in expected)
+    assert {found["outcome"] for name, found in expected.items() if name.startswith("search-")} == {
+        "completed",
+        "pruned",
     }
-    file = tmp_path / "study.yaml"
-    file.write_text(json.dumps(chaotic("undisturbed", tmp_path, **changes)))
-    done = h2h("run", str(file))
-    assert done.returncode == 0, done.stderr
-    resources = {"launcher": "ray_train", "attempts": 1000}
-    file.write_text(json.dumps(chaotic("broken", tmp_path, **changes, resources=resources)))
-    victims = ["training worker", "training worker", "trial actor", "driver"]
-    survive(tmp_path / "broken", file, random.Random(3), victims, max(1, NUM_KILLS // 6))
-    assert outcome(tmp_path / "broken") == outcome(tmp_path / "undisturbed")
+    seeds = {found["seed"] for name, found in expected.items() if name.startswith("confirm-")}
+    assert len(seeds) == 2, "stopped before the third"
+    victims = ["driver", "all", "trial actor"]
+    assert_nothing_is_lost(tmp_path, expected, victims, kills_of("evidence"), seed=11, **EVIDENCE)

@@ -49,6 +49,9 @@ class Simulation:
         truth["overhead"]["startup"] += self.tick(2)
         overhead = truth["overhead"]
         self.write("begun", **keys, step=step, workers=2, spent=self.spent(step), overhead=dict(overhead))
+        if chance.random() < 0.3:  # a report that was lost on its way comes again, from before the checkpoint
+            self.report(keys, chance.randint(0, step), overhead)
+            truth["known"] = dict(overhead)
         for _ in range(length):
             overhead["data_wait"] += self.tick(0.5)
             self.clock += STEP["wall_seconds"]

@@ -313,8 +313,9 @@ def test_an_interrupted_run_goes_on_as_if_undisturbed(corpus, tmp_path, objectiv
     first = run(corpus, config, tmp_path, should_stop=stop_after(calls))
     assert first[-1].status == "interrupted"
     assert first[-1].measure["step"] == calls
-    second = run(corpus, config, tmp_path)
-    assert comparable(first[:-1] + second) == comparable(undisturbed)
+    trial = make_trial(corpus, config, tmp_path)
+    assert trial.start_step == calls
+    assert comparable(trial.run()) == comparable(undisturbed), "what was reported comes again, then the rest"
 
 
 def test_many_interruptions(corpus, tmp_path):
@@ -322,8 +323,7 @@ def test_many_interruptions(corpus, tmp_path):
     undisturbed = run(corpus, config)
     reports = []
     while not reports or reports[-1].status != "completed":
-        reports = [report for report in reports if report.status != "interrupted"]
-        reports += run(corpus, config, tmp_path, should_stop=stop_after(5))
+        reports = run(corpus, config, tmp_path, should_stop=stop_after(5))
     assert comparable(reports) == comparable(undisturbed)
 
 
@@ -338,25 +338,51 @@ def test_a_killed_run_goes_on_from_its_last_evaluation(corpus, tmp_path, objecti
         seen.append(next(generator))
     seen.append(next(generator))
     generator.close()
-    evaluated = [number for number, report in enumerate(seen) if report.measure["yardsticks"]]
-    kept = seen[: evaluated[-1] + 1]  # what it did since is lost
+    evaluated = [report.measure["step"] for report in seen if report.measure["yardsticks"]]
 
     trial = make_trial(corpus, config, tmp_path)
-    assert 0 < trial.start_step == kept[-1].measure["step"]
-    again = list(trial.run())
-    assert comparable([kept[-1]]) == comparable(again[:1]), "the checkpoint's report comes again"
-    assert comparable(kept + again[1:]) == comparable(undisturbed)
+    assert 0 < trial.start_step == evaluated[-1], "what it did since is lost"
+    assert comparable(trial.run()) == comparable(undisturbed), "what was reported comes again, then the rest"
+
+
+@pytest.mark.parametrize("known_step", [4, 8, 12, 24])
+def test_what_reached_its_reader_is_not_repeated(corpus, tmp_path, known_step):
+    config = make_config("headless_clm")
+    undisturbed = run(corpus, config)
+    *_, last = run(corpus, config, tmp_path, should_stop=stop_after(14))
+    assert last.measure["step"] == 14
+    again = list(make_trial(corpus, config, tmp_path).run(known_step))
+    expected = [report for report in undisturbed if report.measure["step"] >= min(known_step, 14)]
+    assert comparable(again) == comparable(expected)
+
+
+def test_a_checkpoint_without_the_reports_before_it_is_read(corpus, tmp_path):
+    """As they were once written."""
+    config = make_config("headless_clm")
+    undisturbed = run(corpus, config)
+    trial = make_trial(corpus, config, tmp_path)
+    generator = trial.run()
+    for _ in range(3):
+        next(generator)
+    generator.close()
+    file = newest(tmp_path) / "state.json"
+    state = json.loads(file.read_text())
+    assert [measure["step"] for measure in state.pop("reports")] == [4, 8]
+    file.write_text(json.dumps(state))
+    assert comparable(run(corpus, config, tmp_path)) == comparable(undisturbed[2:])
 
 
 def test_a_finished_run_says_so_again_and_trains_nothing(corpus, tmp_path, monkeypatch):
     config = make_config("headless_clm")
-    last = run(corpus, config, tmp_path)[-1]
+    reports = run(corpus, config, tmp_path)
     files = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
     monkeypatch.setattr(Trial, "_step", None)
     monkeypatch.setattr(Trial, "_start_up", None)
     again = run(corpus, config, tmp_path, should_stop=lambda: True)
-    assert comparable(again) == comparable([last])
-    assert again[0].measure["spent"] == last.measure["spent"]
+    assert comparable(again) == comparable(reports)
+    assert again[-1].measure["spent"] == reports[-1].measure["spent"]
+    only_the_last = list(make_trial(corpus, config, tmp_path).run(reports[-1].measure["step"]))
+    assert comparable(only_the_last) == comparable(reports[-1:])
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == files
 
 
@@ -517,7 +543,7 @@ def test_a_checkpoint_without_its_state_does_not_count(corpus, tmp_path):
     (newest(tmp_path) / "state.json").unlink()
     trial = make_trial(corpus, config, tmp_path)
     assert trial.start_step == 16
-    assert comparable(trial.run()) == comparable(undisturbed)[-3:]
+    assert comparable(trial.run()) == comparable(undisturbed)
 
 
 # --- documents ----------------------------------------------------------------------------------------------

@@ -93,7 +93,8 @@ def trainable(config: dict[str, Any]) -> None:
 
     Args:
         config: ``trial`` and ``workers``, the records of :class:`TrialConfig` and :class:`WorkerConfig`;
-            ``folder``, the URI of the study's folder; ``stop``, the name of a :class:`StopSignal` actor.
+            ``folder``, the URI of the study's folder; ``stop``, the name of a :class:`StopSignal` actor;
+            ``known_step``, the step of the last report that the ledger has.
 
     Raises:
         TrialFailure: the trial cannot go on, for a reason that is known.
@@ -136,7 +137,7 @@ def _reports(config: dict[str, Any], world: World) -> Iterator[dict[str, Any]]:
             "overhead": dict(trial.meter.seconds),
         }
         yield {"report": json.dumps({"status": "begun", "measure": start})}
-        for report in trial.run():
+        for report in trial.run(config["known_step"]):
             # As text: Tune would flatten nested values.
             yield {"report": json.dumps(asdict(report), allow_nan=False)}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -173,7 +173,8 @@ class Trial:
         self.step_cost = 0.0  # of the last step, in the binding unit
         self.losses = LossMeter(device)
         self.messages: list[str] = []
-        self.saved: Report | None = None
+        self.reported: list[dict[str, Any]] = []  # the measures of this and earlier attempts, in their order
+        self.finished = False
         self._resume()
 
     def _resume(self) -> None:
@@ -200,8 +201,10 @@ class Trial:
             self.digest = int(state["digest"], 16)
             self.seen_l[:] = state["seen"]
         self.step_cost = state["step_cost"]
+        self.finished = state["finished"]
+        self.reported = list(state.get("reports", ()))
         if state["measure"]["yardsticks"]:
-            self.saved = Report("completed" if state["finished"] else "running", state["measure"])
+            self.reported.append(state["measure"])
 
     def _layout(self, state: dict[str, Any]) -> dict[str, dict[str, torch.Tensor]]:
         """What is to be read of a checkpoint; the learner has a head or not as it had."""
@@ -234,19 +237,27 @@ class Trial:
         """Share of the budget that is spent."""
         return min(1.0, self._spent_of_budget / self.config.budget.amount)
 
-    def run(self) -> Iterator[Report]:
+    def run(self, known_step: int = 0) -> Iterator[Report]:
         """Train from where the last checkpoint is to the end of the budget, yielding reports.
 
         A report at a rung or an evaluation comes with a checkpoint: a crash costs what came after it. The last
         report is ``completed``, ``interrupted`` (``should_stop`` said so; a checkpoint is saved) or ``diverged``.
-        A resumed run first repeats the report that came with its checkpoint, which may not have reached its reader;
-        for a completed one that is all.
+        A resumed run first repeats the reports of before its checkpoint, and that which came with it: a run does not
+        wait until its reports are read, so that a crash may have lost any of them, also if a checkpoint is newer. For
+        a completed run that is all.
+
+        Args:
+            known_step: of the last report that reached its reader; those before it did too, and are not repeated.
         """
-        if self.saved is not None:
-            # Overhead is each attempt's own.
-            yield replace(self.saved, measure=self.saved.measure | {"overhead": dict(self.meter.seconds)})
-            if self.saved.status == "completed":
-                return
+        earlier = tuple(self.reported)
+        for measure in earlier:
+            completed = self.finished and measure is earlier[-1]
+            if completed or measure["step"] >= known_step:
+                # Overhead is each attempt's own.
+                again = measure | {"overhead": dict(self.meter.seconds)}
+                yield Report("completed" if completed else "running", again)
+        if self.finished:
+            return
         self.stepper.learner.train()
         world = self.world
         share = max(1, self.config.training.batch_sequences // world.size)
@@ -462,6 +473,8 @@ class Trial:
             with self.meter.measure("checkpoint"):
                 self._save(status, measure, losses)
             measure["overhead"] = dict(self.meter.seconds)
+        if status != "interrupted":
+            self.reported.append(measure)
         messages, self.messages = tuple(self.messages), []
         return Report(status, measure, messages)
 
@@ -499,14 +512,22 @@ class Trial:
         self.checkpoints.save(
             self.spent.steps,
             self.stepper.tensors(finished=status == "completed"),
-            self._state(measure, losses),
+            self._state(measure, losses, self.reported),
             self.world,
         )
         if status != "running" or (self.config.pauses and measure["rung"] is not None):
             self.checkpoints.wait()
 
-    def _state(self, measure: dict[str, Any], losses: tuple[float, int]) -> dict[str, Any]:
-        """What the run goes on from beside its tensors. All workers must call it together."""
+    def _state(
+        self, measure: dict[str, Any], losses: tuple[float, int], reports: Sequence[dict[str, Any]] = ()
+    ) -> dict[str, Any]:
+        """What the run goes on from beside its tensors. All workers must call it together.
+
+        Args:
+            measure: of the report that comes with it.
+            losses: since that report.
+            reports: the measures of those before, a few hundred bytes each.
+        """
         return {
             "restored": self.stepper.restored,
             "micro_batch_sequences": self.stepper.micro_batch_sequences,
@@ -517,6 +538,7 @@ class Trial:
             "losses": losses,
             "step_cost": self.step_cost,
             "measure": measure,
+            "reports": list(reports),
         }
 
     def _digest(self) -> str:
