@@ -333,16 +333,16 @@ def test_where_nothing_is_known_of_costs_one_seed_and_a_trial_an_arm_begin():
 def test_evaluations_are_kept_back_by_their_number(rungs, top):
     """Confirmation has more of them than the search, of which most trials have one at the first rung."""
     overrides = (f"search.halving.rungs={rungs}", f"confirm.top={top}", "confirm.evaluations=8")
-    spec = study("cap={device_seconds: 9000}", *overrides, "confirm.seeds=3", "search.budget_per_arm=100")
+    spec = study("cap={device_seconds: 5000}", *overrides, "confirm.seeds=3", "search.budget_per_arm=100")
     driver = Driver(spec, capacity=1, evaluation=9.0).run(SearchPhase)
     taken = 7 + len(spec.yardsticks.names)
     whole = 3 * top * (sum(SECONDS.values()) + 2 * (OVERHEAD + 9.0 * taken))
     cap = Cap(spec, driver.history)
     assert cap.reserve == pytest.approx(whole, rel=0.02)
-    assert 9000 - cap.spent >= whole
+    assert 5000 - cap.spent >= whole
     driver.run(ConfirmPhase)
     assert [len(seeds) for seeds in driver.seeds()] == [3 * top, 3 * top]
-    assert cap.spent <= 9000
+    assert cap.spent <= 5000
 
 
 def searched_and_confirmed(cap, **changes):
@@ -372,7 +372,7 @@ def test_seeds_of_a_new_best_configuration_have_to_fit():
     before = {arm: best_trials(driver.history, arm, "recovery_accuracy", 1) for arm in driver.spec.arms}
     capped, driver.spec = driver.spec, driver.spec.model_copy(update={"cap": None})
     driver.run(SearchPhase)
-    assert all(best_trials(driver.history, arm, "recovery_accuracy", 1) != before[arm] for arm in before)
+    assert any(best_trials(driver.history, arm, "recovery_accuracy", 1) != before[arm] for arm in before)
     driver.spec = capped
     assert [len(seeds) for seeds in driver.run(ConfirmPhase).seeds()] == [3, 3]
 

@@ -49,7 +49,7 @@ def save(folder, step):
     (place / "state.json").touch()
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=60)
 @given(
     st.integers(1, 4),
     st.lists(st.tuples(st.sampled_from([0, 0, 0, 1, 7]), st.booleans(), st.booleans()), max_size=14),

@@ -270,9 +270,14 @@ def test_optunas_file_on_a_full_disk(tmp_path, monkeypatch) -> None:
     with pytest.raises(FullDiskError) as caught:
         journal.close()
     assert_says_what_where_and_what_to_do(caught.value, tmp_path)
-    for method in ("open", "mkdir"):
+    begin = Path.open
+
+    def full_for_it(path: Path, *options: object, **named: object) -> object:
+        return full() if path.name == ".optuna.jsonl.new" else begin(path, *options, **named)
+
+    for method, instead in {"open": full_for_it, "mkdir": full}.items():
         with monkeypatch.context() as patch:
-            patch.setattr(Path, method, full)
+            patch.setattr(Path, method, instead)
             with pytest.raises(FullDiskError) as caught:
                 OptunaFile(Location(tmp_path), spec, History())
         assert_says_what_where_and_what_to_do(caught.value, tmp_path)

@@ -162,6 +162,7 @@ def test_a_search_cut_off_anywhere_goes_on_as_if_it_had_not_been(algorithm, kind
             f"search.budget_per_arm={4 if algorithm == 'gp' else 6}",
             f"search.algorithm={algorithm}",
             "search.startup_trials=2",
+            "search.grid_points=5",
         )
         return Driver(spec, trouble=False, capacity=1, history=history).run()
 
