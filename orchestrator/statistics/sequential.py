@@ -50,8 +50,9 @@ BOUNDARY_PATHS, STOPPED_PATHS = 100_000, 4096
 """Simulated studies, for boundaries and for the distribution of what was stopped."""
 
 KEPT_BACK = 0.15
-"""Share of alpha that is not spent: for what drawn signings miss of all of them, and because differences that are skewed
-under the null, as of arms whose noise is skewed and of unequal size, are named a little more often than symmetric ones."""
+"""Share of alpha that is not spent: for what drawn signings miss of all of them, and because differences that are
+skewed where there is none, as those of arms with skewed noise of unequal size, are named more often than symmetric ones.
+"""
 
 TIE = 1 - 1e-12
 """Sums that differ by less are the same sum in another order."""
