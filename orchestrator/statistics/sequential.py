@@ -51,7 +51,7 @@ BOUNDARY_PATHS, STOPPED_PATHS = 100_000, 4096
 
 KEPT_BACK = 0.15
 """Share of alpha that is not spent: for what drawn signings miss of all of them, and because differences that are
-skewed where there is none, as those of arms with skewed noise of unequal size, are named more often than symmetric ones.
+skewed where there is none (arms with skewed noise of unequal size) are named more often than symmetric ones.
 """
 
 TIE = 1 - 1e-12
