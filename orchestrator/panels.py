@@ -208,7 +208,9 @@ def pair_panel(comparison: dict[str, Any], pair: dict[str, Any]) -> Panel:
     apart = [unit for unit, point in pair["matched"].items() if not point["n"]]
     if apart:
         titles = " or ".join(formatting.UNIT_TITLES[unit] for unit in apart)
-        state.append(f"\nnot at equal {titles}, where one is mid-schedule: a budget in that compares them", "dim")
+        state.append(
+            f"\nnot at equal {titles}, where one is mid-schedule: a budget in that compares them", "dim"
+        )
     tables = FirstFitting(*(_matched(pair, comparison["primary"], separator) for separator in (" ", "\n")))
     title = Text.assemble((pair["a"], "bold"), " against ", (pair["b"], "bold"), f" {comparison['primary']}")
     if row["lower_is_better"]:

@@ -209,15 +209,14 @@ def test_energy_of_a_trial_that_moved_to_a_machine_that_does_not_tell_is_unknown
 def test_a_trial_in_joules_goes_on_where_it_was(corpus, tmp_path):
     config = make_config(budget={"joules": 72})
     undisturbed = run(corpus, config, energy=joule_counter())
-    first = run(corpus, config, tmp_path, should_stop=stop_after(9), energy=joule_counter())
-    second = run(corpus, config, tmp_path, energy=joule_counter())
-    assert comparable(first[:-1] + second) == comparable(undisturbed)
+    run(corpus, config, tmp_path, should_stop=stop_after(9), energy=joule_counter())
+    assert comparable(run(corpus, config, tmp_path, energy=joule_counter())) == comparable(undisturbed)
 
 
 def test_overhead_is_each_attempts_own(corpus, tmp_path, ticking):
     config = make_config()
     first = run(corpus, config, tmp_path, should_stop=stop_after(9))
-    again = run(corpus, config, tmp_path)
+    again = [report for report in run(corpus, config, tmp_path) if report.measure["step"] > 9]
     assert first[-1].measure["overhead"]["evaluation"] > 0
     assert again[0].measure["overhead"]["data_wait"] == 12 - 9 - 1
     assert again[-1].measure["overhead"]["data_wait"] == 24 - 9 - 1
@@ -227,7 +226,7 @@ def test_a_rungs_report_that_comes_again_has_the_new_attempt_s_overhead(corpus, 
     generator = make_trial(corpus, make_config(), tmp_path).run()
     report = next(r for r in generator if r.measure["rung"] == 1)
     generator.close()
-    (repeated, *_) = run(corpus, make_config(), tmp_path)
+    repeated = next(r for r in run(corpus, make_config(), tmp_path) if r.measure["rung"] == 1)
     assert comparable([repeated]) == comparable([report])
     assert report.measure["overhead"]["evaluation"] > 0 == repeated.measure["overhead"]["evaluation"]
 

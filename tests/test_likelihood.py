@@ -21,6 +21,7 @@ from orchestrator.history import History
 from orchestrator.ledger import LedgerWriter, read_ledger
 from orchestrator.phases import best_trials
 from orchestrator.study import Study
+from orchestrator.study_file import dump_study
 from orchestrator.verdict import verdict_in_words
 from trainables.evaluation import YARDSTICKS, EvaluationConfig, Evaluator, likelihood
 from trainables.evaluation.likelihood import LARGEST, TargetNats, bits_per_byte, perplexity, target_nats
@@ -343,7 +344,7 @@ def test_a_study_writes_down_which_way_is_up(tmp_path):
         test_phases.study("yardsticks={primary: bits_per_byte, others: [recovery_mrr, perplexity]}")
     )
     study.folder = Location(str(tmp_path))
-    (study.folder / "study.yaml").write_bytes(b"")
+    (study.folder / "study.yaml").write_bytes(dump_study(study.spec).encode())
     assert study._description()["yardsticks"]["lower_is_better"] == ["bits_per_byte", "perplexity"]
 
 
