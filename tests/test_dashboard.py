@@ -65,7 +65,7 @@ def test_the_middle_of_confirm(width):
             assert f" {trial.progress:.0%} {trial.measures[-1]['loss']:.3f} " in text
     assert "at equal headless vanilla" in text
     assert "(exploratory)" in text
-    assert "not compared at equal FLOPs or device time" in text
+    assert "not at equal FLOPs or device time" in text
     point = compare(history)["pairs"][0]["matched"]["tokens"]
     assert f"2.0M tokens {point['mean_a']:.3f} {point['mean_b']:.3f} {point['difference']:+.3f}" in text
     assert "undecided" in text
