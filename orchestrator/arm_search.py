@@ -167,11 +167,8 @@ class ArmSearch:
                 self._shown.show(trial, TrialState.PRUNED, steps={rung_step(self.search, rung): value})
             if outcome == "paused":
                 self.rungs.paused[number] = rung
-        elif outcome in (
-            "completed",
-            "diverged",
-            "failed",
-        ):  # complete, but on a machine that does not tell the cost
+        elif outcome in ("completed", "diverged", "failed"):
+            # One that is complete comes here where its machine did not tell the cost.
             worst = self._shown.worst() if self.search.algorithm in _VALUES_ALONE else None
             self._shown.show(trial, TrialState.COMPLETE if worst else TrialState.PRUNED, worst)
 

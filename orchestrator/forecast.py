@@ -131,8 +131,7 @@ class Forecast:
 
 def usd_per_hour(spec: StudySpec) -> float | None:
     """Price of a worker as it would be on this machine; None without prices."""
-    gpus = spec.resources.gpus_per_worker
-    return spec.resources.usd_per_hour(int(torch.cuda.is_available()) if gpus is None else gpus)
+    return spec.resources.usd_per_hour(Machine.here().gpus_per_worker(spec.resources))
 
 
 def forecast(spec: StudySpec) -> Forecast:
@@ -231,7 +230,7 @@ def require_feasible(spec: StudySpec) -> None:
         InputError: a trial needs more processors or memory than there is, or a unit is not measured here.
     """
     machine, resources = Machine.here(), spec.resources
-    gpus = min(1, machine.gpus) if resources.gpus_per_worker is None else resources.gpus_per_worker
+    gpus = machine.gpus_per_worker(resources)
     check_resources(spec, machine, gpus)
     require_measurable(spec, gpus)
     there = _memory(gpus)

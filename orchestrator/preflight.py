@@ -10,7 +10,7 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from orchestrator.plan import ArmPlan, require_confirmable
-from orchestrator.spec import StudySpec
+from orchestrator.spec import ResourcesSpec, StudySpec
 from trainables.corpora.config import CorporaConfig
 from trainables.corpora.manifest import SPLITS
 from trainables.corpora.packing import split_of
@@ -43,6 +43,11 @@ class Machine(NamedTuple):
 
         total = ray.cluster_resources()
         return cls(int(total.get("CPU", 0)), int(total.get("GPU", 0)))
+
+    def gpus_per_worker(self, resources: ResourcesSpec) -> int:
+        """What the study wants, or one where there is any."""
+        wanted = resources.gpus_per_worker
+        return wanted if wanted is not None else min(1, self.gpus)
 
 
 def check_study(spec: StudySpec) -> PreTrainedTokenizerFast:

@@ -255,22 +255,19 @@ class Study:
         corpus = Location(self.spec.storage) / "corpora" / history.corpus["fingerprint"]
         return corpus if (corpus / "manifest.json").exists() else None
 
-    def _gpus_per_worker(self, machine: Any) -> int:
-        wanted = self.spec.resources.gpus_per_worker
-        return wanted if wanted is not None else min(1, machine.gpus)
-
     def _require_placement(self, machine: Any, address: str | None) -> None:
         from orchestrator.preflight import check_resources, require_measurable
 
         if address is None:
-            check_resources(self.spec, machine, self._gpus_per_worker(machine))
-            require_measurable(self.spec, self._gpus_per_worker(machine))
+            gpus = machine.gpus_per_worker(self.spec.resources)
+            check_resources(self.spec, machine, gpus)
+            require_measurable(self.spec, gpus)
 
     def _launcher(self, machine: Any) -> str:
         resources = self.spec.resources
         if resources.launcher != "auto":
             return resources.launcher
-        return "direct" if resources.workers == 1 and not self._gpus_per_worker(machine) else "ray_train"
+        return "direct" if resources.workers == 1 and not machine.gpus_per_worker(resources) else "ray_train"
 
     def _run_phases(self, recorder: Recorder, machine: Any, tokenizer: Any) -> None:
         from orchestrator.executor import Executor
@@ -279,7 +276,7 @@ class Study:
         from trainables.trial import WorkerConfig
 
         spec, history = self.spec, recorder.history
-        gpus = self._gpus_per_worker(machine)
+        gpus = machine.gpus_per_worker(spec.resources)
         require_measurable(spec, gpus, on_cluster=True)
         recorder.record("study", **self._description(), usd_per_hour=spec.resources.usd_per_hour(gpus))
         resources = spec.resources

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 PERIOD = 4096
-"""Sequences after which every language has had its share, to within one sequence."""
+"""Sequences after which every language has had its share, to within a few sequences."""
 
 _KEPT_PERIODS = 8
 
