@@ -1,4 +1,4 @@
-"""Runs a phase's trials as one Ray Tune run and writes what they report into the ledger.
+"""Runs the trials of all phases as one Ray Tune run and writes what they report into the ledger.
 
 Tune places trials and carries their reports. It decides nothing and remembers nothing: which trial comes next, which
 one stops and what was spent are the phase's and the ledger's, so a study that was cut off goes on from the ledger
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import tempfile
 import uuid
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,9 @@ class Executor:
         self.interrupted = False
         self.full_disk = ""
         """What a trial said that found no space for a checkpoint."""
+        self.phase: Phase | None = None
+        """Whose trials run; None: all phases have ended."""
+        self._coming: Iterator[Phase] = iter(())
         self.running: dict[str, PlannedTrial] = {}
         self._starting: dict[
             str, int
@@ -79,35 +83,47 @@ class Executor:
         self.interrupted = True
         self._stop.request.remote()
 
-    def run(self, phase: Phase) -> None:
-        """Run all trials of a phase; returns when they have ended, or were saved after :meth:`interrupt`.
+    def run(self, phases: Iterator[Phase]) -> None:
+        """Run phase after phase; returns when all have ended, or trials were saved after :meth:`interrupt`.
+
+        The processes that a phase's trials ran in go on with the next one's: to start them takes seconds.
+
+        Args:
+            phases: asked for the next one when nothing of a phase is left to start and nothing runs.
 
         Raises:
             FullDiskError: there is no space left for the ledger.
         """
-        if not phase.exhausted():
-            self._fit(phase)
-        if self.interrupted:
-            return
-        for trial in phase.left_over():
-            self.recorder.record(
-                "end",
-                phase=trial.phase,
-                arm=trial.arm,
-                trial=trial.trial,
-                attempt=trial.attempts,
-                outcome="pruned",
-                reason="the search ended before it was promoted",
-            )
+        self._coming, self.phase = phases, next(phases, None)
+        self.pass_ended()
+        if self.phase is not None:
+            self._fit()
 
-    def _fit(self, phase: Phase) -> None:
+    def pass_ended(self) -> None:
+        """Go on to the next phase that has trials to start, while none runs."""
+        while self.phase is not None and self.phase.exhausted():
+            for trial in self.phase.left_over():
+                self.recorder.record(
+                    "end",
+                    phase=trial.phase,
+                    arm=trial.arm,
+                    trial=trial.trial,
+                    attempt=trial.attempts,
+                    outcome="pruned",
+                    reason="the search ended before it was promoted",
+                )
+            self.phase = next(self._coming, None)
+
+    def _fit(self) -> None:
         with tempfile.TemporaryDirectory(prefix="h2h-tune-") as scratch:
             tuner = tune.Tuner(
                 tune.with_resources(trainable, self._trial_resources()),
                 tune_config=tune.TuneConfig(
                     num_samples=-1,
-                    search_alg=_PhaseSearcher(self, phase),
-                    scheduler=_PhaseScheduler(self, phase),
+                    search_alg=_PhaseSearcher(self),
+                    scheduler=_PhaseScheduler(self),
+                    # Else Tune asks for a place for one trial at a time, also on a cluster that could grow.
+                    max_concurrent_trials=self.concurrent_trials,
                     reuse_actors=True,
                     trial_name_creator=_trial_name,
                     trial_dirname_creator=_trial_name,
@@ -182,11 +198,11 @@ class Executor:
             "begun", **_keys(planned), step=step, workers=workers, spent=spent, overhead=overhead
         )
 
-    def failed(self, phase: Phase, name: str, failure: TrialFailure) -> None:
+    def failed(self, name: str, failure: TrialFailure) -> None:
         """Write that an attempt failed, and start the trial again unless it would end the same."""
         if isinstance(failure, DiskFull):  # it would be so for every trial: none has failed for it
             self.full_disk = str(failure)
-            self.end(phase, name, "interrupted", str(failure))
+            self.end(name, "interrupted", str(failure))
             self.interrupt()
             return
         hopeless = isinstance(failure, WrongInput)
@@ -195,11 +211,10 @@ class Executor:
             self._out_of_memory.add(name)
         else:
             self._out_of_memory.discard(name)
-        self.end(phase, name, "failed", str(failure), again=not hopeless)
+        self.end(name, "failed", str(failure), again=not hopeless)
 
     def end(
         self,
-        phase: Phase,
         name: str,
         outcome: str,
         reason: str = "",
@@ -222,23 +237,25 @@ class Executor:
                 self.recorder.event(f"{name} failed and is started again: {reason}")
         spent = {} if measure is None else {key: measure[key] for key in ("spent", "overhead")}
         self.recorder.record("end", **_keys(planned), outcome=outcome, reason=reason, **spent)
-        phase.ended(history, outcome)
+        assert self.phase is not None
+        self.phase.ended(history, outcome)
 
 
 class _PhaseSearcher(Searcher):  # type: ignore[misc]
-    """Hands the phase's trials to Tune."""
+    """Hands the phases' trials to Tune."""
 
-    def __init__(self, executor: Executor, phase: Phase) -> None:
+    def __init__(self, executor: Executor) -> None:
         super().__init__()
-        self._executor, self._phase = executor, phase
+        self._executor = executor
 
     def suggest(self, trial_id: str) -> Any:
         executor = self._executor
-        if executor.interrupted or self._phase.exhausted():
+        if not executor.running and not executor.interrupted:
+            executor.pass_ended()
+        phase = executor.phase
+        if executor.interrupted or phase is None or phase.exhausted():
             return None if executor.running else Searcher.FINISHED
-        if len(executor.running) >= executor.concurrent_trials:
-            return None
-        planned = self._phase.next()
+        planned = phase.next()
         if planned is None:
             return None
         executor.running[planned.trial] = planned
@@ -261,15 +278,16 @@ class _PhaseSearcher(Searcher):  # type: ignore[misc]
 class _PhaseScheduler(FIFOScheduler):  # type: ignore[misc]
     """Writes what trials report and tells Tune which of them stop."""
 
-    def __init__(self, executor: Executor, phase: Phase) -> None:
+    def __init__(self, executor: Executor) -> None:
         super().__init__()
-        self._executor, self._phase = executor, phase
+        self._executor = executor
 
     def __getstate__(self) -> dict[str, Any]:
         return {}
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         executor, name = self._executor, _trial_name(trial)
+        assert executor.phase is not None
         report = json.loads(result["report"])
         status, measure = report["status"], report["measure"]
         for message in report.get("messages", ()):
@@ -282,28 +300,28 @@ class _PhaseScheduler(FIFOScheduler):  # type: ignore[misc]
             flush = bool(measure["yardsticks"])
             executor.recorder.record("measure", flush=flush, **_keys(planned), **measure)
         if status == "running":
-            verdict = self._phase.verdict(executor.recorder.history.trials[name], measure)
+            verdict = executor.phase.verdict(executor.recorder.history.trials[name], measure)
             if verdict is None:
                 return str(TrialScheduler.CONTINUE)
-            executor.end(self._phase, name, verdict, _VERDICTS[verdict].format(rung=measure["rung"]))
+            executor.end(name, verdict, _VERDICTS[verdict].format(rung=measure["rung"]))
             return str(TrialScheduler.STOP)
         reasons = {
             "diverged": "the training loss is not finite",
             "interrupted": f"saved at step {measure['step']}",
         }
         saved = measure if status == "interrupted" else None
-        executor.end(self._phase, name, status, reasons.get(status, ""), measure=saved)
+        executor.end(name, status, reasons.get(status, ""), measure=saved)
         return str(TrialScheduler.CONTINUE)
 
     def on_trial_complete(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> None:
         name = _trial_name(trial)
         if name in self._executor.running:
-            self._executor.failed(self._phase, name, TrialFailure("it ended without a last report"))
+            self._executor.failed(name, TrialFailure("it ended without a last report"))
 
     def on_trial_error(self, tune_controller: Any, trial: Any) -> None:
         name = _trial_name(trial)
         if name in self._executor.running:
-            self._executor.failed(self._phase, name, _failure(trial))
+            self._executor.failed(name, _failure(trial))
 
 
 def _failure(trial: Any) -> TrialFailure:

@@ -7,8 +7,8 @@ import os
 import platform
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -306,32 +306,36 @@ class Study:
                         recorder.event(warning)
                     corpus = store / manifest.fingerprint
                     recorder.record("corpus", **self._corpus_record(corpus))
-            phases: dict[str, Callable[[StudySpec, History, str], Phase]]
-            phases = {"search": SearchPhase, "confirm": ConfirmPhase, "anytime": AnytimePhase}
-            for name, phase in phases.items():
-                if name == "anytime" and not spec.confirm.anytime:
-                    continue
-                if history.phases.get(name) == "end":
-                    continue
-                with _phase(recorder, name), _optuna_file(recorder, name, self.folder, spec):
-                    running = phase(spec, history, str(corpus))
-                    executor.run(running)
-                    if executor.full_disk:
-                        raise InputError(
-                            "the disk is full: a trial's checkpoint could not be written",
-                            where=str(self.folder),
-                            why=executor.full_disk,
-                            remedy=f"make space there; then h2h resume {self.folder} goes on from the checkpoints",
-                        )
-                    if executor.interrupted:
-                        raise StudyInterrupted
-                    if message := running.ended_early():
-                        seeds = running.seeds_begun() if isinstance(running, ConfirmPhase) else None
-                        recorder.record("cap", message=message, phase=name, seeds=seeds)
-                    if name == "search" and spec.search.budget_per_arm:
-                        self._require_best(recorder)
+            with closing(self._training_phases(recorder, str(corpus))) as phases:
+                executor.run(phases)
+            if executor.full_disk:
+                raise InputError(
+                    "the disk is full: a trial's checkpoint could not be written",
+                    where=str(self.folder),
+                    why=executor.full_disk,
+                    remedy=f"make space there; then h2h resume {self.folder} goes on from the checkpoints",
+                )
+            if executor.interrupted:
+                raise StudyInterrupted
             with _phase(recorder, "compare"):
                 recorder.record("comparison", **compare(history))
+
+    def _training_phases(self, recorder: Recorder, corpus: str) -> Generator[Phase, None, None]:
+        """Those that train; one is over, with what follows from it, when the next is asked for."""
+        spec, history = self.spec, recorder.history
+        kinds: dict[str, Callable[[StudySpec, History, str], Phase]]
+        kinds = {"search": SearchPhase, "confirm": ConfirmPhase, "anytime": AnytimePhase}
+        for name, kind in kinds.items():
+            if history.phases.get(name) == "end" or (name == "anytime" and not spec.confirm.anytime):
+                continue
+            with _phase(recorder, name), _optuna_file(recorder, name, self.folder, spec):
+                phase = kind(spec, history, corpus)
+                yield phase
+                if message := phase.ended_early():
+                    seeds = phase.seeds_begun() if isinstance(phase, ConfirmPhase) else None
+                    recorder.record("cap", message=message, phase=name, seeds=seeds)
+                if name == "search" and spec.search.budget_per_arm:
+                    self._require_best(recorder)
 
     def _require_best(self, recorder: Recorder) -> None:
         for arm in self.spec.arms:

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
@@ -19,13 +19,14 @@ from typing import Any
 import optuna
 import psutil
 import pytest
-from test_study import h2h, small_study, without_seconds
+from small_study import h2h, small_study, without_seconds
 
 from orchestrator.history import History
 from orchestrator.ledger import read_ledger
 from orchestrator.optuna_file import OPTUNA_FILE
 from orchestrator.phases import best_trials
 from orchestrator.study import Study
+from orchestrator.verification import verify
 from trainables.storage import Location
 
 pytestmark = [
@@ -228,6 +229,48 @@ def assert_nothing_is_lost(
 def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Without Ray Train; one worker under it gives the same to the bit."""
     return undisturbed(tmp_path_factory.mktemp("undisturbed"))
+
+
+def test_an_interruption_and_a_kill_lose_nothing(tmp_path, expected):
+    """Ctrl-C amid the search, which says how to go on and loses no step, and SIGKILL of all amid the confirmation."""
+    file, folder = tmp_path / "study.yaml", tmp_path / "broken"
+    file.write_text(json.dumps(chaotic("broken", tmp_path)))
+    command = [sys.executable, "-m", "orchestrator", "run", str(file)]
+    driver = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_for_measures(folder, "search", driver)
+    driver.send_signal(signal.SIGINT)
+    out, err = driver.communicate(timeout=120)
+    assert driver.returncode == 130, err
+    assert f"h2h resume {folder}" in out
+    assert "Traceback" not in err
+    command = [sys.executable, "-m", "orchestrator", "resume", str(folder)]
+    with (tmp_path / "log").open("wb") as log:
+        driver = subprocess.Popen(command, stdout=log, stderr=log)
+    wait_for_measures(folder, "confirm", driver)
+    strike(driver, "all")
+    done = h2h("resume", str(folder))
+    assert done.returncode == 0, done.stderr
+
+    assert outcome(folder) == expected
+    assert verify(Location(folder)).mismatches == []
+    records = read_ledger(Location(folder / "ledger"))
+    searched = [r for r in records if r["kind"] in ("trial", "measure") and r["phase"] == "search"]
+    steps = Counter((r["trial"], r["step"]) for r in searched if r["kind"] == "measure")
+    assert steps.most_common(1)[0][1] == 1, "work was done twice"
+    begun = Counter(r["trial"] for r in searched if r["kind"] == "trial")
+    assert begun.most_common(1)[0][1] == 2, "the interruption met no trial"
+
+
+def wait_for_measures(folder: Path, phase: str, driver: subprocess.Popen[Any]) -> None:
+    """Until a trial of the phase is under way."""
+    deadline = time.time() + 180
+    while time.time() < deadline:
+        assert driver.poll() is None, driver.communicate()
+        records = read_ledger(Location(folder / "ledger"))
+        if any(r["kind"] == "measure" and r["phase"] == phase for r in records):
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"no report from {phase}")
 
 
 @pytest.mark.skipif(not kills_of("direct"), reason="no kill is left for it")

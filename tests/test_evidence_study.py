@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from test_study import h2h, small_study
+from small_study import h2h, small_study
 
 from orchestrator.comparison import compare
 from orchestrator.history import History

@@ -28,6 +28,7 @@ def session(folder, attempts, records):
         history.apply(records[-1])
 
     executor.recorder = SimpleNamespace(history=history, record=record, event=lambda message: None)
+    executor.phase = PHASE
     executor.folder, executor.attempts, executor.running = Location(folder), attempts, {}
     executor.workers, executor._starting, executor._out_of_memory = SimpleNamespace(workers=1), {}, set()
     return executor
@@ -69,7 +70,7 @@ def test_a_trial_has_failed_after_so_many_failures_in_a_row_that_brought_it_no_f
             if driver_dies:
                 executor = session(folder, attempts, records)
                 continue
-            executor.failed(PHASE, NAME, TrialFailure("killed"))
+            executor.failed(NAME, TrialFailure("killed"))
             stalls += gain == 0
             trial = executor.recorder.history.trials[NAME]
             assert trial.outcome == ("failed" if stalls == attempts else None)
