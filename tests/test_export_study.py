@@ -30,25 +30,26 @@ class Refuse(importlib.abc.MetaPathFinder):
 sys.meta_path.insert(0, Refuse())
 import numpy as np, torch
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer, pipeline
-folder, held_out = sys.argv[1:3]
-held_out = np.load(held_out)
+held_out = np.load(sys.argv[1])
 masked = "masked" in held_out
-model = (AutoModelForMaskedLM if masked else AutoModelForCausalLM).from_pretrained(folder).eval()
-tokenizer = AutoTokenizer.from_pretrained(folder)
-ranks = []
-for tokens, positions in zip(held_out["tokens"], held_out["positions"]):
-    shown = tokens.copy()
-    if masked:
-        shown[positions] = tokenizer.mask_token_id
-    with torch.no_grad():
-        logits = model(torch.from_numpy(shown)[None]).logits[0]
-    for position in positions[positions > 0]:
-        scores = logits[position if masked else position - 1]
-        ranks.append(int((scores >= scores[tokens[position]]).sum()))
-ranks = np.array(ranks)
-said = pipeline("fill-mask" if masked else "text-generation", model=folder)(
-    f"The {tokenizer.mask_token} of the house" if masked else "The house", **({} if masked else {"max_new_tokens": 4}))
-print(json.dumps({"right": (ranks == 1).mean(), "reciprocal": (1 / ranks).mean(), "said": len(said)}))
+for folder in sys.argv[2:]:
+    model = (AutoModelForMaskedLM if masked else AutoModelForCausalLM).from_pretrained(folder).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    ranks = []
+    for tokens, positions in zip(held_out["tokens"], held_out["positions"]):
+        shown = tokens.copy()
+        if masked:
+            shown[positions] = tokenizer.mask_token_id
+        with torch.no_grad():
+            logits = model(torch.from_numpy(shown)[None]).logits[0]
+        for position in positions[positions > 0]:
+            scores = logits[position if masked else position - 1]
+            ranks.append(int((scores >= scores[tokens[position]]).sum()))
+    ranks = np.array(ranks)
+    said = pipeline("fill-mask" if masked else "text-generation", model=folder)(
+        f"The {tokenizer.mask_token} of the house" if masked else "The house",
+        **({} if masked else {"max_new_tokens": 4}))
+    print(json.dumps({"right": (ranks == 1).mean(), "reciprocal": (1 / ranks).mean(), "said": len(said)}))
 """
 
 
@@ -102,11 +103,13 @@ def test_plain_transformers_reproduces_the_yardsticks(tmp_path, monkeypatch, cap
     np.savez("held-out.npz", **held_out)
     for arm in study["arms"]:
         assert main(["export", "studies/real", "--arm", arm, "--to", arm]) == 0
+    folders = [str(tmp_path / arm) for arm in study["arms"]]
+    command = [sys.executable, "-I", "-c", JUDGE, str(tmp_path / "held-out.npz"), *folders]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd="/")
+    judged = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    for arm, found in zip(study["arms"], judged, strict=True):
         (trial,) = results.history.trials_of("confirm", arm)
         scores = trial.measures[-1]["yardsticks"]
-        command = [sys.executable, "-I", "-c", JUDGE, str(tmp_path / arm), str(tmp_path / "held-out.npz")]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, cwd="/")
-        found = json.loads(done.stdout.strip().splitlines()[-1])
         assert found["right"] == pytest.approx(scores["recovery_accuracy"]["overall"], abs=1e-5)
         assert found["reciprocal"] == pytest.approx(scores["recovery_mrr"]["overall"], abs=1e-5)
         if arm != "bare":  # which has yet to learn what is frequent

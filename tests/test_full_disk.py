@@ -221,9 +221,9 @@ def test_a_trial_without_space_has_not_failed(monkeypatch) -> None:
     """It is interrupted, as a study is that stops: it goes on when the study is resumed, and no other trial starts."""
     executor = Executor.__new__(Executor)
     ended, asked = [], []
-    monkeypatch.setattr(executor, "end", lambda phase, name, outcome, reason: ended.append((name, outcome)))
+    monkeypatch.setattr(executor, "end", lambda name, outcome, reason: ended.append((name, outcome)))
     monkeypatch.setattr(executor, "interrupt", lambda: asked.append(True))
-    executor.failed(None, "search-one-000", DiskFull("the disk is full: model.safetensors"))
+    executor.failed("search-one-000", DiskFull("the disk is full: model.safetensors"))
     assert (ended, asked) == ([("search-one-000", "interrupted")], [True])
     assert executor.full_disk == "the disk is full: model.safetensors"
 

@@ -7,28 +7,45 @@ import json
 import pytest
 from small_study import h2h, small_study
 
-from orchestrator import Results, Study
+from orchestrator import Results
+from orchestrator.history import History
+from orchestrator.phases import Planner
+from orchestrator.study_file import make_study
+from trainables.corpora.packed import PackedCorpus
+from trainables.corpora.stream import TokenStream
+from trainables.storage import Location
+from trainables.training.loop import Trial
 
 pytestmark = pytest.mark.slow
 
 
-def test_two_workers_train_on_the_batches_of_one(ray_cluster, tmp_path):
-    """Under Ray Train, where one worker gives the same to the bit (test_chaos), two give the same but for rounding."""
-    common = {
-        "arms": {"vanilla": {"objective": "clm"}},
-        "search": {"budget_per_arm": 0},
-        "confirm": {"seeds": 1},
-    }
-    alone = Study(small_study("alone", tmp_path, **common)).run()
-    file = tmp_path / "pair.yaml"
-    file.write_text(json.dumps(small_study("pair", tmp_path, **common, resources={"workers": 2})))
+def test_two_workers_train_on_the_batches_of_one(tmp_path):
+    """Under Ray Train they come to what the loop alone, in one process and without Ray, comes to but for rounding."""
+    content = small_study(
+        "pair",
+        tmp_path,
+        arms={"vanilla": {"objective": "clm"}},
+        search={"budget_per_arm": 0},
+        confirm={"seeds": 1},
+        resources={"workers": 2},
+    )
+    file = tmp_path / "study.yaml"
+    file.write_text(json.dumps(content))
     done = h2h("run", str(file))
     assert done.returncode == 0, done.stderr
-    ((name, trial),) = Results(str(tmp_path / "pair")).history.trials.items()
+    history = Results(str(tmp_path / "pair")).history
+    ((name, trial),) = history.trials.items()
     assert trial.outcome == "completed"
-    last, other = trial.measures[-1], alone.history.trials[name].measures[-1]
-    assert (last["digest"], last["mix"], last["step"]) == (other["digest"], other["mix"], other["step"])
-    assert last["loss"] == pytest.approx(other["loss"], rel=1e-3)
+
+    corpus = tmp_path / "corpora" / history.corpus["fingerprint"]
+    config = Planner(make_study(content), History(), str(corpus)).plan("confirm", "vanilla", 0, 1, {}).config
+    assert config.trial == name
+    stream = TokenStream(PackedCorpus(Location(corpus)), 1, config.alpha, config.maximum_repetition)
+    *_, report = Trial(config, stream).run()
+    last, alone = trial.measures[-1], report.measure
+    assert (last["digest"], last["mix"], last["step"]) == (alone["digest"], alone["mix"], alone["step"])
+    assert last["loss"] == pytest.approx(alone["loss"], rel=1e-3)
+    assert last["yardsticks"].keys() == alone["yardsticks"].keys()
 
 
 def test_submit_a_study_to_a_local_head_node(tmp_path):
