@@ -8,8 +8,10 @@ the ledger, from the first trial asked for to the last one's end.
 - ``sweep_overhead``: share of the bare wall time that the study loses;
 - ``startup_seconds``: median, over all trials but the first, of the time from a trial's beginning in the ledger to its
   first step: until its first report, less what its steps took;
-- ``ray_train_startup_seconds``: the same where every trial is a Ray Train run of one worker, and, as its floor,
-  ``bare_ray_train_seconds``: a ``TorchTrainer.fit()`` that does nothing.
+- ``ray_train_startup_seconds``: the same where every trial is a Ray Train run of one worker, and the part of it until
+  the worker has begun, ``ray_train_placement_seconds``. Its floor is ``bare_ray_train_seconds``, a
+  ``TorchTrainer.fit()`` of a worker that does nothing, with the imports of a new process on top (``import_seconds``;
+  torch's own are in the floor too).
 
 The last line is one JSON object, also written to ``benchmarks/results``.
 """
@@ -19,6 +21,8 @@ from __future__ import annotations
 import math
 import os
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -53,6 +57,8 @@ class Plan(NamedTuple):
     ray_train_trials: int = 3
 
 
+CALIBRATION_STEPS = 100
+"""By which the length of a trial is chosen."""
 QUICK = Plan(2, 2, 1.0, 2)
 
 
@@ -102,6 +108,27 @@ def startups(records: Sequence[Record]) -> list[float]:
             trained = entry["spent"]["device_seconds"] + entry["overhead"]["data_wait"]
             found[entry["trial"]] = entry["time"] - begun[entry["trial"]] - trained
     return list(found.values())
+
+
+def placement_seconds(records: Sequence[Record]) -> float:
+    """From a trial's beginning until its worker has begun, its imports included; median of all trials but the first."""
+    times = {
+        kind: [r["time"] for r in records if r["kind"] == kind and r["phase"] == "search"]
+        for kind in ("trial", "begun")
+    }
+    return statistics.median(
+        begun - asked for asked, begun in list(zip(times["trial"], times["begun"], strict=True))[1:]
+    )
+
+
+def import_seconds(module: str) -> float:
+    """Of a new process with the module, its files read before: the least of three."""
+    seconds = []
+    for _ in range(3):
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-c", f"import {module}"], check=True)
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)
 
 
 @contextmanager
@@ -166,11 +193,11 @@ def run(plan: Plan) -> dict[str, Any]:
     cores = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory(prefix="h2h-overhead-") as folder:
         scratch = Path(folder)
-        first = study_of("first", scratch, 20, 1, cpus_per_worker=cores)
+        first = study_of("first", scratch, CALIBRATION_STEPS, 1, cpus_per_worker=cores)
         first.run()
         corpus = str(first.corpus().folder)
         (trial,) = first.results.history.trials_of("search")
-        step_seconds = trial.measures[-1]["spent"]["device_seconds"] / 20
+        step_seconds = trial.measures[-1]["spent"]["device_seconds"] / CALIBRATION_STEPS
         steps = max(20, math.ceil(plan.seconds / step_seconds))
         sweep = study_of("sweep", scratch, steps, plan.trials, cpus_per_worker=cores)
         half = -(-plan.bare_trials // 2)
@@ -193,6 +220,10 @@ def run(plan: Plan) -> dict[str, Any]:
             "sweep_overhead": round(ours / (plan.trials * bare_seconds) - 1, 4),
             "startup_seconds": round(statistics.median(startups(records)[1:]), 3),
             "ray_train_startup_seconds": round(statistics.median(startups(ledger(trained))[1:]), 3),
+            "ray_train_placement_seconds": round(placement_seconds(ledger(trained)), 3),
+            "import_seconds": {
+                module: round(import_seconds(module), 3) for module in ("torch", "trainables.trial")
+            },
         }
         import ray
 
