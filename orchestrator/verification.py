@@ -223,7 +223,7 @@ def _is_among_best(fixed: Protocol, trials: dict[str, RawTrial], begin: Record) 
     ranks: dict[str, tuple[int, float]] = {}
     for configuration, loss, measure in completed:
         alike = cost is not None and loss <= least + fixed["confirm"]["margin"]
-        rank = (0, measure["spent"][cost]) if alike else (1, loss)
+        rank = (0, measure["spent"].get(cost, math.inf)) if alike else (1, loss)
         ranks[configuration] = min(rank, ranks.get(configuration, rank))
     return wanted in ranks and sum(r < ranks[wanted] for r in ranks.values()) < fixed["confirm"]["top"]
 

@@ -310,6 +310,7 @@ def test_a_ledger_rewritten_as_it_was_is_as_recorded(copy):
         (3, None, {"c", "b", "a"}),
         (1, "flops", {"a"}),  # within 0.05 of c, and cheaper; d is cheaper still, and worse
         (2, "flops", {"a", "b"}),
+        (1, "joules", {"b"}),  # of c and a none were measured
     ],
 )
 def test_the_best_of_a_search(top, cost, best):
@@ -328,7 +329,12 @@ def test_the_best_of_a_search(top, cost, best):
     trials = {
         str(number): RawTrial(
             begin(space),
-            [{"yardsticks": {"recovery_accuracy": {"overall": score}}, "spent": {"flops": spent}}],
+            [
+                {
+                    "yardsticks": {"recovery_accuracy": {"overall": score}},
+                    "spent": {"flops": spent} | ({"joules": 1.0} if space == "b" else {}),
+                }
+            ],
             "pruned" if space == "e" else "completed",
         )
         for number, (space, score, spent) in enumerate(scores)
