@@ -12,6 +12,7 @@ from orchestrator import confirmation
 from orchestrator.cap import MARGIN, Cap
 from orchestrator.comparison import compare
 from orchestrator.confirmation import AnytimePhase, ConfirmPhase
+from orchestrator.extension import extended
 from orchestrator.history import History
 from orchestrator.phases import SearchPhase, best_trials
 from orchestrator.plan import arm_plans, plan_table, require_confirmable
@@ -479,3 +480,12 @@ def test_two_units_of_a_cap_are_refused():
     with pytest.raises(InputError, match="both set") as error:
         study("cap={tokens: 5, usd: 2}")
     assert "--set cap=" in error.value.remedy
+
+
+def test_a_cap_is_extended_in_its_own_unit():
+    spec = study(f"cap={{tokens: {20 * TOKENS}}}")
+    with pytest.raises(InputError, match="a cap in tokens cannot become one in flops") as error:
+        extended(spec, ["cap={flops: 1e15}"], "studies/demo")
+    assert "cap.tokens=AMOUNT" in error.value.remedy
+    assert extended(spec, [f"cap.tokens={21 * TOKENS}"], "")[1] == {"cap.tokens": (20 * TOKENS, 21 * TOKENS)}
+    assert extended(spec, ["cap=null"], "")[0].cap is None
