@@ -234,6 +234,7 @@ def _matched(pair: dict[str, Any], primary: str, separator: str) -> Table:
     table.add_column(Text(pair["a"]), justify="right", overflow="fold")
     table.add_column(Text(pair["b"]), justify="right", overflow="fold")
     table.add_column(f"difference{separator}(exploratory)", no_wrap=True)
+    table.add_column("n", justify="right", no_wrap=True)
     for unit, point in pair["matched"].items():
         if point["n"]:
             spent = formatting.quantity(point["spent"], unit)
@@ -242,6 +243,7 @@ def _matched(pair: dict[str, Any], primary: str, separator: str) -> Table:
                 formatting.score(point["mean_a"]),
                 formatting.score(point["mean_b"]),
                 formatting.difference(point["difference"], point["interval"], separator),
+                str(point["n"]),
                 style="" if point["annealed"] else "dim",
             )
     for point in pair["anytime"]:
@@ -252,6 +254,7 @@ def _matched(pair: dict[str, Any], primary: str, separator: str) -> Table:
             formatting.score(point["mean_a"]),
             formatting.score(point["mean_b"]),
             formatting.difference(point["difference"], point["interval"], separator),
+            str(point["n"]),
         )
     return table
 

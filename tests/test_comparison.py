@@ -395,6 +395,29 @@ def test_every_yardstick_is_compared_at_shares_of_the_budget():
     assert rows[1]["ranks"]["tau"] == pytest.approx(1.0)
 
 
+def test_failed_runs_at_shares_of_the_budget_are_missing_and_counted():
+    """What diverged is not in the mean of the others: it is said beside it."""
+    records = [study(seeds=6)]
+    for seed in range(6):
+        for arm, score in (("headless", 0.5), ("vanilla", 0.4)):
+            outcome = "diverged" if arm == "vanilla" and seed > 1 else "completed"
+            records += run(arm, seed, score)
+            begin, *rest = run(arm, seed, score / 2, phase="anytime", outcome=outcome)
+            records += [begin | {"share": 0.5}, *rest]
+    comparison = compare(History.of(records))
+    for row in only_pair(comparison)["anytime"]:
+        assert row["n"] == 2
+        assert row["missing"] == [
+            {"seed": seed, "arm": "vanilla", "outcome": "diverged", "reason": "told so"}
+            for seed in (2, 3, 4, 5)
+        ]
+    vanilla, headless = comparison["arms"]["vanilla"], comparison["arms"]["headless"]
+    assert vanilla["counts"]["anytime"] == {
+        "planned": 6, "running": 0, "completed": 2, "pruned": 0, "diverged": 4, "failed": 0}  # fmt: skip
+    assert vanilla["failures"]["anytime"] == {"diverged": 4, "failed": 0, "retried": 0}
+    assert headless["failures"]["anytime"] == {"diverged": 0, "failed": 0, "retried": 0}
+
+
 def test_tuning_and_ranks_of_a_search():
     records = [study()]
     for number, score in enumerate((0.3, 0.5, 0.4)):
