@@ -40,7 +40,8 @@ none. Their p-values and intervals are those of a fixed number of pairs, also wh
                             configuration (the chosen one of confirm; before, the best of search),
                             confirmed (configurations that confirm has begun: beyond one, the best is chosen),
                             counts: {search, confirm, anytime}: {planned, running, completed, pruned, diverged, failed}
-                            (a search plans a budget, not a number: there ``planned`` is what has begun),
+                            (of the present budget; ``planned`` is what has begun, but of a confirm that is not over:
+                            a search plans a budget, not a number, and a confirm may end with its answer, or by a cap),
                             failures: {search, confirm, anytime}: {diverged, failed, retried},
                             yardsticks: NAME: {n, mean, deviation, languages: {LANGUAGE: mean}} of confirm,
                             spent: {search, confirm, anytime}: {UNIT: total}
@@ -469,7 +470,7 @@ def _describe_arm(history: History, study: Record, arm: str, runs: Runs) -> dict
         **{key: study["arms"][arm][key] for key in ("objective", "task", "headless")},
         "configuration": best.configuration if best else None,
         "confirmed": len(_confirmed(history, arm)),
-        "counts": {phase: _count(history, study, phase, arm) for phase in TRAINING_PHASES},
+        "counts": {phase: _count(history, phase, arm) for phase in TRAINING_PHASES},
         "failures": {phase: describe_failures(history.trials_of(phase, arm)) for phase in TRAINING_PHASES},
         "yardsticks": {name: _describe_yardstick(runs, name) for name in names},
         "spent": {phase: _total_spent(history, phase, arm) for phase in TRAINING_PHASES},
@@ -478,11 +479,15 @@ def _describe_arm(history: History, study: Record, arm: str, runs: Runs) -> dict
     }
 
 
-def _count(history: History, study: Record, phase: str, arm: str) -> dict[str, int]:
-    trials = history.trials_of(phase, arm)
+def _count(history: History, phase: str, arm: str) -> dict[str, int]:
+    trials, confirmed = history.trials_of(phase, arm), _confirmed(history, arm)
+    if phase != "search":  # a run that left a longer one has its number
+        numbers = {run.number for runs in confirmed.values() for run in runs.values()}
+        trials = [trial for trial in trials if trial.number in numbers]
+    planned = len(trials)
+    if phase == "confirm" and history.phases.get("confirm") != "end":
+        planned = history.planned_seeds * max(1, len(confirmed))
     outcomes = [trial.outcome for trial in trials]
-    configurations = {json.dumps(trial.configuration, sort_keys=True) for trial in trials}
-    planned = history.planned_seeds * max(1, len(configurations)) if phase == "confirm" else len(trials)
     counts = {outcome: outcomes.count(outcome) for outcome in OUTCOMES}
     running = sum(trial.outcome is None and not trial.paused for trial in trials)
     return {"planned": planned, "running": running, **counts}

@@ -320,6 +320,35 @@ def test_failed_runs_count_as_seeds_and_the_last_look_spends_the_rest():
         "diverged": 0, "failed": 6, "retried": 0}  # fmt: skip
 
 
+def counted(records, arm="vanilla"):
+    return compare(History.of(records))["arms"][arm]["counts"]
+
+
+def test_what_is_planned_after_an_answer_is_what_was_run():
+    records = [study(seeds=20) | {"stopping": {"minimum": 6}}]
+    for seed in range(8):
+        for arm, score in (("headless", 0.5), ("vanilla", 0.4)):
+            records += run(arm, seed, score)
+    phase = {"kind": "phase", "phase": "confirm", "time": 1.0}
+    assert counted([*records, phase | {"status": "begin"}])["confirm"]["planned"] == 20
+    assert counted([*records, phase | {"status": "end"}])["confirm"]["planned"] == 8
+
+
+def test_runs_of_a_smaller_budget_are_not_among_those_planned():
+    """The study was extended to a larger one: of six runs two are done anew."""
+    records = [study(seeds=6) | {"confirm_amount": 4e6}]
+    for amount, seeds, first in ((2e6, 6, 0), (4e6, 2, 6)):
+        for seed in range(seeds):
+            for phase, share in (("confirm", None), ("anytime", 0.5)):
+                begin, *rest = run("vanilla", seed, 0.4, phase=phase)
+                own = {"trial": f"{phase}-vanilla-{first + seed}"}
+                begin |= {"number": first + seed, "amount": amount * (share or 1.0), "share": share}
+                records += [record | own for record in (begin, *rest)]
+    counts = counted(records)
+    assert [counts["confirm"][key] for key in ("planned", "completed")] == [6, 2]
+    assert [counts["anytime"][key] for key in ("planned", "completed")] == [2, 2]
+
+
 def test_what_the_seeds_could_have_found():
     pair = only_pair(compare(history({"headless": around(0.45), "vanilla": (0.4,) * 6}, seeds=8)))
     row = pair["yardsticks"]["accuracy"]
