@@ -18,7 +18,8 @@ The verdict on a pair of arms is that of the first rule to apply:
    small to matter is no win, however sure it is.
 3. The *name of the arm* with the better mean, where the permutation p-value of the primary yardstick,
    adjusted by Holm's method over all pairs of arms, is at most 5%.
-4. ``undecided``, with the number of further seeds it would take.
+4. ``undecided``, with the number of further seeds it would take; with fewer than two complete pairs, the least at
+   which an arm can win.
 
 A seed at which either arm's run failed or diverged is no pair: it is missing, and listed.
 
@@ -46,7 +47,8 @@ none. Their p-values and intervals are those of a fixed number of pairs, also wh
                             yardsticks: NAME: {n, mean, deviation, languages: {LANGUAGE: mean}} of confirm,
                             spent: {search, confirm, anytime}: {UNIT: total}
     pairs: [                one for every two arms of one task, a headless arm first:
-        a, b, task, verdict, more_seeds (beyond the n so far; None: no practical number),
+        a, b, task, verdict, more_seeds (beyond the n so far; None: no practical number; before two pairs: the
+                    least at which an arm can win),
         role (confirmatory; exploratory where a configuration was chosen or the study extended),
         detectable (the smallest true difference that the planned seeds would name with a chance of 80%, at the
                     deviation observed; None before two pairs, or where no number of them could),

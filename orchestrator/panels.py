@@ -22,6 +22,7 @@ from orchestrator import formatting
 from orchestrator.comparison import best_of_search, lower_is_better
 from orchestrator.history import History, TrialHistory
 from orchestrator.plain import PHASES, finished
+from orchestrator.verdict import what_would_settle
 
 MOST_RUNNING, MOST_EVENTS, MOST_DOTS = 8, 4, 12
 """Running trials and events shown; confirm runs shown as dots, above which a number says it."""
@@ -196,7 +197,7 @@ def pair_panel(comparison: dict[str, Any], pair: dict[str, Any]) -> Panel:
     if pair["pending"]:
         state.append(f", {pair['pending']} yet to end", "dim")
     elif pair["verdict"] == "undecided" and pair["more_seeds"] is not None:
-        state.append(f", about {formatting.plural(pair['more_seeds'], 'more seed')} would settle it")
+        state.append(f", {what_would_settle(pair, row['n'])}")
     reached = pair["time_to_target"].get(comparison["unit"])
     if reached and reached["ratio"] is not None:
         state.append(f"\n{_time_to_target(pair['a'], reached, comparison['unit'])}", "dim")

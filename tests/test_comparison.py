@@ -2,11 +2,14 @@
 
 import json
 from collections.abc import Mapping
+from io import StringIO
 
 import pytest
+from rich.console import Console
 
 from orchestrator.comparison import answered, chosen_runs, compare
 from orchestrator.history import History
+from orchestrator.panels import pair_panel
 from orchestrator.statistics import (
     Sequential,
     equivalence_interval,
@@ -122,6 +125,21 @@ def test_five_seeds_can_never_name_a_winner_and_one_more_is_asked_for():
     assert only_pair(comparison)["verdict"] == "undecided"
     assert only_pair(comparison)["more_seeds"] == 1
     assert "About 1 more seed would settle it." in verdict_in_words(comparison)
+
+
+@pytest.mark.parametrize("complete", [0, 1])
+def test_too_few_pairs_promise_nothing_but_what_a_winner_takes(complete):
+    """Six seeds, of which all or all but one diverged: nothing is known of the spread."""
+    broken = [run("vanilla", seed, 0.4, outcome="diverged") for seed in range(complete, 6)]
+    comparison = compare(history({"headless": (0.5,) * 6, "vanilla": (0.4,) * complete}, *broken))
+    pair = only_pair(comparison)
+    assert (pair["yardsticks"]["accuracy"]["n"], pair["pending"]) == (complete, 0)
+    needed = f"at least {6 - complete} more complete pairs before any arm can win"
+    assert needed.capitalize() in verdict_in_words(comparison)
+    assert "settle" not in verdict_in_words(comparison)
+    console = Console(width=200, file=StringIO(), color_system=None, _environ={})
+    console.print(pair_panel(comparison, pair))
+    assert needed in console.file.getvalue()
 
 
 def test_a_failed_seed_is_missing_and_said():
