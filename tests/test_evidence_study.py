@@ -268,9 +268,17 @@ def a_larger_budget(records: list[Record]) -> None:
             record["amount"] *= 2
 
 
+def ended_by_no_cap(records: list[Record]) -> list[Record]:
+    """Confirmation stopped by hand when it looked good, as if a cap had."""
+    end = next(i for i, r in enumerate(records) if (r["kind"], r.get("phase")) == ("phase", "compare"))
+    cap = {"kind": "cap", "time": records[end]["time"], "message": "", "phase": "confirm", "seeds": 2}
+    return [*records[:end], cap, *records[end:]]
+
+
 @pytest.mark.parametrize(
     ("edit", "where"),
     [
+        (ended_by_no_cap, "the cap's end of confirm: a cap in the protocol"),
         (another_margin, "session 2: by its protocol.margin"),
         (another_margin_and_protocol, "study.yaml: protocol.confirm.margin"),
         (another_target_in_a_session, "session 2: protocol, by the session before.yardsticks.target"),
