@@ -18,7 +18,8 @@ The verdict on a pair of arms is that of the first rule to apply:
    small to matter is no win, however sure it is.
 3. The *name of the arm* with the better mean, where the permutation p-value of the primary yardstick,
    adjusted by Holm's method over all pairs of arms, is at most 5%.
-4. ``undecided``, with the number of further seeds it would take.
+4. ``undecided``, with the number of further seeds it would take; with fewer than two complete pairs, the least at
+   which an arm can win.
 
 A seed at which either arm's run failed or diverged is no pair: it is missing, and listed.
 
@@ -39,12 +40,15 @@ none. Their p-values and intervals are those of a fixed number of pairs, also wh
     arms: ARM:              objective, task, headless,
                             configuration (the chosen one of confirm; before, the best of search),
                             confirmed (configurations that confirm has begun: beyond one, the best is chosen),
-                            counts: {search, confirm}: {planned, running, completed, pruned, diverged, failed}
-                            (a search plans a budget, not a number: there ``planned`` is what has begun),
+                            counts: {search, confirm, anytime}: {planned, running, completed, pruned, diverged, failed}
+                            (of the present budget; ``planned`` is what has begun, but of a confirm that is not over:
+                            a search plans a budget, not a number, and a confirm may end with its answer, or by a cap),
+                            failures: {search, confirm, anytime}: {diverged, failed, retried},
                             yardsticks: NAME: {n, mean, deviation, languages: {LANGUAGE: mean}} of confirm,
                             spent: {search, confirm, anytime}: {UNIT: total}
     pairs: [                one for every two arms of one task, a headless arm first:
-        a, b, task, verdict, more_seeds (beyond the n so far; None: no practical number),
+        a, b, task, verdict, more_seeds (beyond the n so far; None: no practical number; before two pairs: the
+                    least at which an arm can win),
         role (confirmatory; exploratory where a configuration was chosen or the study extended),
         detectable (the smallest true difference that the planned seeds would name with a chance of 80%, at the
                     deviation observed; None before two pairs, or where no number of them could),
@@ -62,6 +66,7 @@ none. Their p-values and intervals are those of a fixed number of pairs, also wh
         anytime: [          every yardstick at shares of the budget, where ``confirm.anytime`` says so:
             share, yardstick, role (exploratory), lower_is_better, n, mean_a, mean_b, difference, deviation, interval,
             equivalence, p, p_adjusted (over shares, yardsticks and pairs),
+            missing (as above: of the runs that are there for this share, those without a value),
             ranks: {n, tau, p} (whether runs ahead there end ahead)]]
     not_compared: [[a, b]]  the pairs of different tasks
     extensions: [{KEY: [before, after]}]  what the study was let spend more of after its first answer
@@ -108,6 +113,9 @@ from orchestrator.statistics import (
     rank_stability,
     seeds_needed,
 )
+
+TRAINING_PHASES = ("search", "confirm", "anytime")
+"""Those that train."""
 
 MATCHED_UNITS = ("tokens", "flops", "device_seconds")
 OUTCOMES = ("completed", "pruned", "diverged", "failed")
@@ -364,14 +372,15 @@ def _at_shares(history: History, a: Runs, b: Runs, yardsticks: list[str]) -> lis
                 "lower_is_better": lower_is_better(history.study, name),
             }
             | _compare_values(*(_values(runs, name) for runs in branches))
+            | {"missing": [gap for runs in branches for gap in _missing(runs, name)]}
             | {"ranks": asdict(rank_stability(early, late))}
         )
     return rows
 
 
-def _missing(runs: Runs, primary: str) -> list[dict[str, Any]]:
+def _missing(runs: Runs, yardstick: str) -> list[dict[str, Any]]:
     """The runs that ended without a value."""
-    values = _values(runs, primary)
+    values = _values(runs, yardstick)
     return [
         {"seed": seed, "arm": run.arm, "outcome": run.outcome, "reason": run.reason}
         for seed, run in sorted(runs.items())
@@ -463,20 +472,24 @@ def _describe_arm(history: History, study: Record, arm: str, runs: Runs) -> dict
         **{key: study["arms"][arm][key] for key in ("objective", "task", "headless")},
         "configuration": best.configuration if best else None,
         "confirmed": len(_confirmed(history, arm)),
-        "counts": {phase: _count(history, study, phase, arm) for phase in ("search", "confirm")},
-        "failures": {p: describe_failures(history.trials_of(p, arm)) for p in ("search", "confirm")},
+        "counts": {phase: _count(history, phase, arm) for phase in TRAINING_PHASES},
+        "failures": {phase: describe_failures(history.trials_of(phase, arm)) for phase in TRAINING_PHASES},
         "yardsticks": {name: _describe_yardstick(runs, name) for name in names},
-        "spent": {phase: _total_spent(history, phase, arm) for phase in ("search", "confirm", "anytime")},
+        "spent": {phase: _total_spent(history, phase, arm) for phase in TRAINING_PHASES},
         "tuning": describe_tuning(searched, names[0], lower_is_better(study, names[0])),
         "ranks": describe_ranks(searched, names[0]),
     }
 
 
-def _count(history: History, study: Record, phase: str, arm: str) -> dict[str, int]:
-    trials = history.trials_of(phase, arm)
+def _count(history: History, phase: str, arm: str) -> dict[str, int]:
+    trials, confirmed = history.trials_of(phase, arm), _confirmed(history, arm)
+    if phase != "search":  # a run that left a longer one has its number
+        numbers = {run.number for runs in confirmed.values() for run in runs.values()}
+        trials = [trial for trial in trials if trial.number in numbers]
+    planned = len(trials)
+    if phase == "confirm" and history.phases.get("confirm") != "end":
+        planned = history.planned_seeds * max(1, len(confirmed))
     outcomes = [trial.outcome for trial in trials]
-    configurations = {json.dumps(trial.configuration, sort_keys=True) for trial in trials}
-    planned = history.planned_seeds * max(1, len(configurations)) if phase == "confirm" else len(trials)
     counts = {outcome: outcomes.count(outcome) for outcome in OUTCOMES}
     running = sum(trial.outcome is None and not trial.paused for trial in trials)
     return {"planned": planned, "running": running, **counts}

@@ -215,6 +215,14 @@ def _require_something_to_stop(spec: StudySpec) -> None:
             why=f"with {spec.confirm.top} the best is picked with all seeds in view, and looks would count more",
             remedy="--set confirm.top=1, or leave out confirm.stopping",
         )
+    tasks = [find_objective(arm.objective).task for arm in spec.arms.values()]
+    if stopping is not None and len(set(tasks)) == len(tasks):
+        raise InputError(
+            "adaptive stopping has no two arms to tell apart",
+            where="confirm.stopping",
+            why="it waits for an answer on every two arms of one task, and here no two are of one",
+            remedy="leave out confirm.stopping, or add an arm of the same task",
+        )
 
 
 def _require_prices(spec: StudySpec) -> None:

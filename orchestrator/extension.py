@@ -44,6 +44,7 @@ def extended(frozen: StudySpec, overrides: Sequence[str], where: str) -> tuple[S
             why="the study has all that already",
             remedy="such as --set confirm.seeds=12 or --set search.budget_per_arm=20",
         )
+    _require_unit_of_cap(frozen, wanted)
     free = FREE if frozen.budget.unit in MEASURED_UNITS else (*FREE, PLACES)
     for key, (before, after) in changes.items():
         if any(_is_in(key, place) for place in free):
@@ -65,6 +66,16 @@ def extended(frozen: StudySpec, overrides: Sequence[str], where: str) -> tuple[S
                 remedy=f"more than {before:g}",
             )
     return wanted, changes
+
+
+def _require_unit_of_cap(frozen: StudySpec, wanted: StudySpec) -> None:
+    if frozen.cap is not None and wanted.cap is not None and frozen.cap.unit != wanted.cap.unit:
+        raise InputError(
+            f"a cap in {frozen.cap.unit} cannot become one in {wanted.cap.unit}",
+            where="--set cap",
+            why="which of the two is more cannot be told",
+            remedy=f"more {frozen.cap.unit}: --set cap.{frozen.cap.unit}=AMOUNT; or none: --set cap=null",
+        )
 
 
 def _amounts(key: str, frozen: StudySpec, wanted: StudySpec) -> tuple[float, float]:

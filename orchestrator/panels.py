@@ -22,6 +22,7 @@ from orchestrator import formatting
 from orchestrator.comparison import best_of_search, lower_is_better
 from orchestrator.history import History, TrialHistory
 from orchestrator.plain import PHASES, finished
+from orchestrator.verdict import what_would_settle
 
 MOST_RUNNING, MOST_EVENTS, MOST_DOTS = 8, 4, 12
 """Running trials and events shown; confirm runs shown as dots, above which a number says it."""
@@ -196,7 +197,7 @@ def pair_panel(comparison: dict[str, Any], pair: dict[str, Any]) -> Panel:
     if pair["pending"]:
         state.append(f", {pair['pending']} yet to end", "dim")
     elif pair["verdict"] == "undecided" and pair["more_seeds"] is not None:
-        state.append(f", about {formatting.plural(pair['more_seeds'], 'more seed')} would settle it")
+        state.append(f", {what_would_settle(pair, row['n'])}")
     reached = pair["time_to_target"].get(comparison["unit"])
     if reached and reached["ratio"] is not None:
         state.append(f"\n{_time_to_target(pair['a'], reached, comparison['unit'])}", "dim")
@@ -234,6 +235,7 @@ def _matched(pair: dict[str, Any], primary: str, separator: str) -> Table:
     table.add_column(Text(pair["a"]), justify="right", overflow="fold")
     table.add_column(Text(pair["b"]), justify="right", overflow="fold")
     table.add_column(f"difference{separator}(exploratory)", no_wrap=True)
+    table.add_column("n", justify="right", no_wrap=True)
     for unit, point in pair["matched"].items():
         if point["n"]:
             spent = formatting.quantity(point["spent"], unit)
@@ -242,6 +244,7 @@ def _matched(pair: dict[str, Any], primary: str, separator: str) -> Table:
                 formatting.score(point["mean_a"]),
                 formatting.score(point["mean_b"]),
                 formatting.difference(point["difference"], point["interval"], separator),
+                str(point["n"]),
                 style="" if point["annealed"] else "dim",
             )
     for point in pair["anytime"]:
@@ -252,6 +255,7 @@ def _matched(pair: dict[str, Any], primary: str, separator: str) -> Table:
             formatting.score(point["mean_a"]),
             formatting.score(point["mean_b"]),
             formatting.difference(point["difference"], point["interval"], separator),
+            str(point["n"]),
         )
     return table
 

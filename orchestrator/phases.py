@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -290,7 +291,7 @@ def best_trials(
         yardstick: the primary one.
         top: how many.
         cost: a budget unit of which they are to have spent little: those that are within the ``margin`` of the best
-            come first, the cheapest of them ahead.
+            come first, the cheapest of them ahead; last among them those whose spending was not measured.
         margin: differences of the yardstick that do not matter.
     """
     completed = [t for t in history.trials_of("search", arm) if t.outcome == "completed"]
@@ -299,7 +300,7 @@ def best_trials(
     ranked = sorted(scored, key=lambda entry: entry[:2])
     if cost is not None and ranked:
         alike = [entry for entry in ranked if entry[0] <= ranked[0][0] + margin]
-        ranked[: len(alike)] = sorted(alike, key=lambda entry: entry[2].spent[cost])
+        ranked[: len(alike)] = sorted(alike, key=lambda entry: entry[2].spent.get(cost, math.inf))
     distinct: dict[str, TrialHistory] = {}
     for _, _, trial in ranked:
         distinct.setdefault(json.dumps(trial.configuration, sort_keys=True), trial)

@@ -40,6 +40,19 @@ def verdict_in_words(comparison: dict[str, Any]) -> str:
     return "\n\n".join(paragraphs) or "There is nothing to compare."
 
 
+def what_would_settle(pair: dict[str, Any], n: int) -> str:
+    """What an undecided pair's number of further seeds stands for, such as ``about 5 more seeds would settle it``.
+
+    Args:
+        pair: of the comparison, with a number.
+        n: its complete pairs so far; of fewer than two there is no spread, and only what the test needs is known.
+    """
+    if n < 2:
+        pairs = formatting.plural(pair["more_seeds"], "more complete pair")
+        return f"at least {pairs} before any arm can win"
+    return f"about {formatting.plural(pair['more_seeds'], 'more seed')} would settle it"
+
+
 def _pair_in_words(comparison: dict[str, Any], pair: dict[str, Any]) -> str:
     a, b, row = pair["a"], pair["b"], pair["yardsticks"][comparison["primary"]]
     winner = pair["verdict"]
@@ -85,4 +98,5 @@ def _caveats(pair: dict[str, Any], row: dict[str, Any]) -> Iterable[str]:
     elif pair["verdict"] == "undecided" and pair["more_seeds"] is None:
         yield "At the observed spread no practical number of seeds would settle it."
     elif pair["verdict"] == "undecided":
-        yield f"About {formatting.plural(pair['more_seeds'], 'more seed')} would settle it."
+        needed = what_would_settle(pair, row["n"])
+        yield f"{needed[0].upper()}{needed[1:]}."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import pytest
@@ -12,10 +13,13 @@ from orchestrator import confirmation
 from orchestrator.cap import MARGIN, Cap
 from orchestrator.comparison import compare
 from orchestrator.confirmation import AnytimePhase, ConfirmPhase
+from orchestrator.extension import extended
 from orchestrator.history import History
 from orchestrator.phases import SearchPhase, best_trials
 from orchestrator.plan import arm_plans, plan_table, require_confirmable
+from orchestrator.protocol import deciding, protocol
 from orchestrator.study_file import load_study
+from orchestrator.verification import Verification, _check_caps
 from trainables.errors import InputError
 
 TOKENS = 100_000
@@ -479,3 +483,95 @@ def test_two_units_of_a_cap_are_refused():
     with pytest.raises(InputError, match="both set") as error:
         study("cap={tokens: 5, usd: 2}")
     assert "--set cap=" in error.value.remedy
+
+
+def test_a_cap_is_extended_in_its_own_unit():
+    spec = study(f"cap={{tokens: {20 * TOKENS}}}")
+    with pytest.raises(InputError, match="a cap in tokens cannot become one in flops") as error:
+        extended(spec, ["cap={flops: 1e15}"], "studies/demo")
+    assert "cap.tokens=AMOUNT" in error.value.remedy
+    assert extended(spec, [f"cap.tokens={21 * TOKENS}"], "")[1] == {"cap.tokens": (20 * TOKENS, 21 * TOKENS)}
+    assert extended(spec, ["cap=null"], "")[0].cap is None
+
+
+class Recorded(Driver):
+    """With its ledger as it would be in a study's folder, and extended as a study is."""
+
+    def __init__(self, spec, **options):
+        self.records = []
+        super().__init__(spec, **options)
+
+    def record(self, kind, **fields):
+        if kind == "study":
+            fields["protocol"] = protocol(self.spec.model_dump(mode="json"))
+            fields |= deciding(fields["protocol"])
+        super().record(kind, **fields)
+        record = {"kind": kind, "time": self.clock, **fields}
+        self.records.append(json.loads(json.dumps(record)))
+
+    def extend(self, *overrides):
+        before = self.spec
+        self.spec, changes = extended(before, overrides, "")
+        self.record("extension", changes=changes)
+        self.record("study", usd_per_hour=3600.0)
+        return self
+
+
+def mismatches(records):
+    found = Verification()
+    _check_caps(found, records)
+    return [mismatch.where for mismatch in found.mismatches]
+
+
+@pytest.mark.parametrize("unit", ["tokens", "device_seconds", "usd"])
+def test_verification_follows_a_cap_through_extensions(unit):
+    seed = {"tokens": 2.0 * TOKENS, "device_seconds": 160.0, "usd": 160.0}[unit]
+    cap = f"cap={{{unit}: {4.5 * seed}}}"
+    spec = study(cap, "resources.prices.cpu_hour=1", "search.budget_per_arm=0", "confirm.seeds=9")
+    driver = Recorded(spec, capacity=1).run(ConfirmPhase)
+    first = len(driver.seeds()[0])
+    driver.extend(f"cap.{unit}={6.5 * seed}").run(ConfirmPhase)
+    driver.extend("confirm.seeds=12").run(ConfirmPhase)
+    second = len(driver.seeds()[0])
+    longer = f"confirm.budget={{tokens: {2 * TOKENS}}}"
+    driver.extend(f"cap.{unit}={11 * seed}", longer).run(ConfirmPhase)
+    ends = [record["seeds"] for record in driver.records if record["kind"] == "cap"]
+    assert 2 < first < second
+    assert ends[:3] == [first, second, second]
+    assert 0 < ends[3] < second  # of the larger budget
+    driver.extend("cap=null").run(ConfirmPhase)
+    assert [len(own) for own in driver.seeds()] == [second + 12] * 2
+    assert mismatches(driver.records) == []
+
+
+def ended(records, after, **fields):
+    """The ledger as if confirmation had been stopped by hand after so many seeds, and a cap been blamed."""
+    last = f"confirm-vanilla-{after - 1:03d}"
+    place = next(i for i, r in enumerate(records) if r["kind"] == "end" and r["trial"] == last) + 1
+    return [
+        *records[:place],
+        records[place - 1] | {"kind": "cap", "message": "", "phase": "confirm"} | fields,
+    ]
+
+
+def test_verification_refuses_what_a_cap_did_not_end():
+    spec = study(f"cap={{tokens: {13 * TOKENS}}}", "search.budget_per_arm=0", "confirm.seeds=9")
+    records = Recorded(spec, capacity=1).run(ConfirmPhase).records
+    where = "the cap's end of confirm"
+    assert mismatches(ended(records, 6, seeds=6)) == []
+    assert mismatches(ended(records, 3, seeds=3)) == [f"{where}: the next seed refused"]
+    assert mismatches(ended(records, 6, seeds=4)) == [f"{where}: seeds begun"]
+    assert mismatches(ended(records, 3, seeds=3, phase="search")) == ["the cap's end of search: seeds begun"]
+    without = study("search.budget_per_arm=0", "confirm.seeds=9")
+    records = Recorded(without, capacity=1).run(ConfirmPhase).records
+    assert f"{where}: a cap in the protocol" in mismatches(ended(records, 3, seeds=3))
+
+
+def test_verification_needs_no_file_of_a_search_space(tmp_path):
+    space = tmp_path / "space.yaml"
+    space.write_text("dimensions: {learning_rate: {type: float, low: 0.001, high: 0.01}}\n")
+    overrides = ("search.budget_per_arm=0", "confirm.seeds=9", f"arms.vanilla.space={space}")
+    driver = Recorded(study(f"cap={{tokens: {5 * TOKENS}}}", *overrides)).run(ConfirmPhase)
+    space.unlink()
+    assert driver.records[-2]["kind"] == "cap"
+    assert mismatches(driver.records) == []

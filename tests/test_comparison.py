@@ -2,11 +2,14 @@
 
 import json
 from collections.abc import Mapping
+from io import StringIO
 
 import pytest
+from rich.console import Console
 
 from orchestrator.comparison import answered, chosen_runs, compare
 from orchestrator.history import History
+from orchestrator.panels import pair_panel
 from orchestrator.statistics import (
     Sequential,
     equivalence_interval,
@@ -122,6 +125,21 @@ def test_five_seeds_can_never_name_a_winner_and_one_more_is_asked_for():
     assert only_pair(comparison)["verdict"] == "undecided"
     assert only_pair(comparison)["more_seeds"] == 1
     assert "About 1 more seed would settle it." in verdict_in_words(comparison)
+
+
+@pytest.mark.parametrize("complete", [0, 1])
+def test_too_few_pairs_promise_nothing_but_what_a_winner_takes(complete):
+    """Six seeds, of which all or all but one diverged: nothing is known of the spread."""
+    broken = [run("vanilla", seed, 0.4, outcome="diverged") for seed in range(complete, 6)]
+    comparison = compare(history({"headless": (0.5,) * 6, "vanilla": (0.4,) * complete}, *broken))
+    pair = only_pair(comparison)
+    assert (pair["yardsticks"]["accuracy"]["n"], pair["pending"]) == (complete, 0)
+    needed = f"at least {6 - complete} more complete pairs before any arm can win"
+    assert needed.capitalize() in verdict_in_words(comparison)
+    assert "settle" not in verdict_in_words(comparison)
+    console = Console(width=200, file=StringIO(), color_system=None, _environ={})
+    console.print(pair_panel(comparison, pair))
+    assert needed in console.file.getvalue()
 
 
 def test_a_failed_seed_is_missing_and_said():
@@ -320,6 +338,35 @@ def test_failed_runs_count_as_seeds_and_the_last_look_spends_the_rest():
         "diverged": 0, "failed": 6, "retried": 0}  # fmt: skip
 
 
+def counted(records, arm="vanilla"):
+    return compare(History.of(records))["arms"][arm]["counts"]
+
+
+def test_what_is_planned_after_an_answer_is_what_was_run():
+    records = [study(seeds=20) | {"stopping": {"minimum": 6}}]
+    for seed in range(8):
+        for arm, score in (("headless", 0.5), ("vanilla", 0.4)):
+            records += run(arm, seed, score)
+    phase = {"kind": "phase", "phase": "confirm", "time": 1.0}
+    assert counted([*records, phase | {"status": "begin"}])["confirm"]["planned"] == 20
+    assert counted([*records, phase | {"status": "end"}])["confirm"]["planned"] == 8
+
+
+def test_runs_of_a_smaller_budget_are_not_among_those_planned():
+    """The study was extended to a larger one: of six runs two are done anew."""
+    records = [study(seeds=6) | {"confirm_amount": 4e6}]
+    for amount, seeds, first in ((2e6, 6, 0), (4e6, 2, 6)):
+        for seed in range(seeds):
+            for phase, share in (("confirm", None), ("anytime", 0.5)):
+                begin, *rest = run("vanilla", seed, 0.4, phase=phase)
+                own = {"trial": f"{phase}-vanilla-{first + seed}"}
+                begin |= {"number": first + seed, "amount": amount * (share or 1.0), "share": share}
+                records += [record | own for record in (begin, *rest)]
+    counts = counted(records)
+    assert [counts["confirm"][key] for key in ("planned", "completed")] == [6, 2]
+    assert [counts["anytime"][key] for key in ("planned", "completed")] == [2, 2]
+
+
 def test_what_the_seeds_could_have_found():
     pair = only_pair(compare(history({"headless": around(0.45), "vanilla": (0.4,) * 6}, seeds=8)))
     row = pair["yardsticks"]["accuracy"]
@@ -393,6 +440,29 @@ def test_every_yardstick_is_compared_at_shares_of_the_budget():
     assert [row["difference"] for row in rows] == pytest.approx([mean / 2, mean / 4])
     assert [row["p_adjusted"] for row in rows] == pytest.approx([2 * 2 / 64] * 2)  # a family of their own
     assert rows[1]["ranks"]["tau"] == pytest.approx(1.0)
+
+
+def test_failed_runs_at_shares_of_the_budget_are_missing_and_counted():
+    """What diverged is not in the mean of the others: it is said beside it."""
+    records = [study(seeds=6)]
+    for seed in range(6):
+        for arm, score in (("headless", 0.5), ("vanilla", 0.4)):
+            outcome = "diverged" if arm == "vanilla" and seed > 1 else "completed"
+            records += run(arm, seed, score)
+            begin, *rest = run(arm, seed, score / 2, phase="anytime", outcome=outcome)
+            records += [begin | {"share": 0.5}, *rest]
+    comparison = compare(History.of(records))
+    for row in only_pair(comparison)["anytime"]:
+        assert row["n"] == 2
+        assert row["missing"] == [
+            {"seed": seed, "arm": "vanilla", "outcome": "diverged", "reason": "told so"}
+            for seed in (2, 3, 4, 5)
+        ]
+    vanilla, headless = comparison["arms"]["vanilla"], comparison["arms"]["headless"]
+    assert vanilla["counts"]["anytime"] == {
+        "planned": 6, "running": 0, "completed": 2, "pruned": 0, "diverged": 4, "failed": 0}  # fmt: skip
+    assert vanilla["failures"]["anytime"] == {"diverged": 4, "failed": 0, "retried": 0}
+    assert headless["failures"]["anytime"] == {"diverged": 0, "failed": 0, "retried": 0}
 
 
 def test_tuning_and_ranks_of_a_search():

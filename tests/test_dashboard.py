@@ -14,6 +14,7 @@ from orchestrator.comparison import compare
 from orchestrator.dashboard import final_table, follow, print_results, render
 from orchestrator.demonstration import START, records
 from orchestrator.history import History
+from orchestrator.panels import pair_panel
 from trainables.storage import Location
 
 RECORDS = list(records())
@@ -134,6 +135,23 @@ def test_what_stands_beside_the_question_is_shown_in_short(width):
     assert f"rung 1: {row['tau']:.2f}" in squeezed(text)
     assert "1, 0, 0" in text  # the diverged one of vanilla's search
     assert text.count("50%") == 2  # both yardsticks
+
+
+def test_shares_of_the_budget_say_of_how_many_seeds():
+    branches = [
+        record
+        | {"phase": "anytime", "trial": record["trial"].replace("confirm", "anytime")}
+        | ({"share": 0.5} if record["kind"] == "trial" else {})
+        | ({"outcome": "diverged"} if record["kind"] == "end" and record["trial"][-1] in "01" else {})
+        for record in RECORDS
+        if record.get("phase") == "confirm" and "arm" in record
+    ]
+    history = History.of([*RECORDS, *branches])
+    (pair,) = compare(history)["pairs"]
+    text = squeezed(drawn(pair_panel(compare(history), pair), 100))
+    assert "difference (exploratory) n " in text
+    assert re.search(r"2\.0M tokens [^a-z]*\] 6 ", text)
+    assert re.search(r" 50% of the budget [^a-z]*\] 4 ", text)
 
 
 def test_a_loss_that_is_no_number_is_a_dash():

@@ -268,9 +268,17 @@ def a_larger_budget(records: list[Record]) -> None:
             record["amount"] *= 2
 
 
+def ended_by_no_cap(records: list[Record]) -> list[Record]:
+    """Confirmation stopped by hand when it looked good, as if a cap had."""
+    end = next(i for i, r in enumerate(records) if (r["kind"], r.get("phase")) == ("phase", "compare"))
+    cap = {"kind": "cap", "time": records[end]["time"], "message": "", "phase": "confirm", "seeds": 2}
+    return [*records[:end], cap, *records[end:]]
+
+
 @pytest.mark.parametrize(
     ("edit", "where"),
     [
+        (ended_by_no_cap, "the cap's end of confirm: a cap in the protocol"),
         (another_margin, "session 2: by its protocol.margin"),
         (another_margin_and_protocol, "study.yaml: protocol.confirm.margin"),
         (another_target_in_a_session, "session 2: protocol, by the session before.yardsticks.target"),
@@ -310,6 +318,7 @@ def test_a_ledger_rewritten_as_it_was_is_as_recorded(copy):
         (3, None, {"c", "b", "a"}),
         (1, "flops", {"a"}),  # within 0.05 of c, and cheaper; d is cheaper still, and worse
         (2, "flops", {"a", "b"}),
+        (1, "joules", {"b"}),  # of c and a none were measured
     ],
 )
 def test_the_best_of_a_search(top, cost, best):
@@ -328,7 +337,12 @@ def test_the_best_of_a_search(top, cost, best):
     trials = {
         str(number): RawTrial(
             begin(space),
-            [{"yardsticks": {"recovery_accuracy": {"overall": score}}, "spent": {"flops": spent}}],
+            [
+                {
+                    "yardsticks": {"recovery_accuracy": {"overall": score}},
+                    "spent": {"flops": spent} | ({"joules": 1.0} if space == "b" else {}),
+                }
+            ],
             "pruned" if space == "e" else "completed",
         )
         for number, (space, score, spent) in enumerate(scores)

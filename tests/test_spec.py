@@ -100,6 +100,17 @@ def test_several_mistakes_are_counted():
         load_study("demo", ["confirm.seeds=0", "confirm.top=0"])
 
 
+@pytest.mark.parametrize(
+    "overrides",
+    [["arms={vanilla: {objective: clm}}"], ["arms.vanilla.objective=mlm", "arms.vanilla.space=mlm"]],
+)
+def test_adaptive_stopping_needs_two_arms_of_one_task(overrides):
+    load_study("demo", overrides)
+    with pytest.raises(InputError, match="no two arms") as caught:
+        load_study("demo", [*overrides, "confirm={stopping: {minimum: 6}, seeds: 12}"])
+    assert "confirm.stopping" in caught.value.where
+
+
 def test_no_such_study(tmp_path):
     with pytest.raises(InputError, match="did you mean 'demo'"):
         load_study("dmo")
