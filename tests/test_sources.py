@@ -437,8 +437,15 @@ def test_a_data_set_on_disk_is_divided_without_loss(tmp_path: Path, monkeypatch:
     source = SourceConfig(language="en", dataset=str(tmp_path / "a"))
     whole = documents_of(source)
     monkeypatch.setattr(data_sets, "SHARD_BYTES", 300)
-    assert len(expand(source)) > 3
+    cuts: list[object] = []
+    shard = datasets.Dataset.shard
+    monkeypatch.setattr(
+        datasets.Dataset, "shard", lambda *given, **options: cuts.append(given) or shard(*given, **options)
+    )
+    portions = expand(source)
+    assert len(portions) > 3
     assert documents_of(source) == whole
+    assert len(cuts) == len(portions), "to read one shard is to cut one shard"
 
 
 @pytest.mark.parametrize("streaming", [True, False])
