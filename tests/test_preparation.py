@@ -751,9 +751,20 @@ def test_few_shards_are_mapped_at_once(text, tokenizer, ray_cluster, tmp_path, m
         np.load(tmp_path / manifest.fingerprint / s.file) for s in manifest.splits["train"]["en"].shards
     ]
     assert len(shards) == 4
+    looked_at: list[Path] = []
+    is_intact = packed.is_intact
+    monkeypatch.setattr(packed, "is_intact", lambda *given: looked_at.append(given[0]) or is_intact(*given))
     for _ in range(2):
         assert (everything(corpus, "train", "en") == np.concatenate(shards)).all()
     assert len(mapped_files(tmp_path)) == 2
+    assert len(looked_at) == 4, "to map a shard again is not to verify it again"
+    shuffled = np.random.default_rng(0).integers(0, corpus.sequences("train", "en"), 500)
+    assert (corpus.take("train", "en", shuffled) == np.concatenate(shards)[shuffled]).all()
+    assert corpus.take("train", "en", shuffled[:0]).shape == (0, LENGTH)
+    for shard in manifest.splits["train"]["en"].shards:
+        (corpus.folder / shard.file).delete()
+    with pytest.raises(InputError, match="missing"):
+        everything(corpus, "train", "en")
 
 
 def mapped_files(folder: Path) -> set[str]:
