@@ -104,7 +104,7 @@ class PackedCorpus:
         for number, begin, count in zip(numbers, begins, counts, strict=True):
             rows = order_N[begin : begin + count]
             first = ends[number] - shards[number].sequences
-            token_NL[rows] = self._map(shards[number])[indices[rows] - first]
+            token_NL[rows] = self._map(shards[number]).take(indices[rows] - first, 0)
         return token_NL
 
     def _open(self, shard: Shard) -> NDArray[Any]:
