@@ -9,7 +9,8 @@ files are repeated, under new names, until they hold so much text.
 - memory: the most that all processes of a preparation hold together while it runs, Ray's among them, shared pages
   counted once (the sum of their proportional set sizes), for a small and a large input;
 - stream: ``local_batches`` on one core into a loop that does nothing, against slices of one memory-mapped array of the
-  same shapes, each copied; the same through Ray Data, and with a digest of every sequence;
+  same shapes, each copied; the same through Ray Data, with a digest of every sequence, and of made-up tokens in
+  thousands of small shards;
 - first batch: from asking a new process for the stream at a place, both ways, to the first batch: the slowest;
 - sharing: eight processes that read the same shards at once: the memory of the shards in all of them;
 - data wait: share of a real training step's time, from a trial's own meter.
@@ -41,7 +42,9 @@ import psutil
 from measure import command_line, publish
 
 from trainables.corpora.config import CorporaConfig
-from trainables.corpora.packed import PackedCorpus
+from trainables.corpora.manifest import FORMAT_VERSION, SPLITS, Manifest
+from trainables.corpora.packed import MANIFEST_NAME, PackedCorpus
+from trainables.corpora.packing import Packer
 from trainables.corpora.preparation import make_tokenizer, prepare
 from trainables.corpora.sources import SourceConfig
 from trainables.corpora.stream import TokenStream, local_batches, ray_data_batches, sequence_digest
@@ -67,9 +70,11 @@ class Plan(NamedTuple):
     """Of each measurement of the stream."""
     shape: str = "mini"
     steps: int = 60
+    shards: int = 3000
+    """Of the corpus of many small ones."""
 
 
-QUICK = Plan(1_500_000, 700_000, 1_500_000, 2_000, 400_000, 0.3, "tiny", 4)
+QUICK = Plan(1_500_000, 700_000, 1_500_000, 2_000, 400_000, 0.3, "tiny", 4, 60)
 
 
 # --- text -----------------------------------------------------------------------------------------------------------
@@ -258,8 +263,35 @@ def memmap_slices(corpus: PackedCorpus, scratch: Path) -> Generator[Any, None, N
             yield np.array(tokens[first : first + BATCH])
 
 
+def many_shards(num_shards: int, folder: Location) -> PackedCorpus:
+    """A corpus of made-up tokens in shards of half a batch's sequences: every block of the stream is from most."""
+    languages, rng = ("a", "b", "c"), np.random.default_rng(0)
+    packers = {one: Packer(folder, f"shards/train/{one}", LENGTH, np.dtype(np.uint16)) for one in languages}
+    for packer in packers.values():
+        for _ in range(num_shards // len(languages)):
+            packer.add(rng.integers(0, 1 << 16, LENGTH * BATCH // 2, dtype=np.uint16))
+            packer.flush()
+    counts = {language: packer.finish() for language, packer in packers.items()}
+    manifest = Manifest(
+        format_version=FORMAT_VERSION,
+        fingerprint="many-shards",
+        vocabulary_size=1 << 16,
+        sequence_length=LENGTH,
+        dtype="uint16",
+        pad_token=0,
+        mask_token=1,
+        separator_token=2,
+        special_tokens=(0, 1, 2),
+        languages=languages,
+        splits=dict.fromkeys(SPLITS, counts),
+    )
+    (folder / MANIFEST_NAME).write_json(manifest.model_dump(mode="json"))
+    return PackedCorpus(folder)
+
+
 def stream_speed(plan: Plan, corpus: PackedCorpus, scratch: Path) -> dict[str, float]:
     stream = TokenStream(corpus, 0, 0.3, 8.0)
+    scattered = TokenStream(many_shards(plan.shards, Location(str(scratch / "many-shards"))), 0, 0.3, 8.0)
 
     def with_digest() -> Generator[int, None, None]:
         for batch in local_batches(stream, 0, BATCH):
@@ -269,6 +301,7 @@ def stream_speed(plan: Plan, corpus: PackedCorpus, scratch: Path) -> dict[str, f
         "memmap": lambda: memmap_slices(corpus, scratch),
         "local": lambda: local_batches(stream, 0, BATCH),
         "local_with_digest": with_digest,
+        "many_shards": lambda: local_batches(scattered, 0, BATCH),
     }
     found = rates(runs, plan.seconds)
     found |= rates({"ray_data": lambda: ray_data_batches(stream, 0, BATCH)}, plan.seconds)
@@ -408,6 +441,7 @@ def run(plan: Plan, data: Path) -> dict[str, Any]:
         "stream_over_memmap": round(stream["local"] / stream["memmap"], 4),
         "stream_tokens_per_second": min(stream["local"], stream["ray_data"]),
         "first_batch_seconds": max(first.values()),
+        "many_shards_tokens_per_second": stream["many_shards"],
         "peak_memory_bytes_small": memory["small"],
         "peak_memory_bytes_large": memory["large"],
         "data_wait_share": max(waits.values()),

@@ -131,7 +131,8 @@ def test_corpora():
     assert [row["tokenizer"] for row in result["preparation"]] == ["byte_bpe", "unigram"]
     assert result["prepare_over_bare_tokenizer"] == min(ratios) > 0
     speeds = result["tokens_per_second"]
-    assert set(speeds) == {"memmap", "local", "local_with_digest", "ray_data"}
+    assert set(speeds) == {"memmap", "local", "local_with_digest", "many_shards", "ray_data"}
+    assert result["many_shards_tokens_per_second"] == speeds["many_shards"] > 0
     assert result["stream_over_memmap"] == pytest.approx(speeds["local"] / speeds["memmap"], abs=1e-3)
     assert len(result["first_batches"]) == 4
     assert result["first_batch_seconds"] == max(result["first_batches"].values()) > 0

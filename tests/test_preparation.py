@@ -26,7 +26,7 @@ from trainables.corpora.manifest import SPLITS, token_dtype
 from trainables.corpora.packed import PackedCorpus
 from trainables.corpora.packing import Part, split_of
 from trainables.corpora.preparation import make_tokenizer, prepare
-from trainables.corpora.sources import SourceConfig, expand
+from trainables.corpora.sources import Portion, SourceConfig, expand
 from trainables.errors import InputError
 from trainables.models.tokenizers import TokenizerConfig, load_tokenizer, train_tokenizer
 from trainables.storage import Location
@@ -204,6 +204,24 @@ def test_small_files_join_and_large_ones_stand_alone(tmp_path, monkeypatch) -> N
     assert names == 2 * [["0", "1"], ["2"], ["3"], ["4"]]
     assert [part.number for part in parts] == list(range(8)), "no two parts of a language write one file"
     assert Part.model_validate_json(parts[0].model_dump_json()) == parts[0]
+
+
+def test_a_small_files_size_is_not_asked_for_with_each_other_file(monkeypatch) -> None:
+    asked: list[str] = []
+
+    class Counted(Portion):
+        @property
+        def size_bytes(self) -> int:
+            asked.append(self.name)
+            return 10
+
+    small = [Counted(f"{number}.txt", 10) for number in range(300)]
+    monkeypatch.setattr(preparation, "expand", lambda *_: small)
+    (part,) = preparation._parts(
+        CorporaConfig.model_validate({"sources": [{"language": "en", "files": "*.txt"}]})
+    )
+    assert len(part.portions) == 300
+    assert len(asked) < 10 * 300
 
 
 def test_shards_of_a_data_set_of_unknown_size_are_tasks_of_their_own(tmp_path) -> None:
@@ -733,9 +751,20 @@ def test_few_shards_are_mapped_at_once(text, tokenizer, ray_cluster, tmp_path, m
         np.load(tmp_path / manifest.fingerprint / s.file) for s in manifest.splits["train"]["en"].shards
     ]
     assert len(shards) == 4
+    looked_at: list[Path] = []
+    is_intact = packed.is_intact
+    monkeypatch.setattr(packed, "is_intact", lambda *given: looked_at.append(given[0]) or is_intact(*given))
     for _ in range(2):
         assert (everything(corpus, "train", "en") == np.concatenate(shards)).all()
     assert len(mapped_files(tmp_path)) == 2
+    assert len(looked_at) == 4, "to map a shard again is not to verify it again"
+    shuffled = np.random.default_rng(0).integers(0, corpus.sequences("train", "en"), 500)
+    assert (corpus.take("train", "en", shuffled) == np.concatenate(shards)[shuffled]).all()
+    assert corpus.take("train", "en", shuffled[:0]).shape == (0, LENGTH)
+    for shard in manifest.splits["train"]["en"].shards:
+        (corpus.folder / shard.file).delete()
+    with pytest.raises(InputError, match="missing"):
+        everything(corpus, "train", "en")
 
 
 def mapped_files(folder: Path) -> set[str]:

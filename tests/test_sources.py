@@ -38,6 +38,7 @@ from trainables.corpora.sources import (
 )
 from trainables.corpora.tally import total
 from trainables.errors import InputError
+from trainables.storage import Location
 
 TEXTS = [
     'Hello, "world"',
@@ -395,6 +396,18 @@ def test_a_table_is_divided_without_loss(tmp_path: Path, name: str) -> None:
     )
 
 
+def test_a_large_row_group_is_read_in_pieces(tmp_path: Path) -> None:
+    texts = [random.Random(number).randbytes(400).hex() for number in range(30_000)]
+    pq.write_table(pa.table({"text": texts}), tmp_path / "a.parquet", row_group_size=len(texts))
+    before_bytes, most_bytes = pa.total_allocated_bytes(), 0
+    read = []
+    for _, record in readers.read_records(Location(tmp_path / "a.parquet"), ("text",)):
+        read.append(record["text"])
+        most_bytes = max(most_bytes, pa.total_allocated_bytes() - before_bytes)
+    assert read == texts
+    assert most_bytes < (tmp_path / "a.parquet").stat().st_size / 2
+
+
 def test_a_grammar_is_divided_without_loss() -> None:
     pytest.importorskip("trainables.corpora.grammar")
     from trainables.corpora.grammar import LANGUAGES
@@ -437,8 +450,15 @@ def test_a_data_set_on_disk_is_divided_without_loss(tmp_path: Path, monkeypatch:
     source = SourceConfig(language="en", dataset=str(tmp_path / "a"))
     whole = documents_of(source)
     monkeypatch.setattr(data_sets, "SHARD_BYTES", 300)
-    assert len(expand(source)) > 3
+    cuts: list[object] = []
+    shard = datasets.Dataset.shard
+    monkeypatch.setattr(
+        datasets.Dataset, "shard", lambda *given, **options: cuts.append(given) or shard(*given, **options)
+    )
+    portions = expand(source)
+    assert len(portions) > 3
     assert documents_of(source) == whole
+    assert len(cuts) == len(portions), "to read one shard is to cut one shard"
 
 
 @pytest.mark.parametrize("streaming", [True, False])

@@ -194,6 +194,41 @@ def test_quotas_are_never_negative():
     assert (quota_l.sum(axis=1) == PERIOD).all()
 
 
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        [100] * 2500 + [101],
+        [100] * 2100 + [200],
+        list(1 + np.arange(3000) % 4),
+        [7] * 5000,
+        [10**6] + [1] * 1000,
+    ],
+    ids=["one larger", "one twice as large", "four sizes", "alike", "one large, all others tiny"],
+)
+@pytest.mark.parametrize("alpha", [0.3, 1.0])
+def test_thousands_of_languages(sizes, alpha):
+    """They take places in step, where they are alike: no others' places, and no more than the bound ahead."""
+    share_l = mixture_shares(np.array(sizes), alpha, maximum_repetition=8.0)
+    pattern = Pattern(share_l)
+    periods = range(5, 40)
+    quota_l = np.diff([pattern.before_l(period) for period in periods], axis=0)
+    assert quota_l.min() >= 0
+    assert (quota_l.sum(axis=1) == pattern.period).all()
+    start = periods[0] * pattern.period
+    language_N, _ = pattern.locate(start + np.arange(pattern.period))
+    seen_l, largest_l = pattern.before_l(periods[0]), np.zeros(len(sizes))
+    for number, language in enumerate(language_N, start + 1):
+        seen_l[language] += 1
+        if number % 61 == 0:
+            largest_l = np.maximum(largest_l, np.abs(seen_l - share_l * number))
+    assert (largest_l <= 3 * (1 + share_l * len(sizes))).all()
+
+
+def test_a_thousand_languages_keep_the_period_of_few():
+    """A longer one would be another stream of the same corpus."""
+    assert Pattern(np.full(1024, 1 / 1024)).period == PERIOD
+
+
 # --- stream -------------------------------------------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ from trainables.errors import InputError, nearest
 from trainables.storage import storage_errors
 
 if TYPE_CHECKING:
-    from datasets import IterableDataset
+    from datasets import Dataset, IterableDataset
 
     from trainables.corpora.sources import SourceConfig
 
@@ -43,10 +43,12 @@ def pinned(source: SourceConfig, where: str) -> SourceConfig:
 
 
 class Split(NamedTuple):
-    """A split of a data set."""
+    """A split of a data set, in shards each of which can be read apart."""
 
-    shards: IterableDataset
-    """Each can be read apart."""
+    rows: Dataset | IterableDataset
+    """Of all shards."""
+
+    num_shards: int
 
     size_bytes: int
     """Of all shards; :data:`SHARD_BYTES` for each where it is not known."""
@@ -82,10 +84,10 @@ def open_data_set(source: SourceConfig, where: str) -> Split:
             )
         if isinstance(found, datasets.Dataset):
             num_shards = max(1, min(len(found), found.data.nbytes // SHARD_BYTES))
-            return Split(found.to_iterable_dataset(num_shards=num_shards), found.data.nbytes)
+            return Split(found, num_shards, found.data.nbytes)
         recorded = (found.info.splits or {}).get(source.split)
         known_bytes = recorded.num_bytes if recorded else 0
-        return Split(found, known_bytes or found.num_shards * SHARD_BYTES)
+        return Split(found, found.num_shards, known_bytes or found.num_shards * SHARD_BYTES)
 
 
 def rows(source: SourceConfig, shard: int, where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -94,9 +96,9 @@ def rows(source: SourceConfig, shard: int, where: str) -> Iterator[tuple[str, Ma
     Raises:
         InputError: the data set cannot be opened, or not be read to its end.
     """
-    data_set = open_data_set(source, where).shards
+    whole = open_data_set(source, where)
     with _explained(source, where):
-        for number, row in enumerate(data_set.shard(num_shards=data_set.num_shards, index=shard), 1):
+        for number, row in enumerate(whole.rows.shard(whole.num_shards, shard, contiguous=True), 1):
             yield f"{source.dataset}, split {source.split}, shard {shard}, row {number}", row
 
 

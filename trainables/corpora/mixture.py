@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 PERIOD = 4096
-"""Sequences after which every language has had its share, to within a few sequences."""
+"""Sequences after which every language has had its share, rounded; of a mixture of many languages more."""
 
 _KEPT_PERIODS = 8
 
@@ -41,9 +41,9 @@ def mixture_shares(size_l: NDArray[np.int64], alpha: float, maximum_repetition: 
 class Pattern:
     """Which language each place of the stream has, and which of that language's sequences: O(1), without state.
 
-    After any number of periods every language has had its share to within a few sequences, however long the stream:
-    the languages' cumulative shares, times the place, are rounded down. Within a period each language's places are
-    spread evenly. A language with less than one place in a period has none in some.
+    At any place each of L languages has had its share p of the stream to within 3 (1 + p L) sequences, however long
+    the stream: at the periods' ends the languages' cumulative shares, times the place, are rounded down. Within a
+    period each language's places are spread evenly. A language with less than one place in a period has none in some.
 
     Args:
         share_l: shares of the languages, summing to 1.
@@ -51,8 +51,10 @@ class Pattern:
 
     def __init__(self, share_l: NDArray[np.float64]) -> None:
         # Of a language with less than two places in a period, a difference of rounded sums could fall: it is rounded
-        # by itself, and what is left is the others'.
-        self._small_l = share_l < min(2 / PERIOD, share_l.max())
+        # by itself, and what is left is the others'. With four places for each language, half the period is left
+        # even where all small ones have two at once, and that no large one's count falls.
+        self.period = max(PERIOD, 1 << (4 * len(share_l) - 1).bit_length())
+        self._small_l = share_l < 2 / self.period
         self._small_share_l = np.where(self._small_l, share_l, 0.0)
         large_share_l = np.where(self._small_l, 0.0, share_l) / (1.0 - self._small_share_l.sum())
         self._edge_l = np.minimum(large_share_l.cumsum(), 1.0)
@@ -61,14 +63,14 @@ class Pattern:
 
     def before_l(self, period: int) -> NDArray[np.int64]:
         """How many sequences of each language come before a period."""
-        place = period * PERIOD
+        place = period * self.period
         small_l = np.floor(self._small_share_l * place).astype(np.int64)
         edge_l = np.floor(self._edge_l * (place - int(small_l.sum()))).astype(np.int64)
         before_l: NDArray[np.int64] = small_l + np.diff(edge_l, prepend=np.int64(0))
         return before_l
 
     def _order(self, period: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Language of each place of a period, and how many of that language came before it, (PERIOD,) each."""
+        """Language of each place of a period, and how many of that language came before it, (period,) each."""
         if (known := self._orders.get(period)) is not None:
             return known
         before_l = self.before_l(period)
@@ -83,7 +85,7 @@ class Pattern:
 
     def locate(self, number_N: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Language index and how many of that language came before, for each place in the stream, (N,) each."""
-        period_N, place_N = np.divmod(number_N, PERIOD)
+        period_N, place_N = np.divmod(number_N, self.period)
         language_N, count_N = np.empty_like(number_N), np.empty_like(number_N)
         for period in np.unique(period_N):
             here = period_N == period

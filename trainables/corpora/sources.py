@@ -148,8 +148,7 @@ def expand(source: SourceConfig, where: str = "source") -> list[Portion]:
         _check_grammar(source.grammar, where)
         return [Portion(source.grammar, source.documents * GRAMMAR_DOCUMENT_BYTES, 0, source.documents)]
     if source.dataset is not None:
-        shards, size_bytes = open_data_set(source, where)
-        num_shards = shards.num_shards
+        _, num_shards, size_bytes = open_data_set(source, where)
         return [
             Portion(source.dataset, size_bytes // num_shards, shard, shard + 1) for shard in range(num_shards)
         ]
