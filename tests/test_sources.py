@@ -487,8 +487,10 @@ def test_the_size_of_a_data_set_is_that_of_its_split(tmp_path: Path) -> None:
     assert 0 < dev.size_bytes < train.size_bytes / 50
     unknown = SourceConfig(language="en", dataset=str(tmp_path / "folder"))
     assert [portion.size_bytes for portion in expand(unknown)] == [data_sets.SHARD_BYTES] * 3
-    (downloaded,) = expand(unknown.model_copy(update={"streaming": False}))
+    whole = unknown.model_copy(update={"streaming": False})
+    (downloaded,) = expand(whole)
     assert downloaded.size_bytes > 3 * num_bytes
+    assert source_content(whole, "") != source_content(unknown, ""), "parts are cut, and packed, otherwise"
 
 
 def test_a_revision_of_the_hub_is_pinned_to_its_commit(
