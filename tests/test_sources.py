@@ -281,6 +281,15 @@ def test_a_quote_that_is_not_closed_is_no_single_record(tmp_path: Path, num_swal
     check_sources([source], malformed_share=1.0)
 
 
+def test_rows_that_quotes_join_to_one_of_wrong_length_are_all_counted(tmp_path: Path) -> None:
+    rows = ['"hello,en', *["good,en"] * 98, 'bye", he said,en', "last,en"]
+    (tmp_path / "a.csv").write_text("\n".join(["text,lang", *rows]) + "\n")
+    source = SourceConfig(language="en", files=f"{tmp_path}/a.csv")
+    tally = Tally()
+    assert [d.text for d in read_documents(expand(source)[0], source, tally=tally)] == ["last"]
+    assert (tally.malformed, tally.records) == (100, 101)
+
+
 def test_a_file_cut_short_within_a_bad_document_is_cut_short(tmp_path: Path) -> None:
     """What else is wrong with the same record does not hide it."""
     texts = [f"text {n} {random.Random(n).random()}" for n in range(20_000)]

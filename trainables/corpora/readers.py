@@ -391,6 +391,7 @@ def read_delimited(
                 f"{file}, line {rows.line_num}",
                 f"{row[0][:60]!r} is its first field",
                 'quote text that holds the separator or a line end: "..."',
+                num_records=rows.line_num - begin + 1,  # a quote may have swallowed them
             )
         elif row:
             yield f"line {rows.line_num}", dict(zip(header, row, strict=True))
