@@ -78,7 +78,9 @@ def test_a_study_does_not_go_on_in_another_text(ray_cluster, tmp_path, monkeypat
     before = study.corpus()
     shutil.rmtree(before.folder.local)
     file.write_text("\n\n".join([*texts, "one document more, written while the study was away"]))
-    with pytest.raises(InputError, match=f"corpus {before.manifest.fingerprint} is gone, and its sources now"):
+    with pytest.raises(
+        InputError, match=f"corpus {before.manifest.fingerprint} is gone, and its sources now"
+    ):
         study.resume()
     file.write_text("\n\n".join(texts))
     with pytest.raises(RuntimeError, match="prepared"):
