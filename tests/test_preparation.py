@@ -786,6 +786,10 @@ def test_an_absent_or_foreign_corpus(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text('{"format_version": 999}')
     with pytest.raises(InputError, match="format version is 999"):
         PackedCorpus(Location(tmp_path))
+    for damaged in (b'{"format_version": 4, "finger', b"\xff\xfe", b""):
+        (tmp_path / "manifest.json").write_bytes(damaged)
+        with pytest.raises(InputError, match=r"is damaged(?s:.*)manifest.json(?s:.*)remove the folder"):
+            PackedCorpus(Location(tmp_path))
 
 
 def test_an_object_store_is_read_through_a_cache(prepared, tmp_path, monkeypatch) -> None:

@@ -342,8 +342,34 @@ def test_a_failing_network_is_no_malformed_record(tmp_path: Path, monkeypatch: p
 
     (portion,) = expand(source)
     monkeypatch.setattr(readers, "io", SimpleNamespace(BufferedReader=lines))
-    with pytest.raises(InputError, match="Timeout was reached"):
+    with pytest.raises(InputError, match="Timeout was reached") as caught:
         list(read_documents(portion, source))
+    assert caught.value.what == "a.jsonl.gz could not be read"
+    assert "download" not in caught.value.remedy
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.parquet"])
+def test_a_file_that_vanishes_is_no_damaged_one(tmp_path: Path, name: str) -> None:
+    write_table(tmp_path / name, KEPT)
+    source = SourceConfig(language="en", files=f"{tmp_path}/{name}")
+    (portion,) = expand(source)
+    (tmp_path / name).unlink()
+    with pytest.raises(InputError, match=f"{name} could not be read(?s:.*)No such file"):
+        list(read_documents(portion, source))
+    if name == "a.parquet":
+        with pytest.raises(InputError, match=f"{name} could not be read"):
+            divide(portion, 1)
+
+
+def test_a_number_of_too_many_digits_is_a_malformed_record(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(
+        '{"text": "a"}\n{"text": "b", "n": ' + "1" * 5000 + '}\n{"text": "c"}\n'
+    )
+    source = SourceConfig(language="en", files=f"{tmp_path}/a.jsonl")
+    tally = Tally()
+    assert [d.text for d in read_documents(expand(source)[0], source, tally=tally)] == ["a", "c"]
+    assert tally.malformed == 1
+    assert "5000 digits" in tally.examples[0].why
 
 
 def test_blank_lines_separate_the_documents_of_a_text_file(tmp_path: Path) -> None:
