@@ -19,14 +19,17 @@ import pytest
 from pydantic import ValidationError
 from transformers import PreTrainedTokenizerFast
 
+from orchestrator import preflight
 from trainables.corpora import checksums, duplicates, packed, packing, preparation, readers
+from trainables.corpora import sources as sources_module
 from trainables.corpora.config import CorporaConfig
 from trainables.corpora.fingerprint import fingerprint
 from trainables.corpora.manifest import SPLITS, token_dtype
 from trainables.corpora.packed import PackedCorpus
 from trainables.corpora.packing import Part, split_of
 from trainables.corpora.preparation import make_tokenizer, prepare
-from trainables.corpora.sources import SourceConfig, expand
+from trainables.corpora.sources import Allowance, SourceConfig, expand
+from trainables.corpora.tally import Tally
 from trainables.errors import InputError
 from trainables.models.tokenizers import TokenizerConfig, load_tokenizer, train_tokenizer
 from trainables.storage import Location
@@ -426,10 +429,68 @@ def test_the_sample_is_spread_over_files(tmp_path) -> None:
             json.dumps({"text": f"document of file {number}"}) + "\n"
         )
     source = SourceConfig(language="en", files=f"{tmp_path}/*.jsonl")
-    turns = preparation._documents_in_turn([(source, portion) for portion in expand(source)])
+    turns = preparation.documents_in_turn([(source, portion) for portion in expand(source)], Allowance(1e9))
     numbers = [int(document.text.split()[-1]) for document in turns]
     assert sorted(numbers) == list(range(100))
     assert max(numbers[:25]) > 90
+
+
+def test_the_sample_is_spread_over_a_large_file(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(preparation, "PART_BYTES", 2000)
+    monkeypatch.setattr(readers, "BLOCK_BYTES", 1000)
+    lines = [json.dumps({"text": f"{number:05d} " + "word " * 8}) + "\n" for number in range(5000)]
+    (tmp_path / "a.jsonl").write_text("".join(lines))
+    config = CorporaConfig.model_validate({"sources": [{"language": "en", "files": f"{tmp_path}/a.jsonl"}]})
+    numbers = [int(content[:5]) for content in preparation._sample(config, 3000) if content[4:5].isdigit()]
+    assert max(numbers) > 4500
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
+def test_what_is_read_before_ray_starts_is_bounded(tmp_path, monkeypatch, name) -> None:
+    """A rare language in a file of several: neither is the file read to its end for it, nor is it refused."""
+    monkeypatch.setattr(preparation, "SAMPLE_READ_CHARACTERS", 20_000)
+    monkeypatch.setattr(preflight, "CHECK_CHARACTERS", 20_000)
+    monkeypatch.setattr(preparation, "PART_BYTES", 2000)
+    monkeypatch.setattr(readers, "BLOCK_BYTES", 1000)
+    lines = [
+        json.dumps({"lang": "sw" if number == 4999 else "en", "text": f"{number} " + "word " * 8}) + "\n"
+        for number in range(5000)
+    ]
+    opened = gzip.open if name.endswith(".gz") else open
+    with opened(tmp_path / name, "wt") as file:
+        file.writelines(lines)
+    sources = [
+        {"language": language, "files": f"{tmp_path}/{name}", "language_column": "lang"}
+        for language in ("en", "sw")
+    ]
+    config = CorporaConfig.model_validate({"sources": sources})
+    records: list[object] = []
+    read_records = sources_module.read_records
+
+    def counted(*arguments: object) -> object:
+        for item in read_records(*arguments):
+            records.append(item)
+            yield item
+
+    monkeypatch.setattr(sources_module, "read_records", counted)
+    preflight.check_splits(config)
+    assert 0 < len(records) * 43 < 60_000
+    records.clear()
+    assert sum(len(content) for content in preparation._sample(config, 4000)) == 4000
+    assert 0 < len(records) < 3000, "those of heads that tell the languages' sizes among them"
+    monkeypatch.setattr(preflight, "CHECK_CHARACTERS", 1 << 26)
+    with pytest.raises(InputError, match=r"no document of 'sw'(?s:.*)there are 1, and"):
+        preflight.check_splits(config)
+
+
+def test_malformed_lines_are_a_share_of_all_languages_records(tmp_path) -> None:
+    tally = Tally(documents=20, other_languages=19_980)
+    for _ in range(4):
+        tally.count(readers.Malformed("a line is not JSON", "a.jsonl, line 1", "why", "remedy"))
+    tally.require_sound(0.001, "corpora.sources[1]")
+    assert "4 of 20004 records" in tally.warning("corpora.sources[1]")
+    with pytest.raises(InputError, match=r"0\.020%"):
+        tally.require_sound(0.0001, "corpora.sources[1]")
 
 
 def test_a_mistake_in_a_task_comes_out_as_itself(text, tokenizer, ray_cluster, tmp_path, capfd) -> None:
