@@ -255,6 +255,19 @@ class Study:
         corpus = Location(self.spec.storage) / "corpora" / history.corpus["fingerprint"]
         return corpus if (corpus / "manifest.json").exists() else None
 
+    def _require_same_corpus(self, history: History, fingerprint: str) -> None:
+        """Refuse to go on in another text: a trial's place in the stream would be one in that of the other."""
+        if history.corpus is None or history.corpus["fingerprint"] == fingerprint:
+            return
+        raise InputError(
+            f"the study's corpus {history.corpus['fingerprint']} is gone, and its sources now give {fingerprint}",
+            where=str(Location(self.spec.storage) / "corpora" / history.corpus["fingerprint"]),
+            why="the text, the tokenizer or this program's format changed since the study began: its trials cannot "
+            "go on with another text, nor be compared",
+            remedy=f"bring back that folder or the text as it was, then h2h resume {self.folder}; or begin anew with "
+            "the text as it is: h2h run --set name=ANOTHER",
+        )
+
     def _require_placement(self, machine: Any, address: str | None) -> None:
         from orchestrator.preflight import check_resources, require_measurable
 
@@ -304,6 +317,7 @@ class Study:
                     manifest = prepare(spec.corpora, tokenizer, store)
                     for warning in warnings(manifest):
                         recorder.event(warning)
+                    self._require_same_corpus(history, manifest.fingerprint)
                     corpus = store / manifest.fingerprint
                     recorder.record("corpus", **self._corpus_record(corpus))
             with closing(self._training_phases(recorder, str(corpus))) as phases:

@@ -19,14 +19,17 @@ import pytest
 from pydantic import ValidationError
 from transformers import PreTrainedTokenizerFast
 
+from orchestrator import preflight
 from trainables.corpora import checksums, duplicates, packed, packing, preparation, readers
+from trainables.corpora import sources as sources_module
 from trainables.corpora.config import CorporaConfig
 from trainables.corpora.fingerprint import fingerprint
 from trainables.corpora.manifest import SPLITS, token_dtype
 from trainables.corpora.packed import PackedCorpus
 from trainables.corpora.packing import Part, split_of
 from trainables.corpora.preparation import make_tokenizer, prepare
-from trainables.corpora.sources import Portion, SourceConfig, expand
+from trainables.corpora.sources import Allowance, Portion, SourceConfig, expand
+from trainables.corpora.tally import Tally
 from trainables.errors import InputError
 from trainables.models.tokenizers import TokenizerConfig, load_tokenizer, train_tokenizer
 from trainables.storage import Location
@@ -444,10 +447,68 @@ def test_the_sample_is_spread_over_files(tmp_path) -> None:
             json.dumps({"text": f"document of file {number}"}) + "\n"
         )
     source = SourceConfig(language="en", files=f"{tmp_path}/*.jsonl")
-    turns = preparation._documents_in_turn([(source, portion) for portion in expand(source)])
+    turns = preparation.documents_in_turn([(source, portion) for portion in expand(source)], Allowance(1e9))
     numbers = [int(document.text.split()[-1]) for document in turns]
     assert sorted(numbers) == list(range(100))
     assert max(numbers[:25]) > 90
+
+
+def test_the_sample_is_spread_over_a_large_file(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(preparation, "PART_BYTES", 2000)
+    monkeypatch.setattr(readers, "BLOCK_BYTES", 1000)
+    lines = [json.dumps({"text": f"{number:05d} " + "word " * 8}) + "\n" for number in range(5000)]
+    (tmp_path / "a.jsonl").write_text("".join(lines))
+    config = CorporaConfig.model_validate({"sources": [{"language": "en", "files": f"{tmp_path}/a.jsonl"}]})
+    numbers = [int(content[:5]) for content in preparation._sample(config, 3000) if content[4:5].isdigit()]
+    assert max(numbers) > 4500
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
+def test_what_is_read_before_ray_starts_is_bounded(tmp_path, monkeypatch, name) -> None:
+    """A rare language in a file of several: neither is the file read to its end for it, nor is it refused."""
+    monkeypatch.setattr(preparation, "SAMPLE_READ_CHARACTERS", 20_000)
+    monkeypatch.setattr(preflight, "CHECK_CHARACTERS", 20_000)
+    monkeypatch.setattr(preparation, "PART_BYTES", 2000)
+    monkeypatch.setattr(readers, "BLOCK_BYTES", 1000)
+    lines = [
+        json.dumps({"lang": "sw" if number == 4999 else "en", "text": f"{number} " + "word " * 8}) + "\n"
+        for number in range(5000)
+    ]
+    opened = gzip.open if name.endswith(".gz") else open
+    with opened(tmp_path / name, "wt") as file:
+        file.writelines(lines)
+    sources = [
+        {"language": language, "files": f"{tmp_path}/{name}", "language_column": "lang"}
+        for language in ("en", "sw")
+    ]
+    config = CorporaConfig.model_validate({"sources": sources})
+    records: list[object] = []
+    read_records = sources_module.read_records
+
+    def counted(*arguments: object) -> object:
+        for item in read_records(*arguments):
+            records.append(item)
+            yield item
+
+    monkeypatch.setattr(sources_module, "read_records", counted)
+    preflight.check_splits(config)
+    assert 0 < len(records) * 43 < 60_000
+    records.clear()
+    assert sum(len(content) for content in preparation._sample(config, 4000)) == 4000
+    assert 0 < len(records) < 3000, "those of heads that tell the languages' sizes among them"
+    monkeypatch.setattr(preflight, "CHECK_CHARACTERS", 1 << 26)
+    with pytest.raises(InputError, match=r"no document of 'sw'(?s:.*)there are 1, and"):
+        preflight.check_splits(config)
+
+
+def test_malformed_lines_are_a_share_of_all_languages_records(tmp_path) -> None:
+    tally = Tally(documents=20, other_languages=19_980)
+    for _ in range(4):
+        tally.count(readers.Malformed("a line is not JSON", "a.jsonl, line 1", "why", "remedy"))
+    tally.require_sound(0.001, "corpora.sources[1]")
+    assert "4 of 20004 records" in tally.warning("corpora.sources[1]")
+    with pytest.raises(InputError, match=r"0\.020%"):
+        tally.require_sound(0.0001, "corpora.sources[1]")
 
 
 def test_a_mistake_in_a_task_comes_out_as_itself(text, tokenizer, ray_cluster, tmp_path, capfd) -> None:
@@ -642,6 +703,31 @@ def test_duplicates_are_kept_once(ray_cluster, tokenizer, tmp_path, monkeypatch,
             assert everything(corpus, split, language).ravel().tolist() == expected
 
 
+@pytest.mark.parametrize("damage", ["flipped", "missing", "torn record"])
+def test_damaged_hashes_are_made_again(text, tokenizer, ray_cluster, tmp_path, monkeypatch, damage) -> None:
+    """A hash turned into another document's would leave a document out that is there once."""
+    monkeypatch.setattr(preparation, "run_job", in_this_process)
+    monkeypatch.setattr(duplicates, "run_job", in_this_process)
+    corpora = corpora_of(text[0], "fr", deduplicate=True)
+    manifest = prepare(corpora, tokenizer, Location(tmp_path / "whole"))
+    expected = files_of(tmp_path / "whole")
+    folder = tmp_path / "cut off" / manifest.fingerprint / "duplicates/hashes"
+    folder.mkdir(parents=True)
+    for name in ("000000", "000000.json"):
+        (folder / name).write_bytes(expected[f"{manifest.fingerprint}/duplicates/hashes/{name}"])
+    hashes = bytearray((folder / "000000").read_bytes())
+    rows_begin = 8 * (duplicates.NUM_BUCKETS + 1)
+    hashes[rows_begin : rows_begin + 16] = hashes[rows_begin + 24 : rows_begin + 40]
+    if damage == "flipped":
+        (folder / "000000").write_bytes(hashes)
+    elif damage == "missing":
+        (folder / "000000").unlink()
+    else:
+        (folder / "000000.json").write_bytes(b'{"digest": "')
+    assert prepare(corpora, tokenizer, Location(tmp_path / "cut off")).sources[0].duplicates == 0
+    assert files_of(tmp_path / "cut off") == expected
+
+
 @pytest.mark.parametrize("damage", ["flipped", "torn", "missing"])
 def test_a_damaged_shard_is_named_and_made_again(
     text, tokenizer, ray_cluster, tmp_path, monkeypatch, damage
@@ -790,6 +876,10 @@ def test_an_absent_or_foreign_corpus(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text('{"format_version": 999}')
     with pytest.raises(InputError, match="format version is 999"):
         PackedCorpus(Location(tmp_path))
+    for damaged in (b'{"format_version": 4, "finger', b"\xff\xfe", b""):
+        (tmp_path / "manifest.json").write_bytes(damaged)
+        with pytest.raises(InputError, match=r"is damaged(?s:.*)manifest.json(?s:.*)remove the folder"):
+            PackedCorpus(Location(tmp_path))
 
 
 def test_an_object_store_is_read_through_a_cache(prepared, tmp_path, monkeypatch) -> None:

@@ -282,6 +282,15 @@ def test_a_quote_that_is_not_closed_is_no_single_record(tmp_path: Path, num_swal
     check_sources([source], malformed_share=1.0)
 
 
+def test_rows_that_quotes_join_to_one_of_wrong_length_are_all_counted(tmp_path: Path) -> None:
+    rows = ['"hello,en', *["good,en"] * 98, 'bye", he said,en', "last,en"]
+    (tmp_path / "a.csv").write_text("\n".join(["text,lang", *rows]) + "\n")
+    source = SourceConfig(language="en", files=f"{tmp_path}/a.csv")
+    tally = Tally()
+    assert [d.text for d in read_documents(expand(source)[0], source, tally=tally)] == ["last"]
+    assert (tally.malformed, tally.records) == (100, 101)
+
+
 def test_a_file_cut_short_within_a_bad_document_is_cut_short(tmp_path: Path) -> None:
     """What else is wrong with the same record does not hide it."""
     texts = [f"text {n} {random.Random(n).random()}" for n in range(20_000)]
@@ -334,8 +343,34 @@ def test_a_failing_network_is_no_malformed_record(tmp_path: Path, monkeypatch: p
 
     (portion,) = expand(source)
     monkeypatch.setattr(readers, "io", SimpleNamespace(BufferedReader=lines))
-    with pytest.raises(InputError, match="Timeout was reached"):
+    with pytest.raises(InputError, match="Timeout was reached") as caught:
         list(read_documents(portion, source))
+    assert caught.value.what == "a.jsonl.gz could not be read"
+    assert "download" not in caught.value.remedy
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.parquet"])
+def test_a_file_that_vanishes_is_no_damaged_one(tmp_path: Path, name: str) -> None:
+    write_table(tmp_path / name, KEPT)
+    source = SourceConfig(language="en", files=f"{tmp_path}/{name}")
+    (portion,) = expand(source)
+    (tmp_path / name).unlink()
+    with pytest.raises(InputError, match=f"{name} could not be read(?s:.*)No such file"):
+        list(read_documents(portion, source))
+    if name == "a.parquet":
+        with pytest.raises(InputError, match=f"{name} could not be read"):
+            divide(portion, 1)
+
+
+def test_a_number_of_too_many_digits_is_a_malformed_record(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(
+        '{"text": "a"}\n{"text": "b", "n": ' + "1" * 5000 + '}\n{"text": "c"}\n'
+    )
+    source = SourceConfig(language="en", files=f"{tmp_path}/a.jsonl")
+    tally = Tally()
+    assert [d.text for d in read_documents(expand(source)[0], source, tally=tally)] == ["a", "c"]
+    assert tally.malformed == 1
+    assert "5000 digits" in tally.examples[0].why
 
 
 def test_blank_lines_separate_the_documents_of_a_text_file(tmp_path: Path) -> None:
@@ -507,8 +542,10 @@ def test_the_size_of_a_data_set_is_that_of_its_split(tmp_path: Path) -> None:
     assert 0 < dev.size_bytes < train.size_bytes / 50
     unknown = SourceConfig(language="en", dataset=str(tmp_path / "folder"))
     assert [portion.size_bytes for portion in expand(unknown)] == [data_sets.SHARD_BYTES] * 3
-    (downloaded,) = expand(unknown.model_copy(update={"streaming": False}))
+    whole = unknown.model_copy(update={"streaming": False})
+    (downloaded,) = expand(whole)
     assert downloaded.size_bytes > 3 * num_bytes
+    assert source_content(whole, "") != source_content(unknown, ""), "parts are cut, and packed, otherwise"
 
 
 def test_a_revision_of_the_hub_is_pinned_to_its_commit(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -55,6 +56,36 @@ def test_a_finished_study_is_not_run_again(finished):
     assert read_ledger(finished.folder / "ledger") == before
     with pytest.raises(InputError, match="exists already"):
         finished.run()
+
+
+def test_a_study_does_not_go_on_in_another_text(ray_cluster, tmp_path, monkeypatch):
+    file = tmp_path / "en.txt"
+    texts = [f"document {n}, one of the {n % 7} kinds of text that there are here" for n in range(600)]
+    file.write_text("\n\n".join(texts))
+    corpora = {"sources": [{"language": "en", "files": str(file)}], "sequence_length": 32}
+    tokenizer = {"train": {"type": "byte_bpe", "vocabulary_size": 270}}
+    study = Study(
+        small_study("gone", tmp_path / "studies", corpora=corpora, tokenizer=tokenizer, yardsticks={})
+    )
+
+    def no_training(*_):
+        raise RuntimeError("prepared")
+        yield
+
+    monkeypatch.setattr(Study, "_training_phases", no_training)
+    with pytest.raises(RuntimeError, match="prepared"):
+        study.run()
+    before = study.corpus()
+    shutil.rmtree(before.folder.local)
+    file.write_text("\n\n".join([*texts, "one document more, written while the study was away"]))
+    with pytest.raises(
+        InputError, match=f"corpus {before.manifest.fingerprint} is gone, and its sources now"
+    ):
+        study.resume()
+    file.write_text("\n\n".join(texts))
+    with pytest.raises(RuntimeError, match="prepared"):
+        study.resume()
+    assert study.corpus().manifest == before.manifest
 
 
 def test_results_in_a_new_process_without_ray_or_pickles(finished):

@@ -17,7 +17,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
+from trainables.config import Config
+from trainables.corpora.checksums import checksum
 from trainables.corpora.packing import Part, part_digest
 from trainables.corpora.ray_job import run_job
 from trainables.corpora.sources import read_documents
@@ -33,10 +36,23 @@ _HASH = np.dtype([("high", ">u8"), ("low", ">u8"), ("part", "<u4"), ("position",
 _FOUND = np.dtype("<u4")
 
 
+class HashesRecord(Config):
+    """What is in a part's file of hashes. Written after it."""
+
+    digest: str
+    """:func:`part_digest` of the part."""
+
+    documents: int
+    """With text."""
+
+    checksum: str
+    """Of the file: a hash that is not its document's would make another one a duplicate, or none."""
+
+
 def find_duplicates(parts: list[Part], folder: Location) -> Iterator[tuple[str, int, int]]:
     """Find them and write them down in ``folder``; yields the stage, its tasks done so far and all of them.
 
-    Hashes that are there from a run that was cut off are not made again.
+    Hashes that are there, whole, from a run that was cut off are not made again.
     """
     items = [json.dumps([number, part.model_dump_json()]) for number, part in enumerate(parts)]
     num_documents = 0
@@ -65,23 +81,34 @@ def duplicates_of(number: int, folder: Location) -> frozenset[int]:
 
 def _hash_part(item: str, folder: str) -> str:
     """The number of documents; their hashes go to a file, and that it is whole to another."""
-    number, content = json.loads(item)
-    part = Part.model_validate_json(content)
+    number, part_content = json.loads(item)
+    part = Part.model_validate_json(part_content)
     file = Location(folder) / f"hashes/{number:06d}"
     whole = Location(folder) / f"hashes/{number:06d}.json"
-    if whole.exists():
-        record = whole.read_json()
-        if record["digest"] == part_digest(part):
-            return str(record["documents"])
+    made = _whole_record(part_digest(part), whole, file)
+    if made is not None:
+        return str(made.documents)
     documents = (document for portion in part.portions for document in read_documents(portion, part.source))
     rows = bytearray()
     for position, document in enumerate(documents):
         rows += hashlib.blake2b(document.text.encode(), digest_size=16).digest()
         rows += struct.pack("<II", number, position)
     hashes = np.frombuffer(rows, dtype=_HASH)
-    _write_buckets(file, hashes, (hashes["high"] >> np.uint64(56)).astype(np.int64), NUM_BUCKETS)
-    whole.write_json({"digest": part_digest(part), "documents": len(hashes)})
+    content = _in_buckets(hashes, (hashes["high"] >> np.uint64(56)).astype(np.int64), NUM_BUCKETS)
+    file.write_bytes(content)
+    record = HashesRecord(digest=part_digest(part), documents=len(hashes), checksum=checksum(content))
+    whole.write_json(record.model_dump())
     return str(len(hashes))
+
+
+def _whole_record(digest: str, whole: Location, file: Location) -> HashesRecord | None:
+    if not whole.exists() or not file.exists():
+        return None
+    try:
+        record = HashesRecord.model_validate_json(whole.read_bytes())
+    except ValidationError:  # damaged: the hashes are made again
+        return None
+    return record if (record.digest, record.checksum) == (digest, checksum(file.read_bytes())) else None
 
 
 def _compare_buckets(item: str, num_parts: int, folder: str) -> str:
@@ -91,17 +118,16 @@ def _compare_buckets(item: str, num_parts: int, folder: str) -> str:
     hashes = hashes[np.lexsort((hashes["position"], hashes["part"], hashes["low"], hashes["high"]))]
     again = (hashes["high"][1:] == hashes["high"][:-1]) & (hashes["low"][1:] == hashes["low"][:-1])
     found = hashes[1:][again]
-    _write_buckets(
-        Location(folder) / f"found/{first:03d}", found["position"], found["part"].astype(np.int64), num_parts
-    )
+    content = _in_buckets(found["position"], found["part"].astype(np.int64), num_parts)
+    (Location(folder) / f"found/{first:03d}").write_bytes(content)
     return ""
 
 
-def _write_buckets(file: Location, rows: NDArray[Any], bucket: NDArray[np.int64], num_buckets: int) -> None:
+def _in_buckets(rows: NDArray[Any], bucket: NDArray[np.int64], num_buckets: int) -> bytes:
     """The rows by bucket, after the places where the buckets begin."""
     begin = np.zeros(num_buckets + 1, dtype="<u8")
     begin[1:] = np.cumsum(np.bincount(bucket, minlength=num_buckets))
-    file.write_bytes(begin.tobytes() + rows[np.argsort(bucket, kind="stable")].tobytes())
+    return begin.tobytes() + rows[np.argsort(bucket, kind="stable")].tobytes()
 
 
 def _read_buckets(

@@ -28,7 +28,7 @@ def fingerprint(corpora: CorporaConfig, tokenizer: PreTrainedTokenizerFast) -> s
 
     Local text counts by its content, an object store's by name, size and time of modification (on the Hugging Face
     hub: hash), a data set of
-    the hub by name, configuration, split and commit.
+    the hub by name, configuration, split and commit; any data set by whether it is streamed.
     """
     content = {
         "format_version": FORMAT_VERSION,
@@ -63,7 +63,8 @@ def source_content(source: SourceConfig, where: str) -> dict[str, Any]:
         digests = [[file.relative_to(folder).as_posix(), _digest(file)] for file in files]
         name = digests if folder.is_dir() else source.dataset
         commit = pinned(source, where).revision
-        return content | {"dataset": [name, source.config, source.split, commit]}
+        # Streamed it has other shards, and so other parts, each of which is packed apart.
+        return content | {"dataset": [name, source.config, source.split, commit, source.streaming]}
     identities: list[list[str | int | None]] = []
     for portion in expand(source, where):
         file = Location(portion.name)

@@ -176,7 +176,7 @@ def read_manifest(folder: Location) -> Manifest:
     """The manifest of the packed corpus in a folder.
 
     Raises:
-        InputError: there is none, or one of another format version.
+        InputError: there is none, or one that is damaged or of another format version.
     """
     file = folder / MANIFEST_NAME
     if not file.exists():
@@ -186,15 +186,15 @@ def read_manifest(folder: Location) -> Manifest:
             why="the manifest is written when the corpus is whole",
             remedy="h2h prepare STUDY prepares it, and so does running the study",
         )
-    content = file.read_json()
-    version = content.get("format_version") if isinstance(content, dict) else None
     try:
+        content = file.read_json()
+        version = content.get("format_version") if isinstance(content, dict) else None
         if version != FORMAT_VERSION:
             raise ValueError(f"its format version is {version}, this program's {FORMAT_VERSION}")
         return Manifest.model_validate(content)
     except (ValueError, ValidationError) as error:
         raise InputError(
-            f"the prepared corpus in {folder} cannot be read by this version",
+            f"the manifest of the prepared corpus in {folder} is damaged, or of another version",
             where=str(file),
             why=str(error),
             remedy="remove the folder and run the study again, which prepares the corpus anew",

@@ -36,6 +36,7 @@ from trainables.corpora.packed import MANIFEST_NAME, MINIMAL_PAIRS_NAME, TOKENIZ
 from trainables.corpora.packing import Packer, Part, PartRecord, pack_part, split_of
 from trainables.corpora.ray_job import run_job
 from trainables.corpora.sources import (
+    Allowance,
     Document,
     Portion,
     SourceConfig,
@@ -68,7 +69,11 @@ FEW_PARTS = 2048
 """With more parts they are larger instead: each has shards of its own, and a block of the stream is from them all."""
 
 SAMPLE_FILES = 32
-"""How many files of a language are read in turn for the tokenizer's sample."""
+"""How many files of a language, or ranges of large ones, are read in turn for the tokenizer's sample."""
+
+SAMPLE_READ_CHARACTERS = 1 << 28
+"""Of each language's sources at most so much is read for the sample, or four times the sample where that is more:
+a language that is rare in files of several gives what is found until then."""
 
 DUPLICATES_NAME = "duplicates"
 
@@ -88,7 +93,8 @@ def make_tokenizer(corpora: CorporaConfig, tokenizer: TokenizerConfig) -> PreTra
 def _sample(corpora: CorporaConfig, sample_bytes: int) -> Iterator[str]:
     """Training texts of at most ``sample_bytes`` in all, a language's share ~ (stored bytes) ** alpha.
 
-    What a language cannot fill is shared out again among those that have text left.
+    What a language cannot fill is shared out again among those that have text left. A file of several languages is
+    read once for each of them, up to :data:`SAMPLE_READ_CHARACTERS`.
     """
     portions: dict[str, list[tuple[SourceConfig, Portion]]] = {}
     for number, source in enumerate(corpora.sources):
@@ -98,7 +104,10 @@ def _sample(corpora: CorporaConfig, sample_bytes: int) -> Iterator[str]:
         language: max(1.0, _language_bytes(portions[language])) ** corpora.alpha
         for language in sorted(portions)
     }
-    documents = {language: _documents_in_turn(portions[language]) for language in weights}
+    most_characters = max(SAMPLE_READ_CHARACTERS, 4 * sample_bytes)
+    documents = {
+        language: documents_in_turn(portions[language], Allowance(most_characters)) for language in weights
+    }
     room_bytes = sample_bytes
     while weights and room_bytes >= len(weights):
         total_weight = sum(weights.values())
@@ -133,11 +142,26 @@ def _language_bytes(portions: list[tuple[SourceConfig, Portion]]) -> float:
     return size_bytes
 
 
-def _documents_in_turn(portions: list[tuple[SourceConfig, Portion]]) -> Iterator[Document]:
-    """One document each of some files in turn, spread evenly over all; then of the next files."""
-    num_groups = -(-len(portions) // SAMPLE_FILES)
+def documents_in_turn(
+    portions: list[tuple[SourceConfig, Portion]], allowance: Allowance
+) -> Iterator[Document]:
+    """One document each of some ranges of files in turn, spread evenly over all; then of the next ranges.
+
+    Args:
+        portions: of one language; they are cut where their format allows.
+        allowance: where it ends the documents do.
+
+    Raises:
+        InputError: a portion cannot be read.
+    """
+    pieces = [(source, piece) for source, portion in portions for piece in divide(portion, PART_BYTES)]
+    num_groups = -(-len(pieces) // SAMPLE_FILES)
     for group in range(num_groups):
-        open_files = deque(read_documents(portion, source) for source, portion in portions[group::num_groups])
+        open_files = deque(
+            read_documents(piece, source, allowance=allowance)
+            for source, piece in pieces[group::num_groups]
+            if allowance.characters > 0
+        )
         while open_files:
             document = next(open_files[0], None)
             if document is None:

@@ -15,6 +15,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
@@ -79,6 +80,12 @@ COLUMN_REMEDY = "name the column of the documents' text with text_column, that o
 _DAMAGED_STREAM = re.compile("compressed stream|zlib|zstd", re.IGNORECASE)
 """What pyarrow says of a compressed stream that is cut short or damaged; a failing network says other things."""
 
+_DAMAGED = re.compile(
+    f"{_DAMAGED_STREAM.pattern}|thrift|corrupt|decompress|end of stream|expected to be able to read",
+    re.IGNORECASE,
+)
+"""What it says, in errors of the kind that a failing network has, of a table whose pages are."""
+
 _BYTE_ALONE = re.compile(r"(?P<file>.+?)(?P<line>, line \d+)?, byte (?P<byte>\d+)")
 """Where a record begins that lies in the middle of a file."""
 
@@ -97,7 +104,7 @@ def read_records(
 
     Raises:
         InputError: the suffix is unknown, the file is empty or of another format than its name says, lacks one
-            of the columns, or is a table and damaged.
+            of the columns, cannot be read, or is a table and damaged.
     """
     suffix = suffix_of(file.name)
     if suffix is None:
@@ -107,23 +114,43 @@ def read_records(
             why=f"the suffix says which reader to use; {nearest(_suffixes(file.name), FORMATS)}",
             remedy="convert the file, or rename it if only its suffix is wrong",
         )
-    _check_magic(file, suffix)
-    try:
+    with _explained(file):
+        _check_magic(file, suffix)
         yield from FORMATS[suffix].read(file, columns, groups)
+
+
+@contextmanager
+def _explained(file: Location) -> Iterator[None]:
+    """Turns what a damaged file, the network or a permission raises into an InputError; one of ours passes."""
+    try:
+        yield
     except (pa.ArrowException, *storage_errors()) as error:
+        if isinstance(error, pa.ArrowException) or _DAMAGED.search(str(error)):
+            raise InputError(
+                f"{file.name} cannot be read to its end",
+                where=str(file),
+                why=f"it is truncated or damaged: {error}",
+                remedy="copy or download the file again",
+            ) from error
         raise InputError(
-            f"{file.name} cannot be read to its end",
+            f"{file.name} could not be read",
             where=str(file),
-            why=f"it is truncated or damaged: {error}",
-            remedy="copy or download the file again",
+            why=str(error),
+            remedy="see that it is there, that the network is, and that you may read it; then give the same command "
+            "again",
         ) from error
 
 
 def group_bytes(file: Location) -> list[int]:
-    """The size of each part of a file that can be read apart; empty where it is read whole."""
+    """The size of each part of a file that can be read apart; empty where it is read whole.
+
+    Raises:
+        InputError: it cannot be read.
+    """
     suffix = suffix_of(file.name)
     groups = FORMATS[suffix].group_bytes if suffix else None
-    return groups(file) if groups else []
+    with _explained(file):
+        return groups(file) if groups else []
 
 
 def with_line(malformed: Malformed) -> Malformed:
@@ -302,6 +329,8 @@ def _json_record(file: Location, place: str, line: str, columns: Columns) -> Rec
         return Malformed(f"a line is not JSON in {file.name}", where, why, remedy)
     except RecursionError:
         return Malformed(f"a line is not JSON in {file.name}", where, "it is nested too deeply", remedy)
+    except ValueError as error:  # a number of thousands of digits
+        return Malformed(f"a line cannot be read in {file.name}", where, str(error), remedy)
     if not isinstance(record, dict):
         why = f"it is of type {type(record).__name__}: {line[:60].rstrip()!r}"
         return Malformed(f"a line is not a JSON object in {file.name}", where, why, remedy)
@@ -391,6 +420,7 @@ def read_delimited(
                 f"{file}, line {rows.line_num}",
                 f"{row[0][:60]!r} is its first field",
                 'quote text that holds the separator or a line end: "..."',
+                num_records=rows.line_num - begin + 1,  # a quote may have swallowed them
             )
         elif row:
             yield f"line {rows.line_num}", dict(zip(header, row, strict=True))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
 from typing import NamedTuple
@@ -20,6 +22,7 @@ from trainables.errors import InputError, nearest
 from trainables.storage import Location
 
 __all__ = [
+    "Allowance",
     "Document",
     "Portion",
     "SourceConfig",
@@ -185,8 +188,26 @@ def divide(portion: Portion, size_bytes: int) -> list[Portion]:
     ]
 
 
+@dataclass
+class Allowance:
+    """How much may still be read; readings that share one end together."""
+
+    characters: float
+    """Of records of whatever language."""
+
+    def take(self, text: object) -> bool:
+        """Whether there was any left for a record with this text."""
+        is_left = self.characters > 0
+        self.characters -= 1 + (len(text) if isinstance(text, str) else 0)
+        return is_left
+
+
 def read_documents(
-    portion: Portion, source: SourceConfig, where: str = "source", tally: Tally | None = None
+    portion: Portion,
+    source: SourceConfig,
+    where: str = "source",
+    tally: Tally | None = None,
+    allowance: Allowance | None = None,
 ) -> Iterator[Document]:
     """The documents of a portion, in order, streamed.
 
@@ -195,18 +216,21 @@ def read_documents(
         source: where it is from.
         where: how to call the source in an error.
         tally: counts every record, those too of which no document comes.
+        allowance: the documents end early when it is used up.
 
     Raises:
         InputError: the portion cannot be read.
     """
     tally = tally if tally is not None else Tally()
-    for item in _read(portion, source, where):
+    for item in _read(portion, source, where, allowance or Allowance(math.inf)):
         tally.count(item)
         if isinstance(item, Document):
             yield item
 
 
-def _read(portion: Portion, source: SourceConfig, where: str) -> Iterator[Document | Malformed | Passed]:
+def _read(
+    portion: Portion, source: SourceConfig, where: str, allowance: Allowance
+) -> Iterator[Document | Malformed | Passed]:
     """What each record of a portion is."""
     if source.grammar is not None:
         from trainables.corpora.grammar import documents
@@ -225,11 +249,15 @@ def _read(portion: Portion, source: SourceConfig, where: str) -> Iterator[Docume
                         why=nearest(column, record),
                         remedy=COLUMN_REMEDY,
                     )
+            if not allowance.take(record[source.text_column]):
+                return
             yield _document(record, source, place)
         return
     file = Location(portion.name)
     groups = None if portion.stop is None else range(portion.start, portion.stop)
     for item in read_records(file, source.columns, groups):
+        if not allowance.take(None if isinstance(item, Malformed) else item[1][source.text_column]):
+            return
         yield item if isinstance(item, Malformed) else _document(item[1], source, f"{file}, {item[0]}")
 
 
@@ -318,10 +346,10 @@ def read_head(portion: Portion, source: SourceConfig, where: str = "source") -> 
     """What the first records of a portion are, and whether they are all."""
     tally = Tally()
     num_characters = 0
-    for item in _read(portion, source, where):
+    for item in _read(portion, source, where, Allowance(math.inf)):
         tally.count(item)
         num_characters += len(item.text) if isinstance(item, Document) else 0
-        if tally.records + tally.other_languages >= HEAD_RECORDS or num_characters > _HEAD_CHARACTERS:
+        if tally.records >= HEAD_RECORDS or num_characters > _HEAD_CHARACTERS:
             return tally, False
     return tally, source.files is not None
 

@@ -57,8 +57,8 @@ class Tally:
 
     @property
     def records(self) -> int:
-        """Those of which a document could have come."""
-        return self.documents + self.empty + self.malformed
+        """All that were read: which language a malformed one was of nobody knows."""
+        return self.documents + self.empty + self.other_languages + self.malformed
 
     def count(self, item: Document | Malformed | Passed) -> None:
         """Count one record."""
