@@ -228,7 +228,7 @@ class Executor:
         machine that is taken away every few hours fails no long trial.
         Of one that saved itself only what the last ``measure`` says of spending is written: the next attempt goes on.
         """
-        planned = self.running.pop(name)
+        planned = self.running[name]
         history = self.recorder.history.trials[name]
         if outcome == "failed" and again:
             came_further = _steps_kept(self, planned) > history.furthest_start
@@ -237,6 +237,8 @@ class Executor:
                 self.recorder.event(f"{name} failed and is started again: {reason}")
         spent = {} if measure is None else {key: measure[key] for key in ("spent", "overhead")}
         self.recorder.record("end", **_keys(planned), outcome=outcome, reason=reason, **spent)
+        # Only now: what cannot be written is told to Tune as the trial's error, and is to be written then.
+        del self.running[name]
         assert self.phase is not None
         self.phase.ended(history, outcome)
 
