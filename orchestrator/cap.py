@@ -149,6 +149,9 @@ class Cap:
             "checkpoint": (before_the_end + 1) / max(1, len(trial.evaluations)),
         }
         seconds = spending.overhead_seconds + spending.unreported_seconds
+        assert self.spec.cap is not None
+        if self.spec.cap.unit != "wall_seconds":  # placement costs time alone
+            seconds -= spending.overhead.get("placement", 0.0)
         scaled = seconds + sum((more[cause] - 1.0) * spending.overhead.get(cause, 0.0) for cause in more)
         overhead = self._cost(trial) - self._steps_cost(trial)
         return overhead * scaled / seconds if seconds else overhead

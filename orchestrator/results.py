@@ -68,7 +68,7 @@ class Results:
         """One row an attempt: what it cost (see :mod:`orchestrator.spending`).
 
         The columns are ``useful.UNIT`` and ``lost.UNIT``, ``overhead.CAUSE`` in seconds, ``unreported_seconds``, and
-        ``device_seconds`` and ``usd`` of all of it.
+        ``device_seconds`` and ``usd`` of all of it but for placement.
         """
         assert self.history.study is not None
         price = self.history.study.get("usd_per_hour")

@@ -120,7 +120,8 @@ def test_nothing_is_counted_twice_and_nothing_is_lost(seed, cuts):
     for index, (spending, real) in enumerate(zip(spendings, truth, strict=True)):
         elapsed = real["ended"] - real["asked"]
         assert spending.wall_seconds == pytest.approx(elapsed)
-        assert spending.device_seconds == pytest.approx(2 * elapsed)
+        placed = real["placement"] if real["begun"] else elapsed
+        assert spending.device_seconds == pytest.approx(2 * (elapsed - placed))
         later = [other["start"] for other in truth[index + 1 :] if other["begun"]]
         steps_useful = max(0, min([real["reached"], *later]) - real["start"])
         steps_done = real["reached"] - real["start"]
@@ -133,8 +134,8 @@ def test_nothing_is_counted_twice_and_nothing_is_lost(seed, cuts):
         # What was done after the last report is within what is not accounted for.
         unseen = (steps_done - seen) * STEP["wall_seconds"]
         assert spending.unreported_seconds >= unseen - 1e-6
+        assert spending.overhead["placement"] == pytest.approx(placed)
         if real["begun"]:
-            assert spending.overhead["placement"] == pytest.approx(real["placement"])
             for cause, seconds in spending.overhead.items():
                 assert cause == "placement" or seconds <= real["overhead"][cause] + 1e-9
     whole = history.spending()
@@ -163,6 +164,33 @@ def test_in_one_unit():
     whole = history.spending()
     steps = whole.useful["tokens"] + whole.lost["tokens"]
     assert whole.total("tokens") == steps
-    assert whole.total("device_seconds") == whole.device_seconds == 2 * whole.total("wall_seconds")
+    held = whole.total("wall_seconds") - whole.overhead["placement"]
+    assert whole.total("device_seconds") == whole.device_seconds == pytest.approx(2 * held)
+    assert 0 < held < whole.total("wall_seconds")
     assert whole.total("usd", usd_per_hour=36.0) == pytest.approx(whole.device_seconds / 100)
     assert whole.total("joules") == 0.0
+
+
+def test_waiting_for_room_holds_no_device():
+    """Eight trials of ten seconds and four workers each, on room for two: the last has waited for thirty."""
+    records = [{"kind": "study", "time": 0.0, "usd_per_hour": 3.6}]
+    for number in range(8):
+        keys = {"phase": "search", "arm": "a", "trial": f"t{number}", "attempt": 1}
+        described = {"number": number, "seed": 0, "configuration": {}, "start_step": 0, "workers": 4}
+        begun = 10.0 * (number // 2)
+        seconds = {"wall_seconds": 10.0, "device_seconds": 40.0, "usd": 0.04}
+        records += [
+            {"kind": "trial", "time": 0.0, **keys, **described},
+            {"kind": "begun", "time": begun, **keys, "step": 0, "workers": 4, "overhead": {"startup": 0.0},
+             "spent": dict.fromkeys(seconds, 0.0)},
+            {"kind": "measure", "time": begun + 10.0, **keys, "step": 1, "progress": 1.0, "spent": seconds,
+             "overhead": {"startup": 0.0}, "yardsticks": {}, "rung": None},
+            {"kind": "end", "time": begun + 10.0, **keys, "outcome": "completed", "reason": ""},
+        ]  # fmt: skip
+    records.sort(key=lambda record: record["time"])
+    spending = History.of(records).spending()
+    assert spending.device_seconds == pytest.approx(320.0)
+    assert spending.total("wall_seconds") == pytest.approx(80.0 + 2 * (10 + 20 + 30))
+    amid = History.of([record for record in records if record["time"] <= 10.0]).spending()
+    assert amid.device_seconds == pytest.approx(80.0), "six wait"
+    assert amid.wall_seconds == pytest.approx(80.0)
