@@ -54,13 +54,9 @@ class Cap:
     spec: StudySpec
     history: History
 
-    @property
-    def _usd_per_hour(self) -> float | None:
-        return (self.history.study or {}).get("usd_per_hour")
-
     def _in_unit(self, spending: AttemptSpending) -> float:
         assert self.spec.cap is not None
-        return spending.total(self.spec.cap.unit, self._usd_per_hour)
+        return spending.total(self.spec.cap.unit)
 
     @property
     def spent(self) -> float:

@@ -30,6 +30,8 @@ class Attempt:
     asked: float
     """Time of the record, seconds since the epoch."""
     workers: int = 1
+    usd_per_hour: float | None = None
+    """Price of a worker in the session that asked for it; None where there is none."""
     before: Amounts = field(default_factory=dict)
     """Spent by what counts of the attempts before; stands for ``start`` in a ledger without ``begun`` records."""
     begun: float | None = None
@@ -75,6 +77,8 @@ class AttemptSpending:
     overhead_device_seconds: float = 0.0
     """Overhead but for placement, times the devices that stood by."""
     unreported_device_seconds: float = 0.0
+    overhead_usd: float = 0.0
+    """Of both, at the attempts' own prices."""
 
     @property
     def overhead_seconds(self) -> float:
@@ -105,9 +109,10 @@ class AttemptSpending:
             self.unreported_seconds + other.unreported_seconds,
             self.overhead_device_seconds + other.overhead_device_seconds,
             self.unreported_device_seconds + other.unreported_device_seconds,
+            self.overhead_usd + other.overhead_usd,
         )
 
-    def total(self, unit: str, usd_per_hour: float | None = None) -> float:
+    def total(self, unit: str) -> float:
         """All of it in one unit: with overhead and unreported seconds where that is time, energy or money.
 
         Energy is measured in training steps alone; outside of them the devices are taken to draw as much as in them,
@@ -115,7 +120,6 @@ class AttemptSpending:
 
         Args:
             unit: of the budget.
-            usd_per_hour: price of a worker, for ``usd``.
         """
         steps = self.useful.get(unit, 0.0) + self.lost.get(unit, 0.0)
         if unit == "wall_seconds":
@@ -123,7 +127,7 @@ class AttemptSpending:
         if unit == "device_seconds":
             return self.device_seconds
         if unit == "usd":
-            return self.device_seconds * (usd_per_hour or 0.0) / 3600
+            return steps + self.overhead_usd
         if unit == "joules":
             in_steps = self.step_device_seconds
             return steps * self.device_seconds / in_steps if in_steps else 0.0
@@ -163,16 +167,9 @@ def attempt_spendings(attempts: Sequence[Attempt], now: float) -> list[AttemptSp
         overhead = {"placement": placement, **attempt.overhead}
         seconds = useful.get("wall_seconds", 0.0) + lost.get("wall_seconds", 0.0) + sum(overhead.values())
         unreported = max(0.0, ended - attempt.asked - seconds)
-        spendings.append(
-            AttemptSpending(
-                useful,
-                lost,
-                overhead,
-                unreported,
-                sum(attempt.overhead.values()) * attempt.workers,
-                unreported * attempt.workers,
-            )
-        )
+        beside = sum(attempt.overhead.values()) * attempt.workers, unreported * attempt.workers
+        usd = sum(beside) * (attempt.usd_per_hour or 0.0) / 3600
+        spendings.append(AttemptSpending(useful, lost, overhead, unreported, *beside, usd))
     return spendings
 
 

@@ -12,6 +12,7 @@ from orchestrator import confirmation
 from orchestrator.cap import MARGIN, Cap
 from orchestrator.comparison import compare
 from orchestrator.confirmation import AnytimePhase, ConfirmPhase
+from orchestrator.extension import extended
 from orchestrator.history import History
 from orchestrator.phases import SearchPhase, best_trials
 from orchestrator.plan import arm_plans, plan_table, require_confirmable
@@ -195,7 +196,7 @@ def test_a_cap_in_time_pays_for_confirmation_and_never_for_half_a_pair(
     assert one == other
     if capacity == 1 and not trouble:
         assert len(one) == 5
-        assert driver.history.spending().total(unit, 3600.0) <= seconds
+        assert driver.history.spending().total(unit) <= seconds
 
 
 @pytest.mark.parametrize("unit", ["tokens", "device_seconds"])
@@ -483,3 +484,18 @@ def test_two_units_of_a_cap_are_refused():
     with pytest.raises(InputError, match="both set") as error:
         study("cap={tokens: 5, usd: 2}")
     assert "--set cap=" in error.value.remedy
+
+
+@pytest.mark.parametrize("use", ["cap={usd: 500}", "search.cost=usd", "budget={usd: 5}"])
+def test_prices_stay_where_dollars_count(use):
+    prices = ("search.halving.rungs=1", "resources.prices={cpu_hour: 1, gpu_hour: 1}")
+    cheaper = ["resources.prices.cpu_hour=0.1"]
+    with pytest.raises(
+        InputError, match=r"'resources.prices.cpu_hour' of a study that has begun cannot change"
+    ):
+        extended(study(use, *prices), cheaper, "here")
+    _, changes = extended(study("cap={tokens: 1e9}", *prices), cheaper, "here")
+    assert changes == {"resources.prices.cpu_hour": (1.0, 0.1)}
+    if not use.startswith("budget"):
+        _, changes = extended(study(use, *prices), ["resources.workers=2"], "here")
+        assert changes == {"resources.workers": (1, 2)}
