@@ -54,13 +54,9 @@ class Cap:
     spec: StudySpec
     history: History
 
-    @property
-    def _usd_per_hour(self) -> float | None:
-        return (self.history.study or {}).get("usd_per_hour")
-
     def _in_unit(self, spending: AttemptSpending) -> float:
         assert self.spec.cap is not None
-        return spending.total(self.spec.cap.unit, self._usd_per_hour)
+        return spending.total(self.spec.cap.unit)
 
     @property
     def spent(self) -> float:
@@ -149,6 +145,9 @@ class Cap:
             "checkpoint": (before_the_end + 1) / max(1, len(trial.evaluations)),
         }
         seconds = spending.overhead_seconds + spending.unreported_seconds
+        assert self.spec.cap is not None
+        if self.spec.cap.unit != "wall_seconds":  # placement costs time alone
+            seconds -= spending.overhead.get("placement", 0.0)
         scaled = seconds + sum((more[cause] - 1.0) * spending.overhead.get(cause, 0.0) for cause in more)
         overhead = self._cost(trial) - self._steps_cost(trial)
         return overhead * scaled / seconds if seconds else overhead

@@ -231,7 +231,7 @@ def spending_table(history: History) -> Table:
         if _has_joules(history):
             cells.append(formatting.quantity(spending.useful.get("joules", 0.0), "joules"))
         if price is not None:
-            cells.append(formatting.quantity(spending.total("usd", price), "usd"))
+            cells.append(formatting.quantity(spending.total("usd"), "usd"))
         table.add_row(*map(Text, [arm, *cells]))
     return table
 

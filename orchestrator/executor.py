@@ -79,7 +79,10 @@ class Executor:
         self._stop = ray.remote(num_cpus=0)(StopSignal).options(name=self._stop_name).remote()
 
     def interrupt(self) -> None:
-        """Ask the running trials to save and stop, and start no more. Safe in a signal handler."""
+        """Ask the running trials to save and stop, and start no more. Safe in a signal handler.
+
+        Those that have not begun are ended at Tune's next step: they have nothing to save, and might wait for a place.
+        """
         self.interrupted = True
         self._stop.request.remote()
 
@@ -198,6 +201,10 @@ class Executor:
             "begun", **_keys(planned), step=step, workers=workers, spent=spent, overhead=overhead
         )
 
+    def waits(self, name: str) -> bool:
+        """Whether a trial's attempt has been asked for, and not begun yet."""
+        return name in self.running and self.recorder.history.trials[name].attempt_records[-1].begun is None
+
     def failed(self, name: str, failure: TrialFailure) -> None:
         """Write that an attempt failed, and start the trial again unless it would end the same."""
         if isinstance(failure, DiskFull):  # it would be so for every trial: none has failed for it
@@ -228,7 +235,7 @@ class Executor:
         machine that is taken away every few hours fails no long trial.
         Of one that saved itself only what the last ``measure`` says of spending is written: the next attempt goes on.
         """
-        planned = self.running.pop(name)
+        planned = self.running[name]
         history = self.recorder.history.trials[name]
         if outcome == "failed" and again:
             came_further = _steps_kept(self, planned) > history.furthest_start
@@ -237,6 +244,8 @@ class Executor:
                 self.recorder.event(f"{name} failed and is started again: {reason}")
         spent = {} if measure is None else {key: measure[key] for key in ("spent", "overhead")}
         self.recorder.record("end", **_keys(planned), outcome=outcome, reason=reason, **spent)
+        # Only now: what cannot be written is told to Tune as the trial's error, and is to be written then.
+        del self.running[name]
         assert self.phase is not None
         self.phase.ended(history, outcome)
 
@@ -284,6 +293,15 @@ class _PhaseScheduler(FIFOScheduler):  # type: ignore[misc]
 
     def __getstate__(self) -> dict[str, Any]:
         return {}
+
+    def choose_trial_to_run(self, tune_controller: Any) -> Any:
+        """Tune asks at every step."""
+        if self._executor.interrupted:
+            for trial in list(tune_controller.get_live_trials()):
+                if self._executor.waits(name := _trial_name(trial)):
+                    self._executor.end(name, "interrupted", "it had not begun")
+                    tune_controller.stop_trial(trial)
+        return super().choose_trial_to_run(tune_controller)
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         executor, name = self._executor, _trial_name(trial)

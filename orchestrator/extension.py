@@ -20,6 +20,9 @@ FREE = ("confirm.stopping", "resources.attempts", "resources.concurrent_trials",
 PLACES = "resources"
 """Likewise, unless the budget is in time, energy or money: then a run on other devices is another run."""
 
+PRICES = "resources.prices"
+"""What may not, where dollars count: what has been spent was counted at them."""
+
 Change = tuple[Any, Any]
 """Before and after."""
 
@@ -46,8 +49,10 @@ def extended(frozen: StudySpec, overrides: Sequence[str], where: str) -> tuple[S
         )
     _require_unit_of_cap(frozen, wanted)
     free = FREE if frozen.budget.unit in MEASURED_UNITS else (*FREE, PLACES)
+    units = (frozen.budget.unit, frozen.search.cost, None if frozen.cap is None else frozen.cap.unit)
     for key, (before, after) in changes.items():
-        if any(_is_in(key, place) for place in free):
+        priced = "usd" in units and _is_in(key, PRICES)
+        if any(_is_in(key, place) for place in free) and not priced:
             continue
         if not any(_is_in(key, growing) for growing in GROWING):
             raise InputError(

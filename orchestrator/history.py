@@ -232,6 +232,7 @@ class History:
         trial.outcome, trial.reason, trial.paused, trial._settled = None, "", False, None
         # A new attempt starts from a checkpoint: what an earlier one reported beyond it was rolled back.
         trial.measures = [m for m in trial.measures if m["step"] <= record["start_step"]]
+        price = None if self.study is None else self.study.get("usd_per_hour")
         trial.attempt_records.append(
-            Attempt(trial.attempts, record["time"], record.get("workers", 1), trial.spent)
+            Attempt(trial.attempts, record["time"], record.get("workers", 1), price, trial.spent)
         )

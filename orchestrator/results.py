@@ -68,10 +68,9 @@ class Results:
         """One row an attempt: what it cost (see :mod:`orchestrator.spending`).
 
         The columns are ``useful.UNIT`` and ``lost.UNIT``, ``overhead.CAUSE`` in seconds, ``unreported_seconds``, and
-        ``device_seconds`` and ``usd`` of all of it.
+        ``device_seconds`` and ``usd`` of all of it but for placement, at the prices of the session that
+        asked for the attempt.
         """
-        assert self.history.study is not None
-        price = self.history.study.get("usd_per_hour")
         rows = []
         for trial in self.history.trials.values():
             spendings = trial.spendings(self.history.updated or 0.0)
@@ -86,7 +85,7 @@ class Results:
                         **{f"overhead.{cause}": seconds for cause, seconds in spending.overhead.items()},
                         "unreported_seconds": spending.unreported_seconds,
                         "device_seconds": spending.device_seconds,
-                        **({} if price is None else {"usd": spending.total("usd", price)}),
+                        **({} if attempt.usd_per_hour is None else {"usd": spending.total("usd")}),
                     }
                 )
         return pd.DataFrame(rows)

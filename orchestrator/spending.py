@@ -3,12 +3,13 @@
 - *useful*: what training steps spent that the trial still has.
 - *lost*: what they spent and a later attempt did again, from a checkpoint before it. Known to the last report; what
   came after that is in *unreported*.
-- *overhead*: seconds that were not training, by cause: ``placement`` (asked for until its process has begun),
-  ``startup``, ``compile``, ``data_wait``, ``evaluation``, ``checkpoint``.
+- *overhead*: seconds that were not training, by cause: ``placement`` (asked for until its process has begun, or until
+  its end if it never did), ``startup``, ``compile``, ``data_wait``, ``evaluation``, ``checkpoint``.
 - *unreported*: the rest of the seconds between the records of an attempt's beginning and end. Of an attempt that was
   cut off it bounds what was lost and overhead after its last report; of another it is its reports' way to the ledger.
 
 So the seconds of useful and lost steps, overhead and unreported ones are an attempt's whole time, none counted twice.
+Placement is time alone: an attempt that waits for room has no devices, and costs neither energy nor money.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ class Attempt:
     asked: float
     """Time of the record, seconds since the epoch."""
     workers: int = 1
+    usd_per_hour: float | None = None
+    """Price of a worker in the session that asked for it; None where there is none."""
     before: Amounts = field(default_factory=dict)
     """Spent by what counts of the attempts before; stands for ``start`` in a ledger without ``begun`` records."""
     begun: float | None = None
@@ -42,7 +45,8 @@ class Attempt:
     """Spent at its last report."""
     overhead: Amounts = field(default_factory=dict)
     """Seconds by cause at its last report."""
-    placement_seconds: float = 0.0
+    placement_seconds: float | None = None
+    """Until it had begun; None before, and where it never did: all of its time."""
 
     def begin(self, record: Mapping[str, Any]) -> None:
         """Take a ``begun`` record in."""
@@ -55,6 +59,7 @@ class Attempt:
         self.reached, self.overhead = dict(record["spent"]), dict(record.get("overhead", {}))
         if self.start is None:
             self.start = {unit: self.before.get(unit, 0.0) for unit in self.reached}
+            self.placement_seconds = 0.0
         # What is repeated from before the checkpoint was reached by an attempt before.
         self.reached = {
             unit: max(amount, self.start.get(unit, amount)) for unit, amount in self.reached.items()
@@ -70,8 +75,10 @@ class AttemptSpending:
     overhead: Amounts = field(default_factory=dict)
     unreported_seconds: float = 0.0
     overhead_device_seconds: float = 0.0
-    """Overhead times the devices that stood by."""
+    """Overhead but for placement, times the devices that stood by."""
     unreported_device_seconds: float = 0.0
+    overhead_usd: float = 0.0
+    """Of both, at the attempts' own prices."""
 
     @property
     def overhead_seconds(self) -> float:
@@ -85,7 +92,7 @@ class AttemptSpending:
 
     @property
     def device_seconds(self) -> float:
-        """All of the attempts' time, times their devices."""
+        """All of the attempts' time since they had begun, times their devices."""
         return self.step_device_seconds + self.overhead_device_seconds + self.unreported_device_seconds
 
     @property
@@ -102,9 +109,10 @@ class AttemptSpending:
             self.unreported_seconds + other.unreported_seconds,
             self.overhead_device_seconds + other.overhead_device_seconds,
             self.unreported_device_seconds + other.unreported_device_seconds,
+            self.overhead_usd + other.overhead_usd,
         )
 
-    def total(self, unit: str, usd_per_hour: float | None = None) -> float:
+    def total(self, unit: str) -> float:
         """All of it in one unit: with overhead and unreported seconds where that is time, energy or money.
 
         Energy is measured in training steps alone; outside of them the devices are taken to draw as much as in them,
@@ -112,7 +120,6 @@ class AttemptSpending:
 
         Args:
             unit: of the budget.
-            usd_per_hour: price of a worker, for ``usd``.
         """
         steps = self.useful.get(unit, 0.0) + self.lost.get(unit, 0.0)
         if unit == "wall_seconds":
@@ -120,7 +127,7 @@ class AttemptSpending:
         if unit == "device_seconds":
             return self.device_seconds
         if unit == "usd":
-            return self.device_seconds * (usd_per_hour or 0.0) / 3600
+            return steps + self.overhead_usd
         if unit == "joules":
             in_steps = self.step_device_seconds
             return steps * self.device_seconds / in_steps if in_steps else 0.0
@@ -153,20 +160,16 @@ def attempt_spendings(attempts: Sequence[Attempt], now: float) -> list[AttemptSp
         }
         useful = {unit: max(0.0, amount - start[unit]) for unit, amount in kept.items() if unit in start}
         lost = {unit: reached[unit] - start[unit] - amount for unit, amount in useful.items()}
-        overhead = {"placement": attempt.placement_seconds, **attempt.overhead}
         ended = now if attempt.ended is None else attempt.ended
+        placement = attempt.placement_seconds
+        if placement is None:
+            placement = max(0.0, ended - attempt.asked)
+        overhead = {"placement": placement, **attempt.overhead}
         seconds = useful.get("wall_seconds", 0.0) + lost.get("wall_seconds", 0.0) + sum(overhead.values())
         unreported = max(0.0, ended - attempt.asked - seconds)
-        spendings.append(
-            AttemptSpending(
-                useful,
-                lost,
-                overhead,
-                unreported,
-                sum(overhead.values()) * attempt.workers,
-                unreported * attempt.workers,
-            )
-        )
+        beside = sum(attempt.overhead.values()) * attempt.workers, unreported * attempt.workers
+        usd = sum(beside) * (attempt.usd_per_hour or 0.0) / 3600
+        spendings.append(AttemptSpending(useful, lost, overhead, unreported, *beside, usd))
     return spendings
 
 

@@ -42,9 +42,9 @@ def study(*overrides):
 class Driver:
     """Does what the executor does, one report at a time, trials side by side on a clock of their own each."""
 
-    def __init__(self, spec, seed=0, capacity=2, trouble=0.0, evaluation=0.0):
+    def __init__(self, spec, seed=0, capacity=2, trouble=0.0, evaluation=0.0, waiting=0.0):
         self.spec, self.capacity, self.trouble = spec, capacity, trouble
-        self.evaluation = evaluation  # seconds, of a yardstick
+        self.evaluation, self.waiting = evaluation, waiting  # seconds, of a yardstick, and for room
         self.chance, self.clock, self.running = random.Random(seed), 0.0, {}
         self.history, self.leaves = History(), {}
         self.record(
@@ -96,6 +96,7 @@ class Driver:
             configuration=dict(planned.configuration), workers=1, amount=planned.config.budget.amount,
             share=planned.share,
         )  # fmt: skip
+        self.clock += self.waiting
         before = self.spent(planned, self.leaves.get(planned.trial, kept))
         self.record("begun", **self.keys(planned), step=int(100 * kept), workers=1,
                     spent=before, overhead={"startup": 0.0})  # fmt: skip
@@ -198,7 +199,7 @@ def test_a_cap_in_time_pays_for_confirmation_and_never_for_half_a_pair(
     assert one == other
     if capacity == 1 and not trouble:
         assert len(one) == 5
-        assert driver.history.spending().total(unit, 3600.0) <= seconds
+        assert driver.history.spending().total(unit) <= seconds
 
 
 @pytest.mark.parametrize("unit", ["tokens", "device_seconds"])
@@ -333,12 +334,15 @@ def test_where_nothing_is_known_of_costs_one_seed_and_a_trial_an_arm_begin():
 
 
 @pytest.mark.parametrize("rungs", [1, 3])
-@pytest.mark.parametrize("top", [1, 2])
-def test_evaluations_are_kept_back_by_their_number(rungs, top):
-    """Confirmation has more of them than the search, of which most trials have one at the first rung."""
+@pytest.mark.parametrize(("top", "waiting"), [(1, 0.0), (2, 0.0), (1, 300.0)])
+def test_evaluations_are_kept_back_by_their_number(rungs, top, waiting):
+    """Confirmation has more of them than the search, of which most trials have one at the first rung.
+
+    What trials waited for room is no device's time.
+    """
     overrides = (f"search.halving.rungs={rungs}", f"confirm.top={top}", "confirm.evaluations=8")
     spec = study("cap={device_seconds: 5000}", *overrides, "confirm.seeds=3", "search.budget_per_arm=100")
-    driver = Driver(spec, capacity=1, evaluation=9.0).run(SearchPhase)
+    driver = Driver(spec, capacity=1, evaluation=9.0, waiting=waiting).run(SearchPhase)
     taken = 7 + len(spec.yardsticks.names)
     whole = 3 * top * (sum(SECONDS.values()) + 2 * (OVERHEAD + 9.0 * taken))
     cap = Cap(spec, driver.history)
@@ -575,3 +579,18 @@ def test_verification_needs_no_file_of_a_search_space(tmp_path):
     space.unlink()
     assert driver.records[-2]["kind"] == "cap"
     assert mismatches(driver.records) == []
+
+
+@pytest.mark.parametrize("use", ["cap={usd: 500}", "search.cost=usd", "budget={usd: 5}"])
+def test_prices_stay_where_dollars_count(use):
+    prices = ("search.halving.rungs=1", "resources.prices={cpu_hour: 1, gpu_hour: 1}")
+    cheaper = ["resources.prices.cpu_hour=0.1"]
+    with pytest.raises(
+        InputError, match=r"'resources.prices.cpu_hour' of a study that has begun cannot change"
+    ):
+        extended(study(use, *prices), cheaper, "here")
+    _, changes = extended(study("cap={tokens: 1e9}", *prices), cheaper, "here")
+    assert changes == {"resources.prices.cpu_hour": (1.0, 0.1)}
+    if not use.startswith("budget"):
+        _, changes = extended(study(use, *prices), ["resources.workers=2"], "here")
+        assert changes == {"resources.workers": (1, 2)}

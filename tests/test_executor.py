@@ -6,12 +6,13 @@ import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.executor import Executor, _steps_kept
+from orchestrator.executor import Executor, _PhaseScheduler, _steps_kept
 from orchestrator.history import History
-from trainables.storage import Location
+from trainables.storage import FullDiskError, Location
 from trainables.trial import TrialFailure
 
 NAME = "confirm-one-000"
@@ -81,3 +82,27 @@ def test_a_trial_has_failed_after_so_many_failures_in_a_row_that_brought_it_no_f
         ends = [record["outcome"] for record in records if record["kind"] == "end"]
         assert set(ends) <= {"retried"}
         assert sum(end == "retried" for end in ends) == sum(not dies for _, dies, _ in story)
+
+
+def test_an_end_that_could_not_be_written_is_written_when_tune_tells_of_the_error(tmp_path):
+    """Tune catches what is raised when a trial is complete, and calls it the trial's error."""
+    executor = session(tmp_path, 3, records := [])
+    start(executor)
+    told, write, full = [], executor.recorder.record, iter([True])
+    executor.phase = SimpleNamespace(ended=lambda trial, outcome: told.append((trial.trial, outcome)))
+
+    def record(kind, **fields):
+        if next(full, False):
+            raise FullDiskError("the disk is full")
+        write(kind, **fields)
+
+    executor.recorder.record = record
+    scheduler = _PhaseScheduler(executor)
+    trial = SimpleNamespace(config={"trial": {"trial": NAME}}, error_file="")
+    with pytest.raises(FullDiskError):
+        scheduler.on_trial_complete(None, trial, {})
+    assert not told
+    scheduler.on_trial_error(None, trial)
+    assert told == [(NAME, "retried")]
+    assert [record["outcome"] for record in records if record["kind"] == "end"] == ["retried"]
+    assert not executor.running

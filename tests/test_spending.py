@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.cap import Cap
 from orchestrator.history import History
+from orchestrator.study_file import load_study
 
 CAUSES = ("startup", "data_wait", "evaluation", "checkpoint")
 STEP = {"tokens": 128, "flops": 1e6, "wall_seconds": 2.0, "device_seconds": 4.0, "usd": 0.5}
@@ -23,7 +25,7 @@ class Simulation:
     def __init__(self, seed):
         self.chance, self.clock, self.records = random.Random(seed), 1000.0, []
         self.checkpoints, self.truth = [0], []
-        self.write("study", seeds=3)
+        self.write("study", seeds=3, usd_per_hour=450.0)
 
     def write(self, kind, **fields):
         self.records.append({"kind": kind, "time": self.clock, **fields})
@@ -87,7 +89,7 @@ class Simulation:
             self.write("resources", cluster={})
             truth["ended"] = self.clock
             self.clock += 50.0  # nobody is there to see
-            self.write("study", seeds=3)
+            self.write("study", seeds=3, usd_per_hour=450.0)
         else:
             self.clock += 0.25
             self.write("end", **keys, outcome="retried", reason="killed")
@@ -120,7 +122,8 @@ def test_nothing_is_counted_twice_and_nothing_is_lost(seed, cuts):
     for index, (spending, real) in enumerate(zip(spendings, truth, strict=True)):
         elapsed = real["ended"] - real["asked"]
         assert spending.wall_seconds == pytest.approx(elapsed)
-        assert spending.device_seconds == pytest.approx(2 * elapsed)
+        placed = real["placement"] if real["begun"] else elapsed
+        assert spending.device_seconds == pytest.approx(2 * (elapsed - placed))
         later = [other["start"] for other in truth[index + 1 :] if other["begun"]]
         steps_useful = max(0, min([real["reached"], *later]) - real["start"])
         steps_done = real["reached"] - real["start"]
@@ -133,8 +136,8 @@ def test_nothing_is_counted_twice_and_nothing_is_lost(seed, cuts):
         # What was done after the last report is within what is not accounted for.
         unseen = (steps_done - seen) * STEP["wall_seconds"]
         assert spending.unreported_seconds >= unseen - 1e-6
+        assert spending.overhead["placement"] == pytest.approx(placed)
         if real["begun"]:
-            assert spending.overhead["placement"] == pytest.approx(real["placement"])
             for cause, seconds in spending.overhead.items():
                 assert cause == "placement" or seconds <= real["overhead"][cause] + 1e-9
     whole = history.spending()
@@ -163,6 +166,60 @@ def test_in_one_unit():
     whole = history.spending()
     steps = whole.useful["tokens"] + whole.lost["tokens"]
     assert whole.total("tokens") == steps
-    assert whole.total("device_seconds") == whole.device_seconds == 2 * whole.total("wall_seconds")
-    assert whole.total("usd", usd_per_hour=36.0) == pytest.approx(whole.device_seconds / 100)
+    held = whole.total("wall_seconds") - whole.overhead["placement"]
+    assert whole.total("device_seconds") == whole.device_seconds == pytest.approx(2 * held)
+    assert 0 < held < whole.total("wall_seconds")
+    assert whole.total("usd") == pytest.approx(whole.device_seconds / 8)
     assert whole.total("joules") == 0.0
+
+
+def test_waiting_for_room_holds_no_device():
+    """Eight trials of ten seconds and four workers each, on room for two: the last has waited for thirty."""
+    records = [{"kind": "study", "time": 0.0, "usd_per_hour": 3.6}]
+    for number in range(8):
+        keys = {"phase": "search", "arm": "a", "trial": f"t{number}", "attempt": 1}
+        described = {"number": number, "seed": 0, "configuration": {}, "start_step": 0, "workers": 4}
+        begun = 10.0 * (number // 2)
+        seconds = {"wall_seconds": 10.0, "device_seconds": 40.0, "usd": 0.04}
+        records += [
+            {"kind": "trial", "time": 0.0, **keys, **described},
+            {"kind": "begun", "time": begun, **keys, "step": 0, "workers": 4, "overhead": {"startup": 0.0},
+             "spent": dict.fromkeys(seconds, 0.0)},
+            {"kind": "measure", "time": begun + 10.0, **keys, "step": 1, "progress": 1.0, "spent": seconds,
+             "overhead": {"startup": 0.0}, "yardsticks": {}, "rung": None},
+            {"kind": "end", "time": begun + 10.0, **keys, "outcome": "completed", "reason": ""},
+        ]  # fmt: skip
+    records.sort(key=lambda record: record["time"])
+    spending = History.of(records).spending()
+    assert spending.device_seconds == pytest.approx(320.0)
+    assert spending.total("wall_seconds") == pytest.approx(80.0 + 2 * (10 + 20 + 30))
+    assert spending.total("usd") == pytest.approx(0.32)
+    amid = History.of([record for record in records if record["time"] <= 10.0]).spending()
+    assert amid.device_seconds == pytest.approx(80.0), "six wait"
+    assert amid.wall_seconds == pytest.approx(80.0)
+
+
+def test_an_attempt_costs_what_its_own_session_paid():
+    """Ten seconds of steps and ten of overhead an attempt, the second in a session at a tenth of the price."""
+    keys = {"phase": "search", "arm": "a", "trial": "t"}
+    records, clock, dollars = [], 0.0, 0.0
+    for attempt, price in enumerate((1.0, 0.1), 1):
+        records += [
+            {"kind": "study", "time": clock, "usd_per_hour": 3600 * price},
+            {"kind": "trial", "time": clock, **keys, "attempt": attempt, "number": 0, "seed": 0,
+             "configuration": {}, "start_step": attempt - 1, "workers": 1},
+            {"kind": "begun", "time": clock + 10.0, **keys, "attempt": attempt, "step": attempt - 1, "workers": 1,
+             "spent": {"device_seconds": clock / 2, "wall_seconds": clock / 2, "usd": dollars},
+             "overhead": {"startup": 10.0}},
+        ]  # fmt: skip
+        clock, dollars = clock + 20.0, dollars + 10 * price
+        records += [
+            {"kind": "measure", "time": clock, **keys, "attempt": attempt, "step": attempt, "progress": 0.1,
+             "spent": {"device_seconds": clock / 2, "wall_seconds": clock / 2, "usd": dollars},
+             "overhead": {"startup": 10.0}, "yardsticks": {}, "rung": None},
+            {"kind": "end", "time": clock, **keys, "attempt": attempt, "outcome": "interrupted", "reason": ""},
+        ]  # fmt: skip
+        history = History.of(records)
+        assert history.spending().total("usd") == pytest.approx((20.0, 22.0)[attempt - 1])
+    cap = Cap(load_study("demo", ["cap={usd: 30}", "resources.prices.cpu_hour=1"]), history)
+    assert cap.spent == pytest.approx(22.0)
