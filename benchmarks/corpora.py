@@ -55,7 +55,6 @@ LENGTH = 128
 BATCH = 32
 FAR = 10_000_000
 """A place in the stream: of the sequence of this number."""
-READERS = 8
 
 
 class Plan(NamedTuple):
@@ -72,9 +71,11 @@ class Plan(NamedTuple):
     steps: int = 60
     shards: int = 3000
     """Of the corpus of many small ones."""
+    readers: int = 8
+    """Processes that read the same shards at once."""
 
 
-QUICK = Plan(1_500_000, 700_000, 1_500_000, 2_000, 400_000, 0.3, "tiny", 4, 60)
+QUICK = Plan(1_500_000, 700_000, 1_500_000, 2_000, 400_000, 0.3, "tiny", 4, 60, 2)
 
 
 # --- text -----------------------------------------------------------------------------------------------------------
@@ -344,11 +345,11 @@ def read_all(folder: str, seed: int, ready: Any, done: Any) -> None:
     done.wait()
 
 
-def shared_bytes(corpus: str) -> dict[str, float]:
-    """Memory that the shards take in eight readers, each of which has read them all."""
+def shared_bytes(corpus: str, num_readers: int) -> dict[str, float]:
+    """Memory that the shards take in so many readers, each of which has read them all."""
     context = multiprocessing.get_context("spawn")
     ready, done = context.Semaphore(0), context.Event()
-    readers = [context.Process(target=read_all, args=(corpus, n, ready, done)) for n in range(READERS)]
+    readers = [context.Process(target=read_all, args=(corpus, n, ready, done)) for n in range(num_readers)]
     for reader in readers:
         reader.start()
     for _ in readers:
@@ -371,7 +372,7 @@ def shared_bytes(corpus: str) -> dict[str, float]:
         reader.join()
     size = sum(file.stat().st_size for file in Path(corpus).glob("shards/train/*"))
     return {
-        "readers": READERS,
+        "readers": num_readers,
         "shard_bytes": size,
         "mapped_by_all_bytes": resident,
         "memory_bytes": proportional,
@@ -427,7 +428,7 @@ def run(plan: Plan, data: Path) -> dict[str, Any]:
         print(first, flush=True)
         stream = stream_speed(plan, PackedCorpus(Location(packed)), scratch)
         print(stream, flush=True)
-        shared = shared_bytes(packed)
+        shared = shared_bytes(packed, plan.readers)
         print(shared, flush=True)
         waits = data_wait(plan, packed)
         print(waits, flush=True)
