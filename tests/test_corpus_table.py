@@ -82,7 +82,7 @@ def test_prepare_and_corpus(study: Path, ray_cluster: None, capsys: pytest.Captu
     for output in (prepared, shown):
         joined = " ".join(output.split())
         assert "1 duplicate" in joined
-        assert "corpora.sources[1]: 1 of 1,002 records are malformed" in joined
+        assert "corpora.sources[1]: 1 of 1002 records are malformed" in joined
         assert "a.jsonl,line1002:" in "".join(output.split())
     sample = re.search(r"sw\n +\d+ +(.*)", shown)
     assert sample is not None
@@ -204,7 +204,7 @@ def test_a_malformed_record_is_an_event_of_the_run(
     messages = [
         record["message"] for record in read_ledger(begun.folder / "ledger") if record["kind"] == "event"
     ]
-    assert any("1 of 1,002 records are malformed and left out" in message for message in messages)
+    assert any("1 of 1002 records are malformed and left out" in message for message in messages)
     assert begun.corpus().manifest.fingerprint == Study.open(begun.folder).corpus().manifest.fingerprint
 
 
