@@ -184,11 +184,11 @@ def test_a_prepared_corpus_is_verified_and_mended(study: Path, ray_cluster: None
 def test_too_many_malformed_records_are_refused_with_the_first(
     study: Path, ray_cluster: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["prepare", str(study), "--set", "corpora.malformed_share=0.001"]) == 2
+    assert main(["prepare", str(study), "--set", "corpora.malformed_share=0.0005"]) == 2
     error = capsys.readouterr().err
     assert "a line is not JSON in a.jsonl" in error
     assert "a.jsonl, line 1002" in error
-    assert "--set corpora.malformed_share=0.002" in error
+    assert "--set corpora.malformed_share=0.001" in error
 
 
 def test_a_malformed_record_is_an_event_of_the_run(
