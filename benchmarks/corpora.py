@@ -21,6 +21,7 @@ The last line is one JSON object, also written to ``benchmarks/results``.
 from __future__ import annotations
 
 import argparse
+import functools
 import gzip
 import json
 import logging
@@ -84,7 +85,6 @@ QUICK = Plan(1_500_000, 700_000, 1_500_000, 2_000, 400_000, 0.3, "tiny", 4, 60, 
 def repeated(corpus: Path, folder: Path, size_bytes: int) -> CorporaConfig:
     """The corpus's files, linked again and again until they hold so many bytes of text."""
     files = sorted(corpus.glob("*.jsonl.gz"))
-    own_bytes = {file: sum(len(text.encode()) for text in texts(file)) for file in files}
     total_bytes = copy = 0
     while total_bytes < size_bytes:
         for file in files:
@@ -92,7 +92,7 @@ def repeated(corpus: Path, folder: Path, size_bytes: int) -> CorporaConfig:
                 link = folder / file.name.split(".")[0] / f"{copy:03d}.jsonl.gz"
                 link.parent.mkdir(parents=True, exist_ok=True)
                 link.hardlink_to(file) if _same_device(file, folder) else link.write_bytes(file.read_bytes())
-                total_bytes += own_bytes[file]
+                total_bytes += text_bytes(file)
         copy += 1
     sources = tuple(
         SourceConfig(language=place.name, files=f"{place}/*.jsonl.gz", id_column="doc_id")
@@ -103,6 +103,11 @@ def repeated(corpus: Path, folder: Path, size_bytes: int) -> CorporaConfig:
 
 def _same_device(file: Path, folder: Path) -> bool:
     return file.stat().st_dev == folder.stat().st_dev
+
+
+@functools.cache
+def text_bytes(file: Path) -> int:
+    return sum(len(text.encode()) for text in texts(file))
 
 
 def texts(file: Path) -> Iterator[str]:
