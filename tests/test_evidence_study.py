@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 import yaml
-from small_study import h2h, small_study
+from small_study import small_study
 
+from orchestrator.cli import main
 from orchestrator.comparison import compare
 from orchestrator.history import History
 from orchestrator.ledger import Record, read_ledger
@@ -521,15 +522,12 @@ def test_a_ledger_of_another_kind_is_refused(copy, edit):
         verify(Location(copy))
 
 
-def test_the_command(copy):
-    done = h2h("verify", str(copy))
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "all as recorded" in done.stdout
+def test_the_command(copy, capsys):
+    assert main(["verify", str(copy)]) == 0
+    assert "all as recorded" in capsys.readouterr().out
     with (copy / "study.yaml").open("a") as file:
         file.write("# touched\n")
-    done = h2h("verify", str(copy))
-    assert done.returncode == 1
-    assert "study.yaml" in done.stdout
-    done = h2h("verify", str(copy / "ledger"))
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr
+    assert main(["verify", str(copy)]) == 1
+    assert "study.yaml" in capsys.readouterr().out
+    assert main(["verify", str(copy / "ledger")]) == 2
+    assert "Traceback" not in capsys.readouterr().err

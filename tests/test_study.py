@@ -8,9 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from small_study import h2h, small_study
+from small_study import small_study
 
 from orchestrator import Study
+from orchestrator.cli import main
 from orchestrator.ledger import read_ledger
 from trainables.errors import InputError
 
@@ -106,12 +107,12 @@ print(len(results.trials), len(results.ledger), len(results.comparison))
     assert rows == 3
 
 
-def test_watch_and_compare_show_a_finished_study(finished):
+def test_watch_and_compare_show_a_finished_study(finished, capsys):
     for command in ("watch", "compare"):
-        done = h2h(command, str(finished.folder))
-        assert done.returncode == 0, done.stderr
-        assert "headless" in done.stdout
-        assert "recovery_accuracy" in done.stdout
+        assert main([command, str(finished.folder)]) == 0
+        shown = capsys.readouterr().out
+        assert "headless" in shown
+        assert "recovery_accuracy" in shown
 
 
 def test_only_text_and_safetensors_are_written(finished):
