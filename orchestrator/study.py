@@ -6,9 +6,10 @@ import importlib.metadata
 import os
 import platform
 import signal
+import socket
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -450,6 +451,26 @@ def _optuna_file(recorder: Recorder, phase: str, folder: Location, spec: StudySp
 
 
 @contextmanager
+def _known_address() -> Iterator[None]:
+    """Processes of a cluster that is started inside know its address, whatever else runs on this machine.
+
+    Ray Train's cleaner of placement groups looks for it: of several clusters it finds none, and the devices of a trial
+    that was killed would never be free again.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    before = dict(os.environ)
+    os.environ |= {"RAY_GCS_SERVER_PORT": str(port), "RAY_ADDRESS": f"127.0.0.1:{port}"}
+    try:
+        yield
+    finally:
+        for name in ("RAY_GCS_SERVER_PORT", "RAY_ADDRESS"):
+            os.environ.pop(name)
+            if name in before:
+                os.environ[name] = before[name]
+
+
+@contextmanager
 def _ray_session(address: str | None, machine: Any, *, dashboard: bool) -> Iterator[None]:
     """A connection to the cluster, or a cluster of this machine's own, on the loopback only."""
     # Ray reads these when it is imported or started.
@@ -484,7 +505,8 @@ def _ray_session(address: str | None, machine: Any, *, dashboard: bool) -> Itera
     else:
         options["address"] = address
     try:
-        ray.init(**options)
+        with _known_address() if address is None else nullcontext():
+            ray.init(**options)
     except ConnectionError as error:
         raise InputError(
             f"no Ray cluster answers at {address}",

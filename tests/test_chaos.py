@@ -280,8 +280,11 @@ def test_kills_lose_nothing(tmp_path, expected):
 
 
 @pytest.mark.skipif(not kills_of("ray_train"), reason="no kill is left for it")
-def test_kills_under_ray_train_lose_nothing(tmp_path, expected):
-    """Of Ray Train's workers as well: the trial goes on from its checkpoint in new ones."""
+def test_kills_under_ray_train_lose_nothing(tmp_path, expected, ray_cluster):
+    """Of Ray Train's workers as well: the trial goes on from its checkpoint in new ones.
+
+    Another cluster runs on the machine meanwhile, which Ray must not take for the study's.
+    """
     victims = ["training worker", "trial actor", "training worker", "driver", "training worker", "all"]
     kills = kills_of("ray_train")
     assert_nothing_is_lost(tmp_path, expected, victims, kills, seed=3, launcher="ray_train")
