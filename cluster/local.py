@@ -80,8 +80,8 @@ class LocalCluster:
                 raise InputError(
                     f"{name} is {getattr(self, name)}", where="cluster.local", remedy=f"give at least {least}"
                 )
-        self._port = _checked(port, "port") if port else _free_port()
-        self._dashboard_port = _checked(dashboard_port, "dashboard_port") if dashboard_port else _free_port()
+        self._port = _checked(port, "port") if port else free_port()
+        self._dashboard_port = _checked(dashboard_port, "dashboard_port") if dashboard_port else free_port()
         self._mark = uuid.uuid4().hex
         self._environment = {**os.environ, **(environment or {}), **self._own_environment()}
         self._watchdog: subprocess.Popen[bytes] | None = None
@@ -170,8 +170,8 @@ class LocalCluster:
             "port": self._port,
             "dashboard-host": "127.0.0.1",
             "dashboard-port": self._dashboard_port,
-            "dashboard-agent-listen-port": _free_port(),
-            "ray-client-server-port": _free_port(),
+            "dashboard-agent-listen-port": free_port(),
+            "ray-client-server-port": free_port(),
             "min-worker-port": 0,  # any free ones, rather than the range that every cluster shares
             "max-worker-port": 0,
             "num-cpus": self.head_cpus,
@@ -230,7 +230,8 @@ class LocalCluster:
             raise RuntimeError(f"ray {arguments[0]} failed:\n{done.stdout}")
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of the loopback interface on which nobody listens now."""
     with socket.socket() as probe:  # the operating system's choice lies above Ray's worker ports
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -6,13 +6,13 @@ import importlib.metadata
 import os
 import platform
 import signal
-import socket
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cluster.local import free_port
 from orchestrator import __version__
 from orchestrator.comparison import compare
 from orchestrator.confirmation import AnytimePhase, ConfirmPhase
@@ -457,17 +457,16 @@ def _known_address() -> Iterator[None]:
     Ray Train's cleaner of placement groups looks for it: of several clusters it finds none, and the devices of a trial
     that was killed would never be free again.
     """
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    before = dict(os.environ)
-    os.environ |= {"RAY_GCS_SERVER_PORT": str(port), "RAY_ADDRESS": f"127.0.0.1:{port}"}
+    port = str(free_port())
+    variables = {"RAY_GCS_SERVER_PORT": port, "RAY_ADDRESS": f"127.0.0.1:{port}"}
+    saved = {name: os.environ[name] for name in variables if name in os.environ}
+    os.environ.update(variables)
     try:
         yield
     finally:
-        for name in ("RAY_GCS_SERVER_PORT", "RAY_ADDRESS"):
-            os.environ.pop(name)
-            if name in before:
-                os.environ[name] = before[name]
+        for name in variables:
+            del os.environ[name]
+        os.environ.update(saved)
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,7 @@ import pytest
 import torch
 from test_sources import write_table
 
+from cluster.local import free_port
 from orchestrator.ledger import LedgerReader, LedgerWriter, read_ledger
 from trainables.corpora import duplicates, preparation, readers
 from trainables.corpora.config import CorporaConfig
@@ -33,9 +33,7 @@ from trainables.training.checkpoint import Checkpoints
 def s3() -> Iterator[str]:
     """URI of a bucket."""
     pytest.importorskip("moto")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     url = f"http://127.0.0.1:{port}"
     server = subprocess.Popen(
         [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
