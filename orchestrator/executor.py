@@ -150,8 +150,7 @@ class Executor:
         if self.workers.launcher == "ray_train":
             # The Tune function only waits for its workers; a whole CPU for it would be one less for them.
             return {"memory": 1e6}
-        resources = {"cpu": self.workers.cpus_per_worker}
-        return resources | ({"gpu": self.workers.gpus_per_worker} if self.workers.gpus_per_worker else {})
+        return {kind.lower(): amount for kind, amount in self.workers.resources.items()}
 
     def configuration(self, planned: PlannedTrial) -> dict[str, Any]:
         """What Tune hands to the trainable."""

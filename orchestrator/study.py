@@ -8,7 +8,7 @@ import platform
 import signal
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from trainables.corpora.packed import PackedCorpus
     from trainables.corpora.preparation import Progress
 
-_RESOURCES_SECONDS = 5.0
+_REPEAT_SECONDS = 5.0
 
 
 class StudyInterrupted(KeyboardInterrupt):
@@ -310,7 +310,10 @@ class Study:
             recorder.event("the cluster cannot place a trial as it is now: its autoscaler is waited for")
         executor = Executor(recorder, self.folder, workers, concurrent, resources.attempts)
 
-        with _signals(executor), _resources(recorder):
+        watches = [_resources(recorder)]
+        if workers.launcher == "ray_train":
+            watches.append(_orphans(recorder, workers.resources))
+        with _signals(executor), _repeated(*watches):
             corpus = self._prepared_corpus(history)
             if corpus is None:
                 with _phase(recorder, "prepare"):
@@ -544,32 +547,57 @@ def _signals(executor: Executor) -> Iterator[None]:
 
 
 @contextmanager
-def _resources(recorder: Recorder) -> Iterator[None]:
-    """Writes what of the cluster is in use, now and then."""
-    import ray
-
+def _repeated(*actions: Callable[[], None]) -> Iterator[None]:
+    """Meanwhile they are called now, and then every few seconds."""
     finished = threading.Event()
 
-    def watch() -> None:
-        last = None
-        while not finished.wait(0.0 if last is None else _RESOURCES_SECONDS):
-            total, free = ray.cluster_resources(), ray.available_resources()
-            now = {
-                kind: [total[kind] - free.get(kind, 0.0), total[kind]]
-                for kind in ("CPU", "GPU")
-                if kind in total
-            }
-            if now != last:
-                try:
-                    recorder.record("resources", flush=False, cluster=now)
-                except FullDiskError:  # the study's own next record meets it too, and ends the study
-                    return
-            last = now
+    def repeat() -> None:
+        while not finished.is_set():
+            for action in actions:
+                action()
+            finished.wait(_REPEAT_SECONDS)
 
-    thread = threading.Thread(target=watch, daemon=True)
+    thread = threading.Thread(target=repeat, daemon=True)
     thread.start()
     try:
         yield
     finally:
         finished.set()
         thread.join()
+
+
+def _resources(recorder: Recorder) -> Callable[[], None]:
+    """Writes what of the cluster is in use, if that has changed."""
+    import ray
+
+    last = None
+
+    def write() -> None:
+        nonlocal last
+        total, free = ray.cluster_resources(), ray.available_resources()
+        now = {
+            kind: [total[kind] - free.get(kind, 0.0), total[kind]] for kind in ("CPU", "GPU") if kind in total
+        }
+        if now != last:
+            # On a full disk the study's own next record ends the study.
+            with suppress(FullDiskError):
+                recorder.record("resources", flush=False, cluster=now)
+        last = now
+
+    return write
+
+
+def _orphans(recorder: Recorder, worker_resources: Mapping[str, float]) -> Callable[[], None]:
+    """Frees the devices that trials' killed processes have left taken."""
+    from orchestrator.orphaned_groups import OrphanedGroups
+
+    groups = OrphanedGroups(worker_resources)
+
+    def free() -> None:
+        if number := groups.remove():
+            with suppress(FullDiskError):
+                recorder.event(
+                    f"placement groups of killed trials are removed, to free their devices: {number}"
+                )
+
+    return free

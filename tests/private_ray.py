@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 
 
-def start_ray(folder: str) -> None:
+def start_ray(folder: str, *, include_dashboard: bool = False) -> None:
     """Start it and connect to it.
 
     Args:
         folder: its own, with a short name: the names of unix sockets are limited.
+        include_dashboard: with its server, which answers questions about the cluster's state.
     """
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # else it listens on all interfaces
     import ray
@@ -17,7 +18,7 @@ def start_ray(folder: str) -> None:
     ray.init(
         address="local",
         num_cpus=2,
-        include_dashboard=False,
+        include_dashboard=include_dashboard,
         log_to_driver=False,
         logging_level="ERROR",
         _node_ip_address="127.0.0.1",

@@ -64,6 +64,12 @@ class WorkerConfig(Config):
     """Price of a worker; None where there is none."""
 
     @property
+    def resources(self) -> dict[str, float]:
+        """Of one worker, in Ray's words."""
+        gpus = {"GPU": self.gpus_per_worker} if self.gpus_per_worker else {}
+        return {"CPU": self.cpus_per_worker} | gpus
+
+    @property
     def device(self) -> torch.device:
         """Where the direct way trains."""
         return torch.device("cuda" if self.gpus_per_worker > 0 else "cpu")
@@ -246,9 +252,6 @@ def _fit_with_ray_train(config: dict[str, Any], workers: WorkerConfig) -> None:
     from ray.train.torch import TorchTrainer
     from ray.tune.integration.ray_train import TuneReportCallback
 
-    resources = {"CPU": workers.cpus_per_worker}
-    if workers.gpus_per_worker:
-        resources["GPU"] = workers.gpus_per_worker
     trainer = TorchTrainer(
         _train_worker,
         train_loop_config=config,
@@ -259,7 +262,7 @@ def _fit_with_ray_train(config: dict[str, Any], workers: WorkerConfig) -> None:
             # Workers that are whole are left to work: a new number of them starts from the last checkpoint.
             elastic_resize_monitor_interval_s=math.inf,
             use_gpu=workers.gpus_per_worker > 0,
-            resources_per_worker=resources,
+            resources_per_worker=workers.resources,
         ),
         run_config=RunConfig(
             # A new name every attempt: the trial goes on from its own checkpoint, not from Ray Train's state.

@@ -1,0 +1,69 @@
+"""Placement groups of Ray Train that nobody works in any more.
+
+A trial's process that is killed while its workers start leaves its group to Ray, whose cleaner was not told of it
+yet and so never frees it (https://github.com/ray-project/ray/issues/62753): its devices would stay taken until the
+study ends.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+import ray
+from ray.util.placement_group import PlacementGroup, remove_placement_group
+from ray.util.state import list_actors, list_placement_groups
+from ray.util.state.exception import RayStateApiException
+
+_LOOKS = 4
+"""In a row that find a group empty: between its making and its workers' is a moment, with :meth:`remove` every few
+seconds never as many."""
+_MOST = 10_000
+"""Groups and actors that Ray lists at once, at most."""
+_SECONDS = 10
+"""For it to answer."""
+
+
+class OrphanedGroups:
+    """Those of this process's job, found by looking again and again.
+
+    Args:
+        worker_resources: of every bundle of the groups that are meant, ``CPU`` and ``GPU``; the job's others are its
+            user's, or Ray Tune's.
+    """
+
+    def __init__(self, worker_resources: Mapping[str, float]) -> None:
+        self._worker_resources = dict(worker_resources)
+        self._job = ray.get_runtime_context().get_job_id()
+        self._empty: Counter[str] = Counter()
+
+    def remove(self) -> int:
+        """Look once, remove the groups that have been empty for some looks, and tell how many."""
+        try:
+            groups = list_placement_groups(
+                filters=[("creator_job_id", "=", self._job), ("state", "=", "CREATED")],
+                detail=True,
+                limit=_MOST,
+                timeout=_SECONDS,
+            )
+            actors = list_actors(
+                filters=[("job_id", "=", self._job), ("state", "!=", "DEAD")],
+                detail=True,
+                limit=_MOST,
+                timeout=_SECONDS,
+            )
+        except RayStateApiException:  # it cannot answer now, or this cluster has no dashboard
+            return 0
+        taken = {actor.placement_group_id for actor in actors}
+        empty = {
+            group.placement_group_id
+            for group in groups
+            if group.placement_group_id not in taken
+            and all(bundle["unit_resources"] == self._worker_resources for bundle in group.bundles)
+        }
+        self._empty = Counter({name: self._empty[name] + 1 for name in empty})
+        orphaned = [name for name, looks in self._empty.items() if looks >= _LOOKS]
+        for name in orphaned:
+            remove_placement_group(PlacementGroup(ray.PlacementGroupID(bytes.fromhex(name))))
+            del self._empty[name]
+        return len(orphaned)
