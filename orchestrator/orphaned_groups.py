@@ -34,25 +34,32 @@ class OrphanedGroups:
 
     def __init__(self, worker_resources: Mapping[str, float]) -> None:
         self._worker_resources = dict(worker_resources)
-        self._job = ray.get_runtime_context().get_job_id()
+        context = ray.get_runtime_context()
+        self._job = context.get_job_id()
+        self._address = context.gcs_address  # else Ray looks for a cluster, and of several takes none
         self._empty: Counter[str] = Counter()
 
     def remove(self) -> int:
         """Look once, remove the groups that have been empty for some looks, and tell how many."""
         try:
             groups = list_placement_groups(
+                self._address,
                 filters=[("creator_job_id", "=", self._job), ("state", "=", "CREATED")],
                 detail=True,
                 limit=_MOST,
                 timeout=_SECONDS,
             )
             actors = list_actors(
+                self._address,
                 filters=[("job_id", "=", self._job), ("state", "!=", "DEAD")],
                 detail=True,
                 limit=_MOST,
                 timeout=_SECONDS,
             )
-        except RayStateApiException:  # it cannot answer now, or this cluster has no dashboard
+        except (
+            RayStateApiException,
+            ConnectionError,
+        ):  # it cannot answer now, or this cluster has no dashboard
             return 0
         taken = {actor.placement_group_id for actor in actors}
         empty = {

@@ -58,8 +58,11 @@ print(json.dumps([removed, {name: placement_group_table(group)["state"] for name
 """
 
 
-def test_only_groups_that_stay_empty_are_removed():
-    """Not one whose workers come late, one that works, or a user's own in the same job."""
+def test_only_groups_that_stay_empty_are_removed(ray_cluster):
+    """Not one whose workers come late, one that works, or a user's own in the same job.
+
+    Another cluster runs on the machine, which Ray must not ask.
+    """
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     with tempfile.TemporaryDirectory(prefix="h2h-", dir="/tmp", ignore_cleanup_errors=True) as folder:
         done = subprocess.run(
