@@ -227,11 +227,12 @@ def _decisions(
     if stopping is None:
         return dict.fromkeys(pairs)
     rule = Sequential(**stopping, margin=study["margin"], family_size=max(1, len(pairs)))
+    seeds = [study["protocol"]["seed"] + 1 + index for index in range(stopping["maximum"])]
     decisions: dict[tuple[str, str], Decision | None] = {}
     for a, b in pairs:
         # Looks are at seeds in their order: a run that ends early must not be looked at before its turn.
         ended = []
-        for seed in sorted(runs[a].keys() | runs[b].keys()):
+        for seed in seeds:
             both = [arm_runs.get(seed) for arm_runs in (runs[a], runs[b])]
             if any(run is None or run.outcome is None for run in both):
                 break

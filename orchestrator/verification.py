@@ -13,12 +13,10 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Self
-
-from pydantic import model_validator
+from typing import Any, NamedTuple
 
 from orchestrator.comparison import compare
-from orchestrator.confirmation import ConfirmPhase
+from orchestrator.course import check_course
 from orchestrator.history import History
 from orchestrator.ledger import Record, read_ledger
 from orchestrator.protocol import (
@@ -33,9 +31,8 @@ from orchestrator.protocol import (
     study_digest,
     value_of,
 )
-from orchestrator.spec import ArmSpec, HalvingSpec, StudySpec
+from orchestrator.spec import HalvingSpec
 from orchestrator.study_file import frozen_content
-from trainables.config import Config
 from trainables.errors import InputError
 from trainables.evaluation import YARDSTICKS
 from trainables.storage import Location
@@ -105,7 +102,7 @@ def verify(folder: Location) -> Verification:
         _check_protocol(found, records, file, protocol(content))
         trials = _raw_trials(records)
         _check_plan(found, records)
-        _check_caps(found, records)
+        check_course(found.check, records)
         _check_trials(found, records, trials)
         _check_data(found, trials)
         _check_balance(found, records, trials)
@@ -233,55 +230,23 @@ def _is_among_best(fixed: Protocol, trials: dict[str, RawTrial], begin: Record) 
     return wanted in ranks and sum(r < ranks[wanted] for r in ranks.values()) < fixed["confirm"]["top"]
 
 
-class _FollowedArm(ArmSpec):
-    def _check_space(self, options: type[Config]) -> None:
-        """Nothing: its file may lie where the study ran."""
-
-
-class _FollowedSpec(StudySpec):
-    @model_validator(mode="after")
-    def _fits_together(self) -> Self:
-        """Asked when the study began, and of its devices, which a protocol does not name."""
-        return self
-
-
-def _spec(fixed: Protocol) -> StudySpec:
-    """The study that follows a protocol."""
-    arms = {arm: _FollowedArm.model_validate(written) for arm, written in fixed["arms"].items()}
-    kept = {key: value for key, value in fixed.items() if key != "alpha"}
-    return _FollowedSpec.model_validate(kept | {"name": "followed", "arms": arms})
-
-
-def _check_caps(found: Verification, records: list[Record]) -> None:
-    """Confirmation ended before its seeds were run only where the protocol's cap refused the next one."""
-    fixed: Protocol = {}
-    for place, record in enumerate(records):
-        if record["kind"] == "study":
-            fixed = record["protocol"]
-        elif record["kind"] == "cap":
-            where = f"the cap's end of {record['phase']}"
-            found.check("cap", f"{where}: a cap in the protocol", fixed["cap"] is not None, True)
-            seeds = None
-            if record["phase"] == "confirm":
-                phase = ConfirmPhase(_spec(fixed), History.of(records[:place]), "")
-                found.check("cap", f"{where}: the next seed refused", phase.ended_early() != "", True)
-                seeds = phase.seeds_begun()
-            found.check("cap", f"{where}: seeds begun", record["seeds"], seeds)
-
-
 def _last_score(trial: RawTrial, yardstick: str) -> dict[str, Any] | None:
     scores = [m["yardsticks"][yardstick] for m in trial.measures if yardstick in m["yardsticks"]]
     return scores[-1] if scores else None
 
 
 def _check_trials(found: Verification, records: list[Record], trials: dict[str, RawTrial]) -> None:
-    """Steps and spending only rise, progress is spending over budget, and nothing is overspent."""
+    """Steps and spending only rise, progress is spending over budget, and nothing is overspent.
+
+    The last step of a trial may be reported twice, with more yardsticks when it turned out to be the last.
+    """
     study = next(record for record in records if record["kind"] == "study")
     unit = study["budget"]["unit"]
     for name, trial in trials.items():
         amount = trial.begin["amount"]
         for before, after in itertools.pairwise(trial.measures):
-            rising = after["step"] >= before["step"] and all(
+            more = (after["step"], len(after["yardsticks"])) > (before["step"], len(before["yardsticks"]))
+            rising = more and all(
                 after["spent"].get(key) is None or value is None or after["spent"][key] >= value
                 for key, value in before["spent"].items()
             )

@@ -13,13 +13,14 @@ from orchestrator import confirmation
 from orchestrator.cap import MARGIN, Cap
 from orchestrator.comparison import compare
 from orchestrator.confirmation import AnytimePhase, ConfirmPhase
+from orchestrator.course import check_course
 from orchestrator.extension import extended
 from orchestrator.history import History
 from orchestrator.phases import SearchPhase, best_trials
 from orchestrator.plan import arm_plans, plan_table, require_confirmable
 from orchestrator.protocol import deciding, protocol
 from orchestrator.study_file import load_study
-from orchestrator.verification import Verification, _check_caps
+from orchestrator.verification import Verification
 from trainables.errors import InputError
 
 TOKENS = 100_000
@@ -513,6 +514,11 @@ class Recorded(Driver):
         record = {"kind": kind, "time": self.clock, **fields}
         self.records.append(json.loads(json.dumps(record)))
 
+    def run(self, kind):
+        if kind is not SearchPhase and self.history.phases.get("search") != "end":
+            self.run(SearchPhase)
+        return super().run(kind)
+
     def extend(self, *overrides):
         before = self.spec
         self.spec, changes = extended(before, overrides, "")
@@ -523,7 +529,7 @@ class Recorded(Driver):
 
 def mismatches(records):
     found = Verification()
-    _check_caps(found, records)
+    check_course(found.check, records)
     return [mismatch.where for mismatch in found.mismatches]
 
 
@@ -563,9 +569,10 @@ def test_verification_refuses_what_a_cap_did_not_end():
     records = Recorded(spec, capacity=1).run(ConfirmPhase).records
     where = "the cap's end of confirm"
     assert mismatches(ended(records, 6, seeds=6)) == []
-    assert mismatches(ended(records, 3, seeds=3)) == [f"{where}: the next seed refused"]
+    assert mismatches(ended(records, 3, seeds=3)) == [f"{where}: what was next refused"]
     assert mismatches(ended(records, 6, seeds=4)) == [f"{where}: seeds begun"]
-    assert mismatches(ended(records, 3, seeds=3, phase="search")) == ["the cap's end of search: seeds begun"]
+    of_search = [f"the cap's end of search: {what}" for what in ("what was next refused", "seeds begun")]
+    assert mismatches(ended(records, 3, seeds=3, phase="search")) == of_search
     without = study("search.budget_per_arm=0", "confirm.seeds=9")
     records = Recorded(without, capacity=1).run(ConfirmPhase).records
     assert f"{where}: a cap in the protocol" in mismatches(ended(records, 3, seeds=3))
