@@ -230,7 +230,8 @@ def _decisions(
     seeds = [study["protocol"]["seed"] + 1 + index for index in range(stopping["maximum"])]
     decisions: dict[tuple[str, str], Decision | None] = {}
     for a, b in pairs:
-        # Looks are at seeds in their order: a run that ends early must not be looked at before its turn.
+        # Looks are at the protocol's seeds in their order: a run that ends early must not be looked at before its turn,
+        # nor one beyond a seed that somebody took out.
         ended = []
         for seed in seeds:
             both = [arm_runs.get(seed) for arm_runs in (runs[a], runs[b])]

@@ -85,9 +85,8 @@ def _check_run(check: Check, fixed: Protocol, history: History, runs: Counter[st
     if begin["phase"] == "confirm":
         key = json.dumps([begin["arm"], begin["amount"], begin["configuration"]], sort_keys=True)
         runs[key] += 1
-        check(
-            "seeds", f"{name}: the next seed of its configuration", begin["seed"], fixed["seed"] + runs[key]
-        )
+        following = fixed["seed"] + runs[key]
+        check("seeds", f"{name}: the next seed of its configuration", begin["seed"], following)
     elif begin["phase"] == "anytime":
         trunk = history.trials.get(trial_name("confirm", begin["arm"], begin["number"]))
         left = trunk is not None and (trunk.seed, trunk.configuration) == own
