@@ -200,6 +200,12 @@ class SearchPhase:
         """Why the study's cap ended the search, for a person; empty where it did not."""
         return self.cap.search_ended() if self._next_arm(capped=False) is not None else ""
 
+    def sufficient_cap(self) -> float:
+        """The cap that would pay for all that the arms may still spend, and for the confirmation."""
+        totals = {name: account.totals(self._history.trials) for name, account in self._accounts.items()}
+        budget = self._spec.search.budget_per_arm
+        return self.cap.amount_for_search({arm: budget - t.paid - t.owed for arm, t in totals.items()})
+
     def _next_arm(self, *, capped: bool = True) -> str | None:
         concurrent = self._spec.search.concurrent_per_arm
         totals = {name: account.totals(self._history.trials) for name, account in self._accounts.items()}
