@@ -13,6 +13,9 @@ from trainables.training.budget import BudgetConfig
 ROUNDING = 1e-9
 """Amounts in trial budgets that differ by less are the same."""
 
+HOPELESS_TRIALS = 16
+"""An arm of which so many trials in a row diverged or failed is searched no further."""
+
 
 @dataclass(frozen=True)
 class Totals:
@@ -63,6 +66,11 @@ class Account:
             if record["kind"] == "end":
                 self._count_broken(record["outcome"])
 
+    @property
+    def hopeless(self) -> bool:
+        """Whether so many trials in a row broke that no more are begun."""
+        return self.broken >= HOPELESS_TRIALS
+
     def target(self, progress: float = 0.0) -> float:
         """How far a trial comes before it is decided on again."""
         if self._halving.kind == "stopping":
@@ -94,6 +102,8 @@ class Account:
     def _count_broken(self, outcome: str) -> None:
         if outcome in ("diverged", "failed"):
             self.broken += 1
+        elif self.hopeless:
+            return  # an arm that is given up stays so, whatever comes of its trials under way
         elif outcome in ("completed", "paused") or (outcome, self._halving.kind) == ("pruned", "stopping"):
             self.broken = 0  # by promotion `pruned` is what paused trials are when the search is over
 

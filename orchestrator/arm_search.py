@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import math
 import random
 import warnings
 from collections.abc import Container, Iterable, Mapping
@@ -67,11 +66,7 @@ class ArmSearch:
         self._last: dict[int, tuple[int, float]] = {}  # a trial's last rung, and its value there
         self._grid: list[dict[str, Any]] = []
         if search.algorithm == "grid":
-            self._grid = [
-                point
-                for point in space.grid(search.grid_points)
-                if not any(_same(point, first) for first in space.first)
-            ]
+            self._grid = space.grid_beyond_first(search.grid_points)
             random.Random(f"{seed}/{arm}").shuffle(
                 self._grid
             )  # a budget that ends early has seen all regions
@@ -288,15 +283,6 @@ def objectives_of(trial: TrialHistory, search: SearchSpec, yardstick: str) -> li
     if search.cost is None:
         return [score]
     return [score, trial.spent[search.cost]] if search.cost in trial.spent else None
-
-
-def _same(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
-    """Whether two configurations are one, but for the rounding of a logarithmic grid."""
-    return a.keys() == b.keys() and all(
-        value == b[name]
-        or (isinstance(value, float) and isinstance(b[name], int | float) and math.isclose(value, b[name]))
-        for name, value in a.items()
-    )
 
 
 def distributions(space: Space) -> dict[str, BaseDistribution]:

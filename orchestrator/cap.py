@@ -234,10 +234,26 @@ class Cap:
         Args:
             arms: of its runs, one for each.
         """
-        if self.spec.cap is None:
-            return True
+        return self.spec.cap is None or self._fits(self._cost_of_runs(arms))
+
+    def _cost_of_runs(self, arms: Iterable[str]) -> float:
         cost = sum(map(self._run_cost, arms)) * (1.0 + self._margin)
-        return self._fits(self._still_running("confirm") + self._branches_owed() + cost)
+        return self._still_running("confirm") + self._branches_owed() + cost
+
+    def amount_for_runs(self, arms: Iterable[str]) -> float:
+        """The cap that would let all of these runs begin, one of an arm for each of ``arms``."""
+        return self.spent + self._cost_of_runs(arms)
+
+    def amount_for_search(self, left: Mapping[str, float]) -> float:
+        """The cap that would let the search spend all it may, and keep back what confirmation needs.
+
+        Args:
+            left: by arm, of its search budget in trial budgets.
+        """
+        # What an arm is behind by is rounded to whole trials, see `allows_search_trial`.
+        rounding = 0.0 if self._promotes else 0.5
+        search = sum((share + rounding) * self.trial_cost("search", arm) for arm, share in left.items())
+        return self.spent + search + self.reserve * (1.0 + self._margin)
 
     @property
     def _margin(self) -> float:

@@ -6,6 +6,7 @@ import math
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
+from orchestrator import formatting
 from search_spaces import Categorical, Dimension, Float, Integer
 from trainables.errors import InputError
 from trainables.objectives import find_objective
@@ -108,6 +109,16 @@ def _require_searchable(spec: StudySpec, name: str, arm: ArmSpec) -> None:
                 why="a grid has nothing to suggest for what is left out",
                 remedy="name every setting of the space",
             )
+    halving = spec.search.halving
+    points = len(space.first) + len(space.grid_beyond_first(spec.search.grid_points))
+    if spec.search.budget_per_arm and points < halving.finishing_trials:
+        raise InputError(
+            f"a grid of {formatting.plural(points, 'point')} may bring no trial to its end by promotion",
+            where=where,
+            why=f"with {halving.rungs} rungs and a reduction of {halving.reduction} it takes "
+            f"{halving.finishing_trials} trials at the first rung",
+            remedy="a larger search.grid_points, fewer search.halving.rungs, or search.halving.kind: stopping",
+        )
 
 
 def _require_own_tokenizer(spec: StudySpec, name: str, arm: ArmSpec) -> None:

@@ -51,6 +51,14 @@ class Rungs:
                     return number
         return None
 
+    def furthest(self) -> int | None:
+        """Of the trials that wait at the highest rung the best; None: none waits."""
+        for rung in reversed(range(len(self._best_first))):
+            for _, number in self._best_first[rung]:
+                if self.paused.get(number) == rung:
+                    return number
+        return None
+
     def missing(self, coming: Mapping[int, int]) -> list[int]:
         """How many trials must still be sent to each rung before one of the last rung is promoted, at least.
 

@@ -23,9 +23,6 @@ from orchestrator.spec import StudySpec
 from trainables.evaluation import YARDSTICKS
 from trainables.training.loop import Branch, TrialConfig
 
-HOPELESS_TRIALS = 16
-"""An arm of which so many trials in a row diverged or failed is searched no further."""
-
 
 @dataclass(frozen=True)
 class PlannedTrial:
@@ -186,7 +183,7 @@ class SearchPhase:
         if arm is None:
             return None
         search, account = self._searches[arm], self._accounts[arm]
-        promoted = search.rungs.promotable()
+        promoted = self._promoted(arm)
         if promoted is not None:
             trial = self._history.trials[trial_name("search", arm, promoted)]
             search.go_on(promoted)
@@ -199,6 +196,12 @@ class SearchPhase:
     def ended_early(self) -> str:
         """Why the study's cap ended the search, for a person; empty where it did not."""
         return self.cap.search_ended() if self._next_arm(capped=False) is not None else ""
+
+    def sufficient_cap(self) -> float:
+        """The cap that would pay for all that the arms may still spend, and for the confirmation."""
+        totals = {name: account.totals(self._history.trials) for name, account in self._accounts.items()}
+        budget = self._spec.search.budget_per_arm
+        return self.cap.amount_for_search({arm: budget - t.paid - t.owed for arm, t in totals.items()})
 
     def _next_arm(self, *, capped: bool = True) -> str | None:
         concurrent = self._spec.search.concurrent_per_arm
@@ -221,14 +224,27 @@ class SearchPhase:
 
     def _part(self, arm: str) -> tuple[float, float] | None:
         """From where to where, at most, the arm's next trial or its next part goes; None if the arm has no next."""
-        search, account = self._searches[arm], self._accounts[arm]
-        if account.broken >= HOPELESS_TRIALS:
-            return None
-        promoted = search.rungs.promotable()
+        account, promoted = self._accounts[arm], self._promoted(arm)
         if promoted is not None:
             progress = self._history.trials[trial_name("search", arm, promoted)].progress
             return progress, account.target(progress)
-        return None if search.exhausted else (0.0, account.target())
+        return None if self._begins_no_more(arm) else (0.0, account.target())
+
+    def _begins_no_more(self, arm: str) -> bool:
+        """Whether the arm has no new configuration to try."""
+        return self._accounts[arm].hopeless or self._searches[arm].exhausted
+
+    def _promoted(self, arm: str) -> int | None:
+        """The paused trial that goes on next, if one does.
+
+        An arm that has no new configuration to try and no trial that came to its end, as broken ones were too many for
+        the rule, brings the best of those that came furthest there.
+        """
+        rungs, account = self._searches[arm].rungs, self._accounts[arm]
+        promoted = None if account.hopeless else rungs.promotable()
+        if promoted is None and self._begins_no_more(arm) and not account.completed and not account.live:
+            return rungs.furthest()
+        return promoted
 
     def _cap_allows(self, arm: str, part: tuple[float, float]) -> bool:
         finishing = {name: self._finishing(name) for name in self._accounts}
@@ -247,9 +263,11 @@ class SearchPhase:
         account, halving = self._accounts[arm], self._spec.search.halving
         if halving.kind == "stopping" or account.completed or 1.0 in account.live.values():
             return 0.0
-        if account.broken >= HOPELESS_TRIALS:
-            return 0.0
         ends = (*halving.fractions, 1.0)
+        if self._begins_no_more(arm):
+            waiting = [halving.fractions[rung] for rung in self._searches[arm].rungs.paused.values()]
+            furthest = max([end or 0.0, *account.live.values(), *waiting])
+            return 1.0 - furthest if furthest else 0.0
         coming = Counter(ends.index(target) for target in account.live.values())
         missing = dict(zip(ends, [*self._searches[arm].rungs.missing(coming), 1], strict=True))
         if end is not None:

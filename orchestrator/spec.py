@@ -140,6 +140,11 @@ class HalvingSpec(Config):
         # With promotion, one trial at the last rung takes `reduction` of them at each rung to the next.
         return 1.0 if self.kind == "stopping" else 1.0 + (self.rungs - 1) * (1.0 - 1.0 / self.reduction)
 
+    @property
+    def finishing_trials(self) -> int:
+        """The least that bring one of them to its end, whatever they come to."""
+        return 1 if self.kind == "stopping" else int(self.reduction ** (self.rungs - 1))
+
 
 class SearchSpec(Config):
     """How each arm is tuned."""

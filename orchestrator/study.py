@@ -145,15 +145,18 @@ class Study:
             address: as of :meth:`run`.
 
         Raises:
-            As :meth:`run` does; and InputError: nothing is changed, or something that may not be.
+            As :meth:`run` does; and InputError: nothing is changed, or something that may not be, or there would be
+                nothing to run.
         """
         from orchestrator.extension import extended
+        from orchestrator.extension_work import require_work
         from orchestrator.preflight import Machine
 
         frozen, records = Study.open(self.folder).spec, read_ledger(self.folder / "ledger")
         require_unchanged(self.folder, records)
         spec, changes = extended(frozen, overrides, str(self.folder))
-        ended = History.of(records).phases.get("compare") == "end"
+        history = History.of(records)
+        ended = history.phases.get("compare") == "end"
         if not ended and any(not key.startswith("resources.") for key in changes):
             raise InputError(
                 "the study has not come to its end",
@@ -161,6 +164,8 @@ class Study:
                 why="what was planned comes first: the answer to the question as it was fixed",
                 remedy=f"h2h resume {self.folder}",
             )
+        if ended:
+            require_work(spec, history, changes)
         self.spec = spec
         self._require_placement(Machine.here(), address or os.environ.get("RAY_ADDRESS"))
         recorder = Recorder(self.folder / "ledger")

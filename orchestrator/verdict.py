@@ -29,7 +29,7 @@ def verdict_in_words(comparison: dict[str, Any]) -> str:
             )
     if comparison["extensions"]:
         changes = (
-            f"{key} from {formatting.setting(before)} to {formatting.setting(after)}"
+            f"{key} from {_extended(key, before)} to {_extended(key, after)}"
             for extension in comparison["extensions"]
             for key, (before, after) in extension.items()
         )
@@ -51,6 +51,18 @@ def what_would_settle(pair: dict[str, Any], n: int) -> str:
         pairs = formatting.plural(pair["more_seeds"], "more complete pair")
         return f"at least {pairs} before any arm can win"
     return f"about {formatting.plural(pair['more_seeds'], 'more seed')} would settle it"
+
+
+def _extended(key: str, value: Any) -> str:
+    """What an extension changed, before or after: of a budget or cap the one amount that is set."""
+    name = key.rpartition(".")[2]
+    if isinstance(value, dict):
+        settings = {name: setting for name, setting in value.items() if setting is not None}
+        units = settings.keys() & formatting.UNIT_TITLES.keys()
+        return ", ".join(_extended(unit, settings[unit]) for unit in units) or formatting.settings(settings)
+    if name in formatting.UNIT_TITLES and value is not None:
+        return formatting.quantity(value, name)
+    return formatting.setting(value)
 
 
 def _pair_in_words(comparison: dict[str, Any], pair: dict[str, Any]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -94,6 +96,14 @@ class Space(_Record):
         values = [dimension.grid(points) for dimension in self.dimensions.values()]
         return [dict(zip(self.dimensions, chosen, strict=True)) for chosen in product(*values)]
 
+    def grid_beyond_first(self, points: int) -> list[dict[str, Any]]:
+        """What a grid has to try after ``first``, in which some of its points may be.
+
+        Args:
+            points: as of :meth:`grid`.
+        """
+        return [point for point in self.grid(points) if not any(_same(point, first) for first in self.first)]
+
 
 def space_names() -> list[str]:
     """Names of the shipped spaces."""
@@ -112,6 +122,15 @@ def load_space(name_or_path: str | Path) -> Space:
     if path.suffix not in (".yaml", ".yml"):
         path = _FOLDER / f"{name_or_path}.yaml"
     return Space.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+
+
+def _same(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+    """Whether two configurations are one, but for the rounding of a logarithmic grid."""
+    return a.keys() == b.keys() and all(
+        value == b[name]
+        or (isinstance(value, float) and isinstance(b[name], int | float) and math.isclose(value, b[name]))
+        for name, value in a.items()
+    )
 
 
 def _spaced(low: float, high: float, log: bool, points: int) -> list[float]:

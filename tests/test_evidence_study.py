@@ -101,6 +101,7 @@ def test_an_extended_study_keeps_what_it_has_and_says_so(extended):
         ("confirm.margin=0.1", "cannot change"),
         ("budget.tokens=100000", "cannot change"),
         ("corpora.alpha=0.5", "cannot change"),
+        ("confirm.stopping={minimum: 2}", "nothing to run"),
     ],
 )
 def test_what_cannot_be_extended(extended, override, what):

@@ -14,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_phases import PRIMARY, TOKENS, Driver, study
 
+from orchestrator.account import HOPELESS_TRIALS
 from orchestrator.halving import Rungs
 from orchestrator.history import History
 from orchestrator.optuna_file import OPTUNA_FILE, OptunaFile
-from orchestrator.phases import HOPELESS_TRIALS, SearchPhase, best_trials
+from orchestrator.phases import SearchPhase, best_trials
 from search_spaces import Space
 from trainables.errors import InputError
 from trainables.storage import Location
@@ -256,6 +257,66 @@ def test_a_grid_is_gone_through_once():
     assert len(driver.history.trials_of("search", "headless")) == 4
 
 
+@pytest.mark.parametrize("broken", [(), (3,), (0, 4, 8), (1, 2, 3, 4, 5, 6, 7, 8)])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_grid_of_which_trials_break_brings_one_to_its_end(broken, seed):
+    """By promotion, with no more points than the rule needs if none of them breaks; also where it was cut off."""
+
+    class Breaking(Driver):
+        def advance(self, name):
+            planned = self.running[name]
+            if planned.arm == "vanilla" and planned.number in broken:
+                self.end(name, "diverged")
+            else:
+                super().advance(name)
+
+    halving = "search.halving={kind: promotion, rungs: 3}"
+    spec = study("search.algorithm=grid", "search.grid_points=8", halving, f"seed={seed}")
+    assert spec.search.budget_per_arm > spec.search.halving.finishing_budget
+    whole = Breaking(spec, trouble=False, capacity=1).run()
+    assert widest_gap(spec, whole.records) <= 1 + 1e-9
+    vanilla = whole.history.trials_of("search", "vanilla")
+    assert len(vanilla) == 9
+    assert [t.number for t in vanilla if t.outcome == "diverged"] == list(broken)
+    completed = [t for t in vanilla if t.outcome == "completed"]
+    if not broken:
+        assert completed
+    else:
+        assert len(completed) == 1  # nothing beyond what the answer needs
+        furthest = [t for t in vanilla if t.progress > 1 / 9 + 1e-9]
+        assert completed[0].measures[0]["yardsticks"] == max(
+            (t.measures[0]["yardsticks"] for t in furthest), key=lambda scores: scores[PRIMARY]["overall"]
+        )
+    for cut in range(1, len(whole.records), 3):
+        history = History.of(copy.deepcopy(whole.records[:cut]))
+        resumed = Breaking(spec, trouble=False, capacity=1, history=history).run().history
+        for name, trial in whole.history.trials.items():
+            again = resumed.trials[name]
+            assert (again.outcome, again.progress) == (trial.outcome, trial.progress), (cut, name)
+
+
+def test_an_arm_that_is_given_up_keeps_its_best():
+    """By promotion a trial that paused before all others broke is brought to its end, and nothing is begun after it."""
+
+    class Breaking(Driver):
+        def advance(self, name):
+            planned = self.running[name]
+            if planned.arm == "headless" and planned.number > 1:
+                self.end(name, "failed")
+            else:
+                super().advance(name)
+
+    halving = "search.halving={kind: promotion, rungs: 3}"
+    spec = study(halving, "search.budget_per_arm=9", "search.algorithm=random")
+    driver = Breaking(spec, trouble=False, capacity=1).run()
+    headless = driver.history.trials_of("search", "headless")
+    ends = Counter(t.outcome for t in headless)
+    assert ends == {"completed": 1, "pruned": 1, "failed": HOPELESS_TRIALS}
+    first, second = (t.measures[0]["yardsticks"][PRIMARY]["overall"] for t in headless[:2])
+    assert headless[0 if first > second else 1].outcome == "completed"
+    assert widest_gap(spec, driver.records) <= 1 + 1e-9
+
+
 @pytest.mark.parametrize(
     ("dimension", "points", "values"),
     [
@@ -315,6 +376,16 @@ REFUSALS = {
     ("search.algorithm=grid", "arms.headless.space=partial.yaml"): (
         "leaves out temperature",
         "every setting",
+    ),
+    ("search.algorithm=grid", "search.grid_points=8", "search.halving={kind: promotion, rungs: 4}"): (
+        "a grid of 9 points may bring",  # `first` is none of the eight
+        "27 trials",
+        "arms.vanilla.space",
+    ),
+    ("search.algorithm=grid", "search.grid_points=7", "search.halving={kind: promotion, rungs: 3}"): (
+        "a grid of 7 points may bring",  # `first` is one of the seven
+        "9 trials",
+        "search.grid_points",
     ),
     ("search.algorithm=cma_es", "arms.vanilla.space=choices.yaml"): ("nothing to search", "numbers only"),
     ("search.algorithm=bohb",): ("must be", "'tpe'"),
