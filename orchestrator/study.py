@@ -49,6 +49,9 @@ if TYPE_CHECKING:
 
 _REPEAT_SECONDS = 5.0
 
+_SLOW_START = "timed out during startup"
+"""In what Ray raises where its own processes have not started within its time limit."""
+
 
 class StudyInterrupted(KeyboardInterrupt):
     """The study was stopped by the user; its state is saved."""
@@ -184,11 +187,11 @@ class Study:
         Raises:
             InputError: something is wrong with the study or its text.
         """
-        from orchestrator.preflight import Machine, check_study
+        from orchestrator.preflight import Machine, check_study, ray_address
         from trainables.corpora.packed import PackedCorpus
         from trainables.corpora.preparation import Progress, prepare
 
-        address = address or os.environ.get("RAY_ADDRESS")
+        address = ray_address(address)
         store = Location(self.spec.storage) / "corpora"
         try:
             progress(Progress("tokenizer", 0, 1, 0))
@@ -224,14 +227,14 @@ class Study:
         return PackedCorpus(Location(spec.storage) / "corpora" / name)
 
     def _run(self, address: str | None) -> Results:
-        from orchestrator.preflight import Machine, check_study
+        from orchestrator.preflight import Machine, check_study, ray_address
 
-        address = address or os.environ.get("RAY_ADDRESS")
         records = read_ledger(self.folder / "ledger")
         require_unchanged(self.folder, records)
         history = History.of(records)
         if history.phases.get("compare") == "end":
             return self.results
+        address = ray_address(address)
         machine = Machine.here()
         try:
             # What is prepared already needs its sources no more.
@@ -239,11 +242,11 @@ class Study:
             self._require_placement(machine, address)
         except InputError as error:
             raise error.within(self.file) from error
-        if history.study is None:
-            (self.folder / STUDY_FILE).write_bytes(dump_study(absolute(self.spec)).encode())
         recorder = Recorder(self.folder / "ledger")
         try:
             with _ray_session(address, machine, dashboard=self._launcher(machine) == "ray_train"):
+                if recorder.history.study is None:  # only now: what cannot start takes no name
+                    (self.folder / STUDY_FILE).write_bytes(dump_study(absolute(self.spec)).encode())
                 self._run_phases(recorder, Machine.of_cluster(), tokenizer)
         finally:
             recorder.close()
@@ -510,11 +513,17 @@ def _ray_session(address: str | None, machine: Any, *, dashboard: bool) -> Itera
         with _known_address() if address is None else nullcontext():
             ray.init(**options)
     except ConnectionError as error:
+        from orchestrator.preflight import no_cluster
+
+        raise no_cluster(str(address), str(error).splitlines()[0]) from error
+    except Exception as error:  # Ray has no narrower class for it
+        if _SLOW_START not in str(error):
+            raise
         raise InputError(
-            f"no Ray cluster answers at {address}",
-            where="--address, or RAY_ADDRESS",
-            why=str(error).splitlines()[0],
-            remedy="HOST:PORT as `ray start` printed it; without an address the study runs on this machine",
+            "Ray did not start in time",
+            where="this machine",
+            why="it is too busy: Ray waits half a minute for its own processes",
+            remedy="the same command again when less runs here; a study that has begun: h2h resume FOLDER",
         ) from error
     try:
         yield

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from cluster.local import free_port
 from orchestrator.cli import main
 from orchestrator.study import Study, require_same
 from orchestrator.study_file import absolute, dump_study, load_study
@@ -123,6 +124,16 @@ def test_storage_that_cannot_be_written(h2h, tmp_path):
         h2h("run", "demo", overrides=[f"storage={tmp_path}/file/x"]), "cannot write", "demo.yaml: storage"
     )
     refused(h2h("run", "demo", overrides=["storage=foo://x"]), "cannot open the location foo://x")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:PORT", "[::1]:PORT", "nowhere", "a..b:6379"])
+def test_an_address_where_nothing_answers(h2h, tmp_path, monkeypatch, address):
+    address = address.replace("PORT", str(free_port()))
+    for arguments in (["run", "demo"], ["prepare", "demo"]):
+        refused(h2h(*arguments, "--address", address), f"no Ray cluster answers at {address}")
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    refused(h2h("run", "demo"), f"no Ray cluster answers at {address}")
+    assert not list(tmp_path.iterdir()), "the study's name is not taken"
 
 
 @pytest.mark.parametrize("command", ["plan", "run", "watch", "compare"])
