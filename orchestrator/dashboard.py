@@ -32,6 +32,7 @@ from orchestrator.panels import (
     running_panel,
 )
 from orchestrator.plain import finished, lines_of
+from orchestrator.terminal import no_echo_of_keys
 from orchestrator.verdict import verdict_in_words
 from trainables.storage import Location
 
@@ -54,7 +55,7 @@ def render(history: History, now: float | None = None) -> RenderableType:
         return Text("waiting for the study to begin", style="dim")
     comparison = compare(history)
     arms = [arm_panel(history, arm, description) for arm, description in comparison["arms"].items()]
-    running = [t for t in history.trials.values() if t.outcome is None and not t.paused]
+    running = [trial for trial in history.trials.values() if trial.runs]
     with_evidence = [pair for pair in comparison["pairs"] if any(p["n"] for p in pair["matched"].values())]
     return Group(
         header_panel(history, now),
@@ -86,7 +87,7 @@ def follow(
     reader, history = LedgerReader(folder / "ledger"), History()
     pause = POLL_SECONDS if folder.local else REMOTE_POLL_SECONDS
     terminal = Live(console=console, auto_refresh=False) if console.is_terminal else nullcontext()
-    with terminal as live:
+    with no_echo_of_keys() if console.is_terminal else nullcontext(), terminal as live:
         while True:
             stop = until is not None and until()  # asked first, so that the last records are read after it
             for record in reader.poll():

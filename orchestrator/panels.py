@@ -33,6 +33,12 @@ SPEED_MEASURES = 5
 SILENT_SECONDS = 120
 """A study that has not been heard of for so long, though it is not done, is said to be silent."""
 
+STOP = {
+    "begin": "stopping: what runs is saved first; Ctrl-C once more to stop at once",
+    "end": "stopped; h2h resume goes on with it",
+}
+"""What is said of a session that was asked to stop."""
+
 
 class FirstFitting:
     """The first of several renderables that fits the width there is; the last where none does."""
@@ -92,18 +98,23 @@ def header_panel(history: History, now: float | None) -> Panel:
             continue
         mark, style = marks[history.phases.get(phase)]
         phases.append(f"{mark} {phase}  ", style)
-    age = Text(f"{formatting.duration((now or updated) - started)} elapsed")
-    if now and now - updated > SILENT_SECONDS and not finished(history):
+    age = Text(f"{formatting.duration((now or updated) - started)} since it began")
+    if now and now - updated > SILENT_SECONDS and not finished(history) and history.stop != "end":
         age.append(f", silent for {formatting.duration(now - updated)}", "yellow")
     question = [Text(study["question"], "italic")] if study["question"] else []
-    return _panel(Group(*question, phases), Text(study["name"], "bold"), age)
+    stop = [Text(STOP[history.stop], "yellow")] if history.stop else []
+    return _panel(Group(*question, phases, *stop), Text(study["name"], "bold"), age)
 
 
 def arm_panel(history: History, arm: str, description: dict[str, Any]) -> Panel:
     """An arm's search budget, trials, best so far and confirm runs; ``description`` is the comparison's."""
     study = history.study
     assert study is not None
-    search, confirm = description["counts"]["search"], description["counts"]["confirm"]
+    search, confirm = (
+        # What was interrupted waits: it does not run.
+        description["counts"][phase] | {"running": sum(t.runs for t in history.trials_of(phase, arm))}
+        for phase in ("search", "confirm")
+    )
     grid = Table.grid(padding=(0, 1), expand=True)
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(ratio=1)
@@ -141,6 +152,8 @@ def _budget(history: History, arm: str) -> Table:
 
 def _counts(counts: dict[str, int]) -> Text:
     styles = {"completed": "green", "running": "cyan", "pruned": "", "diverged": "red", "failed": "red"}
+    counts = counts | {"waiting": counts["planned"] - sum(counts[name] for name in styles)}
+    styles["waiting"] = "dim"
     told = [(f"{counts[name]} {name}", style) for name, style in styles.items() if counts[name]]
     return Text(" · ", style="dim").join(Text(*part) for part in told)
 

@@ -6,6 +6,7 @@ import importlib.metadata
 import os
 import platform
 import signal
+import sys
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
@@ -248,6 +249,11 @@ class Study:
                 if recorder.history.study is None:  # only now: what cannot start takes no name
                     (self.folder / STUDY_FILE).write_bytes(dump_study(absolute(self.spec)).encode())
                 self._run_phases(recorder, Machine.of_cluster(), tokenizer)
+        except KeyboardInterrupt:
+            if recorder.history.study is not None:
+                with suppress(FullDiskError):
+                    recorder.record("stop", status="end")
+            raise
         finally:
             recorder.close()
         return self.results
@@ -544,7 +550,8 @@ def _signals(executor: Executor) -> Iterator[None]:
         seen += 1
         if seen > 1 or not executor.running:
             raise KeyboardInterrupt
-        os.write(2, b"\nstopping: what runs is saved first; once more to stop at once\n")
+        if sys.stderr is sys.__stderr__:  # else a dashboard draws there, which shows what the ledger says
+            os.write(2, b"\nstopping: what runs is saved first; once more to stop at once\n")
         executor.interrupt()
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -90,6 +90,25 @@ def test_a_silent_study_is_said_to_be_silent():
     assert "silent" not in drawn(render(done, done.updated + 3 * 3600), 80)
 
 
+def test_a_study_that_stops_says_so():
+    at = {"time": RECORDS[MIDDLE - 1]["time"] + 1}
+    asked = {"kind": "stop", "status": "begin", **at}
+    stopping = squeezed(drawn(render(History.of([*RECORDS[:MIDDLE], asked])), 100))
+    assert "stopping: what runs is saved first; Ctrl-C once more to stop at once" in stopping
+    assert "running 4" in stopping
+    stopped = [*RECORDS[:MIDDLE], asked, asked | {"status": "end"}]
+    history = History.of(stopped)
+    text = drawn(render(history, history.updated + 3 * 3600), 100)
+    assert "stopped; h2h resume goes on with it" in text
+    for gone in ("stopping", "running", "◐", "CPU 8/16", "silent"):  # also of trials without an end
+        assert gone not in text
+    assert sum(trial.outcome is None for trial in history.trials.values()) == 4
+    again = [RECORDS[0] | at, *({**r, **at, "attempt": 2} for r in RECORDS[:MIDDLE] if r["kind"] == "trial")]
+    text = drawn(render(History.of([*stopped, again[0], again[-1]])), 100)
+    assert "running 1" in text
+    assert "stop" not in text
+
+
 def test_brackets_are_not_markup():
     event = {"kind": "event", "time": START, "message": "[rank0]: broken [/bold]"}
     study = RECORDS[0] | {"question": "does [bold]this[/x] work?", "name": "a[red]b"}
