@@ -97,6 +97,7 @@ def follow(
                         console.print(line, markup=False, highlight=False, soft_wrap=True)
             stop = stop or (until is None and finished(history))
             if live is not None:
+                live.transient = stop and history.study is None  # an error follows, or the study was there
                 live.update(render(history, None if stop else time.time()), refresh=True)
             if stop:
                 return history

@@ -194,6 +194,14 @@ def test_watching_a_finished_study_shows_it_once(tmp_path):
     )  # whole, though the terminal is short
 
 
+def test_nothing_is_left_of_a_study_that_did_not_begin(tmp_path):
+    target, asked = console(80, terminal=True), []
+    follow(Location(tmp_path), target, lambda: bool(asked) or asked.append(True))
+    text = target.file.getvalue()
+    assert "waiting for the study to begin" in text
+    assert text.rindex("\x1b[2K") > text.rindex("waiting"), "its line is cleared"
+
+
 def test_plain_lines(tmp_path):
     write(tmp_path / "ledger", RECORDS)
     target = console(80, terminal=False)
