@@ -126,8 +126,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _study(options: argparse.Namespace) -> Study:
     """The study that the command names: a folder of one, or a file or name to make one of."""
-    from orchestrator.protocol import STUDY_FILE
     from orchestrator.study import Study
+    from orchestrator.study_folder import STUDY_FILE
 
     remote = "://" in options.study
     if remote or (Path(options.study) / STUDY_FILE).is_file():
@@ -164,8 +164,8 @@ def _extend(options: argparse.Namespace) -> int:
 
 def _train(options: argparse.Namespace, work: Callable[[Study], Results]) -> int:
     from orchestrator.dashboard import follow, print_results
-    from orchestrator.protocol import STUDY_FILE
     from orchestrator.study import StudyError
+    from orchestrator.study_folder import STUDY_FILE
 
     study = _study(options)
     console = Console(force_terminal=False if options.plain else None)

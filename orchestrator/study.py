@@ -22,7 +22,6 @@ from orchestrator.ledger import read_ledger
 from orchestrator.optuna_file import OptunaFile
 from orchestrator.phases import Phase, SearchPhase, best_trials
 from orchestrator.protocol import (
-    STUDY_FILE,
     deciding,
     protocol,
     protocol_digest,
@@ -40,6 +39,7 @@ from orchestrator.study_file import (
     make_study,
     study_file,
 )
+from orchestrator.study_folder import STUDY_FILE, no_study
 from trainables.errors import InputError
 from trainables.storage import FullDiskError, Location
 
@@ -96,9 +96,7 @@ class Study:
         location = folder if isinstance(folder, Location) else Location(folder)
         frozen = location / STUDY_FILE
         if not frozen.exists():
-            raise InputError(
-                f"no study lies in {location}", where=str(frozen), remedy="h2h run STUDY makes one"
-            )
+            raise no_study(location)
         content = frozen_content(frozen.read_bytes(), str(frozen))
         study = cls(make_study(content, where=str(frozen)))
         study.folder = location

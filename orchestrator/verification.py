@@ -22,7 +22,6 @@ from orchestrator.confirmation import ConfirmPhase
 from orchestrator.history import History
 from orchestrator.ledger import Record, read_ledger
 from orchestrator.protocol import (
-    STUDY_FILE,
     Protocol,
     deciding,
     is_fixed,
@@ -35,6 +34,7 @@ from orchestrator.protocol import (
 )
 from orchestrator.spec import ArmSpec, HalvingSpec, StudySpec
 from orchestrator.study_file import frozen_content
+from orchestrator.study_folder import STUDY_FILE, no_study
 from trainables.config import Config
 from trainables.errors import InputError
 from trainables.evaluation import YARDSTICKS
@@ -97,7 +97,7 @@ def verify(folder: Location) -> Verification:
             remedy="copy the folder again from where the study ran",
         ) from error
     if not any(record["kind"] == "study" for record in records):
-        raise InputError(f"no study lies in {folder}", where=str(folder / "ledger"), remedy="h2h list")
+        raise no_study(folder)
     file = read_study_file(folder)
     content = frozen_content(file, str(folder / STUDY_FILE))
     found = Verification()

@@ -157,6 +157,20 @@ def test_a_study_that_has_begun_does_not_change(h2h, tmp_path):
     )
 
 
+@pytest.mark.parametrize("command", ["watch", "compare", "verify"])
+def test_a_study_that_was_stopped_before_its_first_record(h2h, tmp_path, command):
+    """Also by the name of the folder that it lies in; with what a Ray that did not start has left of another."""
+    folder = tmp_path / "studies" / "slow"
+    (folder / "ledger").mkdir(parents=True)
+    (folder.parent / "tiny" / "ledger").mkdir(parents=True)
+    (folder / "study.yaml").write_text(dump_study(load_study("demo")))
+    result = h2h(command, str(folder))
+    refused(result, "has not begun to record anything", f"remedy: h2h resume {folder}")
+    assert "did you mean" not in result[2]
+    refused(h2h(command, "studies"), "no study lies in", f"remedy: one of those in it: {folder}\n")
+    refused(h2h(command, "studies/slwo"), "did you mean 'slow'?")
+
+
 @pytest.mark.parametrize(
     "arguments", [[], ["plna", "demo"], ["plan"], ["plan", "demo", "--sett", "x"], ["submit", "demo"]]
 )
