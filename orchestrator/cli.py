@@ -136,8 +136,9 @@ def _study(options: argparse.Namespace) -> Study:
                 "a frozen study cannot be overridden",
                 where="--set",
                 why=f"{options.study} holds a study that has begun",
-                remedy=f"h2h extend {options.study} --set ... gives it more; or run the study file under another name: "
-                "--set name=ANOTHER",
+                remedy=f"h2h resume {options.study}   goes on as it began;   h2h extend {options.study} --set ...   gives "
+                "a finished one more, and an unfinished one other resources;   h2h run STUDY --set name=ANOTHER   makes "
+                "a new one",
             )
         return Study.open(options.study)
     return Study(options.study, getattr(options, "overrides", ()))
@@ -158,6 +159,13 @@ def _resume(options: argparse.Namespace) -> int:
 def _extend(options: argparse.Namespace) -> int:
     from orchestrator.study import Study
 
+    if not options.overrides:
+        raise InputError(
+            "no --set was given",
+            where="h2h extend",
+            why="it says what the study may spend more of",
+            remedy="such as --set confirm.seeds=12 or --set search.budget_per_arm=20",
+        )
     overrides, options.overrides = options.overrides, []
     return _train(options, lambda study: Study.open(study.folder).extend(overrides, options.address))
 

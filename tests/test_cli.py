@@ -151,7 +151,14 @@ def test_a_study_that_has_begun_does_not_change(h2h, tmp_path):
     folder.mkdir(parents=True)
     (folder / "study.yaml").write_text(dump_study(load_study("demo")))
     refused(h2h("run", "demo"), "exists already", "h2h resume", "--set name=ANOTHER")
-    refused(h2h("resume", str(folder), overrides=["seed=1"]), "a frozen study cannot be overridden")
+    frozen = h2h("resume", str(folder), overrides=["seed=1"])
+    refused(frozen, "a frozen study cannot be overridden", f"h2h resume {folder}   goes on as it began")
+    refused(h2h("extend", str(folder)), "no --set was given", "such as --set confirm.seeds=12")
+    fixed = h2h("extend", str(folder), overrides=["confirm.margin=0.1"])
+    refused(
+        fixed, "'confirm.margin' of a study that has begun cannot change", "what may change: search.budget_"
+    )
+    assert "did you mean" not in fixed[2]
     refused(
         h2h("resume", "demo", overrides=["confirm.seeds=9"]), "began with another 'confirm'", "h2h resume"
     )
