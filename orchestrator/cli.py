@@ -136,9 +136,9 @@ def _study(options: argparse.Namespace) -> Study:
                 "a frozen study cannot be overridden",
                 where="--set",
                 why=f"{options.study} holds a study that has begun",
-                remedy=f"h2h resume {options.study}   goes on as it began;   h2h extend {options.study} --set ...   gives "
-                "a finished one more, and an unfinished one other resources;   h2h run STUDY --set name=ANOTHER   makes "
-                "a new one",
+                remedy=f"h2h resume {options.study}   goes on as it began;   h2h extend {options.study} --set ...   "
+                "gives a finished one more, and an unfinished one other resources;   h2h run STUDY --set name=ANOTHER"
+                "   makes a new one",
             )
         return Study.open(options.study)
     return Study(options.study, getattr(options, "overrides", ()))

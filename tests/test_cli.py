@@ -89,6 +89,22 @@ def test_files_that_cannot_be_read(h2h, tmp_path, name):
     refused(h2h("run", "demo", overrides=overrides), *fragments)
 
 
+def test_missing_files_come_before_what_depends_on_them(h2h, tmp_path):
+    """The demo's yardsticks take minimal pairs on, which files have none of."""
+    source = "corpora.sources=[{language: en, files: '%s'}]"
+    refused(h2h("plan", "demo", overrides=[source % "nothing/*.txt"]), "no file matches", "sources[0].files")
+    (tmp_path / "here.txt").write_text("a")
+    refused(h2h("plan", "demo", overrides=[source % "here.txt"]), "there are no minimal pairs")
+
+
+def test_a_suffix_in_common_makes_no_name_near(h2h, tmp_path):
+    (tmp_path / "tiny.yaml").write_text(dump_study(load_study("demo")))
+    for missing, near in (("nothere.yaml", False), ("tinny.yaml", True), ("tiny.yml", True)):
+        result = h2h("plan", missing)
+        refused(result, f"no study '{missing}'", "tiny.yaml")
+        assert ("did you mean 'tiny.yaml'" in result[2]) == near
+
+
 def test_a_vocabulary_larger_than_the_text(h2h):
     result = h2h("run", "demo", overrides=[ONE_GRAMMAR, "tokenizer.train.vocabulary_size=200000"])
     refused(result, "larger than the text supports", "--set tokenizer.train.vocabulary_size=")
