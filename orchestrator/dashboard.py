@@ -40,6 +40,9 @@ POLL_SECONDS = 0.5
 REMOTE_POLL_SECONDS = 5.0
 """An object store is asked less often: every question costs money."""
 
+FEW_SEEDS = 3
+"""With so many or fewer no interval should be leaned on (docs/statistics.md)."""
+
 ARM_WIDTH = 48
 """Columns an arm's panel needs."""
 
@@ -170,6 +173,11 @@ def comparison_table(comparison: dict[str, Any], separator: str = " ") -> Table:
                 formatting.p_value(row["p_adjusted"]),
             ]
             table.add_row(*map(Text, cells), style="dim" if exploratory else "")
+            if row["n"] <= FEW_SEEDS and row["interval"]:
+                table.caption, table.caption_justify = (
+                    f"n <= {FEW_SEEDS}: do not lean on the interval",
+                    "left",
+                )
     return table
 
 

@@ -213,7 +213,7 @@ def pair_panel(comparison: dict[str, Any], pair: dict[str, Any]) -> Panel:
         state.append(f", {what_would_settle(pair, row['n'])}")
     reached = pair["time_to_target"].get(comparison["unit"])
     if reached and reached["ratio"] is not None:
-        state.append(f"\n{_time_to_target(pair['a'], reached, comparison['unit'])}", "dim")
+        state.append(f"\n{_time_to_target(pair, reached, comparison['unit'])}", "dim")
     if pair["missing"]:
         gaps = ", ".join(f"seed {gap['seed']} ({gap['arm']} {gap['outcome']})" for gap in pair["missing"])
         state.append(f"\nmissing: {gaps}", "red")
@@ -223,7 +223,8 @@ def pair_panel(comparison: dict[str, Any], pair: dict[str, Any]) -> Panel:
     if apart:
         titles = " or ".join(formatting.UNIT_TITLES[unit] for unit in apart)
         state.append(
-            f"\nnot at equal {titles}, where one is mid-schedule: a budget in that compares them", "dim"
+            f"\nno row at equal {titles}: one arm would be mid-schedule there; a budget in that unit compares them",
+            "dim",
         )
     tables = FirstFitting(*(_matched(pair, comparison["primary"], separator) for separator in (" ", "\n")))
     title = Text.assemble((pair["a"], "bold"), " against ", (pair["b"], "bold"), f" {comparison['primary']}")
@@ -232,14 +233,14 @@ def pair_panel(comparison: dict[str, Any], pair: dict[str, Any]) -> Panel:
     return _panel(Group(tables, state), title)
 
 
-def _time_to_target(arm: str, reached: dict[str, Any], unit: str) -> str:
-    """``headless reaches 0.412 with 0.62 of the tokens [0.55, 0.71]``; an end that is open is a dash."""
+def _time_to_target(pair: dict[str, Any], reached: dict[str, Any], unit: str) -> str:
+    """``headless reaches 0.412 with 0.62 times vanilla's tokens [0.55, 0.71]``; an end that is open is a dash."""
     bound = {"=": "", "<=": "at most ", ">=": "at least "}[reached["relation"]]
     ends = ["–" if end is None else f"{end:.2f}" for end in reached["interval"] or ()]
     interval = f" [{', '.join(ends)}]" if ends else ""
     target = formatting.score(reached["target"])
     title = formatting.UNIT_TITLES.get(unit, unit)
-    return f"{arm} reaches {target} with {bound}{reached['ratio']:.2f} of the {title}{interval}"
+    return f"{pair['a']} reaches {target} with {bound}{reached['ratio']:.2f} times {pair['b']}'s {title}{interval}"
 
 
 def _matched(pair: dict[str, Any], primary: str, separator: str) -> Table:

@@ -66,7 +66,7 @@ def test_the_middle_of_confirm(width):
             assert f" {trial.progress:.0%} {trial.measures[-1]['loss']:.3f} " in text
     assert "at equal headless vanilla" in text
     assert "(exploratory)" in text
-    assert "not at equal FLOPs or device time" in text
+    assert "no row at equal FLOPs or device time: one arm would be mid-schedule there" in text
     point = compare(history)["pairs"][0]["matched"]["tokens"]
     assert f"2.0M tokens {point['mean_a']:.3f} {point['mean_b']:.3f} {point['difference']:+.3f}" in text
     assert "undecided" in text
@@ -131,6 +131,21 @@ def test_the_results_at_the_end(width):
     assert "h2h watch /studies/a\n" in text
     assert 'Results("/studies/a").trials\n' in text
     assert "Headless" not in drawn(final_table(compare(history)), width)
+
+
+def test_time_to_target_is_told_in_the_other_arms_spending():
+    comparison = compare(History.of(RECORDS))
+    (pair,) = comparison["pairs"]
+    reached = pair["time_to_target"]["tokens"]
+    told = f"headless reaches {reached['target']:.3f} with {reached['ratio']:.2f} times vanilla's tokens ["
+    assert told in squeezed(drawn(pair_panel(comparison, pair), 100))
+
+
+@pytest.mark.parametrize(("seeds", "few"), [(1, False), (3, True), (4, False)])
+def test_intervals_of_few_seeds_are_marked(seeds, few):
+    target = console(80)
+    print_results(History.of(records(seeds=seeds)), Location("/studies/a"), target)
+    assert ("n <= 3: do not lean on the interval" in target.file.getvalue()) == few
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
