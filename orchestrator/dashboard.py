@@ -266,7 +266,7 @@ def print_results(history: History, folder: Location, console: Console) -> None:
     for label, value in (
         ("results", folder.uri),
         ("look again", f"h2h watch {folder.uri}"),
-        ("in Python", f'from orchestrator.results import Results; Results("{folder.uri}").trials'),
+        ("in Python", f'from orchestrator import Results; Results("{folder.uri}").trials'),
     ):  # never wrapped: these are to be copied
         console.print(Text.assemble((f"{label:<11}", "dim"), value), soft_wrap=True)
 

@@ -17,6 +17,7 @@ import pandas as pd
 from orchestrator.comparison import best_of_search, chosen_runs, compare
 from orchestrator.history import History, TrialHistory
 from orchestrator.ledger import read_ledger
+from orchestrator.plain import finished
 from orchestrator.study_folder import no_study
 from orchestrator.verdict import verdict_in_words
 from trainables.errors import InputError, nearest
@@ -39,6 +40,10 @@ class Results:
         self.history = History.of(self._records)
         if self.history.study is None:
             raise no_study(self.folder)
+
+    def __repr__(self) -> str:
+        stopped = "stopped" if self.history.stop == "end" else "not finished"
+        return f"Results('{self.folder}', {'finished' if finished(self.history) else stopped})"
 
     @cached_property
     def trials(self) -> pd.DataFrame:

@@ -78,6 +78,12 @@ def load_study(name_or_path: str | Path, overrides: Sequence[str] = ()) -> Study
 
 def make_study(content: Any, overrides: Sequence[str] = (), where: str = "study") -> StudySpec:
     """Validate a study given as nested dictionaries; see :func:`load_study`."""
+    if isinstance(overrides, str):
+        raise InputError(
+            f"the overrides are a list, not the text '{overrides}'",
+            where="overrides",
+            remedy=f'["{overrides}"]',
+        )
     content = copy.deepcopy(_mapping(content, where))
     for override in overrides:
         _override(content, override)

@@ -129,7 +129,7 @@ def test_the_results_at_the_end(width):
     assert "6 of 6" in text
     assert "headless is ahead of vanilla" in squeezed(text)
     assert "h2h watch /studies/a\n" in text
-    assert 'Results("/studies/a").trials\n' in text
+    assert 'from orchestrator import Results; Results("/studies/a").trials\n' in text
     assert "Headless" not in drawn(final_table(compare(history)), width)
 
 

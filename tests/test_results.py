@@ -25,6 +25,14 @@ def folder(tmp_path):
     return tmp_path / "demonstration"
 
 
+def test_its_name_has_the_folder_and_the_state(folder, tmp_path):
+    assert repr(Results(folder)) == f"Results('{folder}', finished)"
+    begun = next(records())
+    for name, state in (("begin", "not finished"), ("end", "stopped")):
+        write(tmp_path / name, [begun, {"kind": "stop", "status": name, "time": begun["time"]}])
+        assert repr(Results(tmp_path / name)) == f"Results('{tmp_path / name}', {state})"
+
+
 def test_trials_say_what_the_records_say(folder):
     trials = Results(str(folder)).trials
     begun = [record for record in records() if record["kind"] == "trial"]
