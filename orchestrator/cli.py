@@ -314,6 +314,8 @@ def _prepare(options: argparse.Namespace) -> int:
 def _corpus(options: argparse.Namespace) -> int:
     from orchestrator.corpus_table import corpus_table, picture, samples, sequences_of_a_trial
 
+    if options.svg:
+        _require_folder_of(options.svg)
     study = _study(options)
     corpus = study.corpus()
     shown = [corpus_table(corpus, study.spec.corpora, sequences_of_a_trial(study.spec))]
@@ -323,6 +325,16 @@ def _corpus(options: argparse.Namespace) -> int:
     if options.svg:
         Location(options.svg).write_bytes(picture(shown, study.spec.name).encode())
     return 0
+
+
+def _require_folder_of(file: str) -> None:
+    folder = Location(file).parent
+    if folder.local is not None and not folder.local.is_dir():
+        raise InputError(
+            f"there is no folder {folder}",
+            where=f"--svg {file}",
+            remedy=f"mkdir -p {folder}, or another file",
+        )
 
 
 def _list(options: argparse.Namespace) -> int:

@@ -134,6 +134,12 @@ def test_a_plan_that_cannot_run_here_is_refused_but_for_a_cluster(h2h, monkeypat
     assert h2h("plan", "demo", "--no-calibration", overrides=many)[0] == 0
 
 
+def test_a_picture_needs_a_folder_to_be_in(h2h, tmp_path):
+    picture = tmp_path / "nowhere" / "x.svg"
+    refused(h2h("corpus", "demo", "--svg", str(picture)), f"there is no folder {picture.parent}", "--svg")
+    assert not picture.parent.exists()
+
+
 def test_storage_that_cannot_be_written(h2h, tmp_path):
     (tmp_path / "file").write_text("")
     refused(
