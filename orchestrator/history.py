@@ -56,7 +56,7 @@ class TrialHistory:
         return bool(self.attempt_records) and self.attempt_records[-1].ended is None
 
     def forget_curve(self) -> None:
-        """Keep, of an ended trial's reports, those that anything is decided by: a long search stays small in memory."""
+        """Of an ended trial's reports keep the last one and those with yardsticks: a long search stays in memory."""
         if self.outcome is not None:
             self.measures = [m for m in self.measures if m["yardsticks"] or m is self.measures[-1]]
 
@@ -75,7 +75,7 @@ class TrialHistory:
         return attempt_spendings(self.attempt_records, now)
 
     def spending(self, now: float) -> AttemptSpending:
-        """What all attempts cost. Of a trial that has its outcome it is added up once: a cap asks often."""
+        """What all attempts cost, up to ``now`` where one runs; cached once the trial has ended, as caps ask often."""
         if self.outcome is None:
             return total(self.spendings(now))
         if self._settled is None:
