@@ -10,7 +10,7 @@ from orchestrator.ledger import Record
 from orchestrator.spec import HalvingSpec
 from trainables.training.budget import BudgetConfig
 
-ROUNDING = 1e-9
+TOLERANCE = 1e-9
 """Amounts in trial budgets that differ by less are the same."""
 
 HOPELESS_TRIALS = 16
@@ -19,7 +19,7 @@ HOPELESS_TRIALS = 16
 
 @dataclass(frozen=True)
 class Totals:
-    """Of an arm, in trial budgets."""
+    """What an arm's search has spent and may yet spend, in trial budgets."""
 
     spent: float
     """What the ledger bills: by this the arms are balanced."""
@@ -75,7 +75,7 @@ class Account:
         """How far a trial comes before it is decided on again."""
         if self._halving.kind == "stopping":
             return 1.0
-        return min((rung for rung in self._halving.fractions if rung > progress + ROUNDING), default=1.0)
+        return min((rung for rung in self._halving.fractions if rung > progress + TOLERANCE), default=1.0)
 
     def begin(self, trial: str) -> None:
         """A new trial begins."""

@@ -126,8 +126,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _study(options: argparse.Namespace) -> Study:
     """The study that the command names: a folder of one, or a file or name to make one of."""
-    from orchestrator.protocol import STUDY_FILE
     from orchestrator.study import Study
+    from orchestrator.study_folder import STUDY_FILE
 
     remote = "://" in options.study
     if remote or (Path(options.study) / STUDY_FILE).is_file():
@@ -136,8 +136,9 @@ def _study(options: argparse.Namespace) -> Study:
                 "a frozen study cannot be overridden",
                 where="--set",
                 why=f"{options.study} holds a study that has begun",
-                remedy=f"h2h extend {options.study} --set ... gives it more; or run the study file under another name: "
-                "--set name=ANOTHER",
+                remedy=f"h2h resume {options.study}   goes on as it began;   h2h extend {options.study} --set ...   "
+                "gives a finished one more, and an unfinished one other resources;   h2h run STUDY --set name=ANOTHER"
+                "   makes a new one",
             )
         return Study.open(options.study)
     return Study(options.study, getattr(options, "overrides", ()))
@@ -158,14 +159,21 @@ def _resume(options: argparse.Namespace) -> int:
 def _extend(options: argparse.Namespace) -> int:
     from orchestrator.study import Study
 
+    if not options.overrides:
+        raise InputError(
+            "no --set was given",
+            where="h2h extend",
+            why="it says what the study may spend more of",
+            remedy="such as --set confirm.seeds=12 or --set search.budget_per_arm=20",
+        )
     overrides, options.overrides = options.overrides, []
     return _train(options, lambda study: Study.open(study.folder).extend(overrides, options.address))
 
 
 def _train(options: argparse.Namespace, work: Callable[[Study], Results]) -> int:
     from orchestrator.dashboard import follow, print_results
-    from orchestrator.protocol import STUDY_FILE
     from orchestrator.study import StudyError
+    from orchestrator.study_folder import STUDY_FILE
 
     study = _study(options)
     console = Console(force_terminal=False if options.plain else None)
@@ -306,6 +314,8 @@ def _prepare(options: argparse.Namespace) -> int:
 def _corpus(options: argparse.Namespace) -> int:
     from orchestrator.corpus_table import corpus_table, picture, samples, sequences_of_a_trial
 
+    if options.svg:
+        _require_folder_of(options.svg)
     study = _study(options)
     corpus = study.corpus()
     shown = [corpus_table(corpus, study.spec.corpora, sequences_of_a_trial(study.spec))]
@@ -315,6 +325,16 @@ def _corpus(options: argparse.Namespace) -> int:
     if options.svg:
         Location(options.svg).write_bytes(picture(shown, study.spec.name).encode())
     return 0
+
+
+def _require_folder_of(file: str) -> None:
+    folder = Location(file).parent
+    if folder.local is not None and not folder.local.is_dir():
+        raise InputError(
+            f"there is no folder {folder}",
+            where=f"--svg {file}",
+            remedy=f"mkdir -p {folder}, or another file",
+        )
 
 
 def _list(options: argparse.Namespace) -> int:

@@ -40,11 +40,11 @@ class _WholeRuns:
         return not self._pending
 
     def verdict(self, trial: TrialHistory, measure: Record) -> Verdict | None:
-        """None: the runs spend their whole budget."""
+        """No run is stopped early: each spends its whole budget."""
         return None
 
     def left_over(self) -> list[TrialHistory]:
-        """None."""
+        """No run is left over: none is paused."""
         return []
 
     def ended_early(self) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator import formatting
 from search_spaces import Categorical, Dimension, Float, Integer
+from trainables.corpora.sources import expand
 from trainables.errors import InputError
 from trainables.objectives import find_objective
 from trainables.training.budget import UNITS
@@ -56,6 +57,9 @@ def require_consistent(spec: StudySpec) -> None:
         )
     _require_prices(spec)
     if "minimal_pair_accuracy" in spec.yardsticks.names and not spec.corpora.has_minimal_pairs:
+        for number, source in enumerate(spec.corpora.sources):
+            if source.files is not None:  # where there are none, that is the first mistake
+                expand(source, f"corpora.sources[{number}]")
         raise InputError(
             "there are no minimal pairs to take minimal_pair_accuracy on",
             where="yardsticks",

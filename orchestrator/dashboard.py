@@ -32,12 +32,16 @@ from orchestrator.panels import (
     running_panel,
 )
 from orchestrator.plain import finished, lines_of
+from orchestrator.terminal import no_echo_of_keys
 from orchestrator.verdict import verdict_in_words
 from trainables.storage import Location
 
 POLL_SECONDS = 0.5
 REMOTE_POLL_SECONDS = 5.0
 """An object store is asked less often: every question costs money."""
+
+FEW_SEEDS = 3
+"""With so many or fewer no interval should be leaned on (docs/statistics.md)."""
 
 ARM_WIDTH = 48
 """Columns an arm's panel needs."""
@@ -54,7 +58,7 @@ def render(history: History, now: float | None = None) -> RenderableType:
         return Text("waiting for the study to begin", style="dim")
     comparison = compare(history)
     arms = [arm_panel(history, arm, description) for arm, description in comparison["arms"].items()]
-    running = [t for t in history.trials.values() if t.outcome is None and not t.paused]
+    running = [trial for trial in history.trials.values() if trial.runs]
     with_evidence = [pair for pair in comparison["pairs"] if any(p["n"] for p in pair["matched"].values())]
     return Group(
         header_panel(history, now),
@@ -86,7 +90,7 @@ def follow(
     reader, history = LedgerReader(folder / "ledger"), History()
     pause = POLL_SECONDS if folder.local else REMOTE_POLL_SECONDS
     terminal = Live(console=console, auto_refresh=False) if console.is_terminal else nullcontext()
-    with terminal as live:
+    with no_echo_of_keys() if console.is_terminal else nullcontext(), terminal as live:
         while True:
             stop = until is not None and until()  # asked first, so that the last records are read after it
             for record in reader.poll():
@@ -96,6 +100,7 @@ def follow(
                         console.print(line, markup=False, highlight=False, soft_wrap=True)
             stop = stop or (until is None and finished(history))
             if live is not None:
+                live.transient = stop and history.study is None  # an error follows, or the study was there
                 live.update(render(history, None if stop else time.time()), refresh=True)
             if stop:
                 return history
@@ -168,6 +173,11 @@ def comparison_table(comparison: dict[str, Any], separator: str = " ") -> Table:
                 formatting.p_value(row["p_adjusted"]),
             ]
             table.add_row(*map(Text, cells), style="dim" if exploratory else "")
+            if row["n"] <= FEW_SEEDS and row["interval"]:
+                table.caption, table.caption_justify = (
+                    f"n <= {FEW_SEEDS}: do not lean on the interval",
+                    "left",
+                )
     return table
 
 
@@ -256,7 +266,7 @@ def print_results(history: History, folder: Location, console: Console) -> None:
     for label, value in (
         ("results", folder.uri),
         ("look again", f"h2h watch {folder.uri}"),
-        ("in Python", f'from orchestrator.results import Results; Results("{folder.uri}").trials'),
+        ("in Python", f'from orchestrator import Results; Results("{folder.uri}").trials'),
     ):  # never wrapped: these are to be copied
         console.print(Text.assemble((f"{label:<11}", "dim"), value), soft_wrap=True)
 

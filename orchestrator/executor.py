@@ -11,12 +11,14 @@ import json
 import tempfile
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ray import tune
 from ray.tune.error import TuneError
+from ray.tune.progress_reporter import TrialProgressCallback
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
@@ -86,6 +88,12 @@ class Executor:
         self.interrupted = True
         self._stop.request.remote()
 
+    def tell_stopping(self) -> None:
+        """Write, once, that what runs is saved and stopped; a signal handler must not."""
+        if self.recorder.history.stop is None:
+            with suppress(FullDiskError):  # which may be why
+                self.recorder.record("stop", status="begin")
+
     def run(self, phases: Iterator[Phase]) -> None:
         """Run phase after phase; returns when all have ended, or trials were saved after :meth:`interrupt`.
 
@@ -135,6 +143,7 @@ class Executor:
                     name="trials",
                     storage_path=scratch,
                     verbose=0,
+                    callbacks=[_Silence()],
                     failure_config=tune.FailureConfig(max_failures=0),
                     checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=0),
                 ),
@@ -249,6 +258,13 @@ class Executor:
         self.phase.ended(history, outcome)
 
 
+class _Silence(TrialProgressCallback):  # type: ignore[misc]
+    """In the place of Tune's own, which says how each trial ended at any verbosity."""
+
+    def on_trial_complete(self, *_: Any, **__: Any) -> None:
+        """The ledger says it."""
+
+
 class _PhaseSearcher(Searcher):  # type: ignore[misc]
     """Hands the phases' trials to Tune."""
 
@@ -296,6 +312,7 @@ class _PhaseScheduler(FIFOScheduler):  # type: ignore[misc]
     def choose_trial_to_run(self, tune_controller: Any) -> Any:
         """Tune asks at every step."""
         if self._executor.interrupted:
+            self._executor.tell_stopping()
             for trial in list(tune_controller.get_live_trials()):
                 if self._executor.waits(name := _trial_name(trial)):
                     self._executor.end(name, "interrupted", "it had not begun")

@@ -8,7 +8,7 @@ from typing import Any
 
 from orchestrator.spec import StudySpec
 from orchestrator.study_file import make_study
-from trainables.errors import InputError, nearest
+from trainables.errors import InputError
 from trainables.training.budget import MEASURED_UNITS
 
 GROWING = ("search.budget_per_arm", "confirm.seeds", "confirm.top", "confirm.budget", "cap")
@@ -59,7 +59,7 @@ def extended(frozen: StudySpec, overrides: Sequence[str], where: str) -> tuple[S
                 f"'{key}' of a study that has begun cannot change",
                 where=f"--set {key}",
                 why="what the study has done depends on it",
-                remedy=f"{nearest(key, [*GROWING, *free])}; or a new study: h2h run --set name=ANOTHER",
+                remedy=f"what may change: {', '.join([*GROWING, *free])}; or a new study: h2h run --set name=ANOTHER",
             )
         if not isinstance(before, int | float):  # a record that was not there, or is there no more
             before, after = _amounts(key, frozen, wanted)

@@ -50,8 +50,13 @@ class TrialHistory:
     paused: bool = False
     """It waits at a rung, and goes on if it is promoted."""
 
+    @property
+    def runs(self) -> bool:
+        """Whether an attempt of it is under way."""
+        return bool(self.attempt_records) and self.attempt_records[-1].ended is None
+
     def forget_curve(self) -> None:
-        """Keep, of an ended trial's reports, those that anything is decided by: a long search stays small in memory."""
+        """Of an ended trial's reports keep the last one and those with yardsticks: a long search stays in memory."""
         if self.outcome is not None:
             self.measures = [m for m in self.measures if m["yardsticks"] or m is self.measures[-1]]
 
@@ -70,7 +75,7 @@ class TrialHistory:
         return attempt_spendings(self.attempt_records, now)
 
     def spending(self, now: float) -> AttemptSpending:
-        """What all attempts cost. Of a trial that has its outcome it is added up once: a cap asks often."""
+        """What all attempts cost, up to ``now`` where one runs; cached once the trial has ended, as caps ask often."""
         if self.outcome is None:
             return total(self.spendings(now))
         if self._settled is None:
@@ -114,6 +119,8 @@ class History:
     comparison: Record | None = None
     search: dict[str, list[Record]] = field(default_factory=dict)
     """By arm, the search's ``trial`` and ``end`` records and its measures at rungs: what its decisions depend on."""
+    stop: str | None = None
+    """``begin`` once this session was asked to save and stop, ``end`` once it has."""
     seeds_paid: int | None = None
     """Confirmation seeds that the study's cap paid for, where it ended the phase early."""
     started: float | None = None
@@ -169,11 +176,15 @@ class History:
             self.search.setdefault(record["arm"], []).append(record)
         if kind in ("study", "corpus", "resources", "comparison"):
             setattr(self, kind, record)
-            if (
-                kind == "study"
-            ):  # a session before it was cut off: its trials ran up to its last record at least
-                for trial in self.trials.values():
-                    trial.close_attempt(before or 0.0)
+            if kind == "study":
+                self.stop = None
+                # A session before it was cut off: its trials ran up to its last record at least.
+                self._close_attempts(before or 0.0)
+        elif kind == "stop":
+            self.stop = record["status"]
+            if self.stop == "end":
+                self._close_attempts(record["time"])
+                self.resources = None
         elif kind == "phase":
             self.phases[record["phase"]] = record["status"]
             if (record["phase"], record["status"]) == ("confirm", "begin"):
@@ -214,6 +225,10 @@ class History:
             trial.paused = record["outcome"] == "paused"
             unfinished = record["outcome"] in ("interrupted", "retried", "paused")
             trial.outcome = None if unfinished else record["outcome"]
+
+    def _close_attempts(self, time: float) -> None:
+        for trial in self.trials.values():
+            trial.close_attempt(time)
 
     def _begin_attempt(self, record: Record, before: float) -> None:
         trial = self.trials.get(record["trial"])

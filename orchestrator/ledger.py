@@ -27,6 +27,7 @@ Records, by ``kind`` (all carry ``time``, seconds since the epoch; those of a tr
                come, ``interrupted``, ``retried``, ``paused``), ``reason``; of one that saved itself ``spent`` and
                ``overhead``
 ``resources``  ``cluster``: ``{"CPU": [used, total], ...}``
+``stop``       the session was asked to save and stop (``status``: ``begin``), or has stopped so (``end``)
 ``event``      ``message`` for a person
 ``cap``        the study's cap ended a phase early: ``message``, ``phase``, ``seeds`` that were confirmed (or null)
 ``comparison`` what the ``compare`` phase concluded (see ``orchestrator.comparison``)

@@ -33,6 +33,12 @@ SPEED_MEASURES = 5
 SILENT_SECONDS = 120
 """A study that has not been heard of for so long, though it is not done, is said to be silent."""
 
+STOP = {
+    "begin": "stopping: what runs is saved first; Ctrl-C once more to stop at once",
+    "end": "stopped; h2h resume goes on with it",
+}
+"""What is said of a session that was asked to stop."""
+
 
 class FirstFitting:
     """The first of several renderables that fits the width there is; the last where none does."""
@@ -92,18 +98,23 @@ def header_panel(history: History, now: float | None) -> Panel:
             continue
         mark, style = marks[history.phases.get(phase)]
         phases.append(f"{mark} {phase}  ", style)
-    age = Text(f"{formatting.duration((now or updated) - started)} elapsed")
-    if now and now - updated > SILENT_SECONDS and not finished(history):
+    age = Text(f"{formatting.duration((now or updated) - started)} since it began")
+    if now and now - updated > SILENT_SECONDS and not finished(history) and history.stop != "end":
         age.append(f", silent for {formatting.duration(now - updated)}", "yellow")
     question = [Text(study["question"], "italic")] if study["question"] else []
-    return _panel(Group(*question, phases), Text(study["name"], "bold"), age)
+    stop = [Text(STOP[history.stop], "yellow")] if history.stop else []
+    return _panel(Group(*question, phases, *stop), Text(study["name"], "bold"), age)
 
 
 def arm_panel(history: History, arm: str, description: dict[str, Any]) -> Panel:
     """An arm's search budget, trials, best so far and confirm runs; ``description`` is the comparison's."""
     study = history.study
     assert study is not None
-    search, confirm = description["counts"]["search"], description["counts"]["confirm"]
+    search, confirm = (
+        # What was interrupted waits: it does not run.
+        description["counts"][phase] | {"running": sum(t.runs for t in history.trials_of(phase, arm))}
+        for phase in ("search", "confirm")
+    )
     grid = Table.grid(padding=(0, 1), expand=True)
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(ratio=1)
@@ -141,6 +152,8 @@ def _budget(history: History, arm: str) -> Table:
 
 def _counts(counts: dict[str, int]) -> Text:
     styles = {"completed": "green", "running": "cyan", "pruned": "", "diverged": "red", "failed": "red"}
+    counts = counts | {"waiting": counts["planned"] - sum(counts[name] for name in styles)}
+    styles["waiting"] = "dim"
     told = [(f"{counts[name]} {name}", style) for name, style in styles.items() if counts[name]]
     return Text(" · ", style="dim").join(Text(*part) for part in told)
 
@@ -200,7 +213,7 @@ def pair_panel(comparison: dict[str, Any], pair: dict[str, Any]) -> Panel:
         state.append(f", {what_would_settle(pair, row['n'])}")
     reached = pair["time_to_target"].get(comparison["unit"])
     if reached and reached["ratio"] is not None:
-        state.append(f"\n{_time_to_target(pair['a'], reached, comparison['unit'])}", "dim")
+        state.append(f"\n{_time_to_target(pair, reached, comparison['unit'])}", "dim")
     if pair["missing"]:
         gaps = ", ".join(f"seed {gap['seed']} ({gap['arm']} {gap['outcome']})" for gap in pair["missing"])
         state.append(f"\nmissing: {gaps}", "red")
@@ -210,7 +223,8 @@ def pair_panel(comparison: dict[str, Any], pair: dict[str, Any]) -> Panel:
     if apart:
         titles = " or ".join(formatting.UNIT_TITLES[unit] for unit in apart)
         state.append(
-            f"\nnot at equal {titles}, where one is mid-schedule: a budget in that compares them", "dim"
+            f"\nno row at equal {titles}: one arm would be mid-schedule there; a budget in that unit compares them",
+            "dim",
         )
     tables = FirstFitting(*(_matched(pair, comparison["primary"], separator) for separator in (" ", "\n")))
     title = Text.assemble((pair["a"], "bold"), " against ", (pair["b"], "bold"), f" {comparison['primary']}")
@@ -219,14 +233,14 @@ def pair_panel(comparison: dict[str, Any], pair: dict[str, Any]) -> Panel:
     return _panel(Group(tables, state), title)
 
 
-def _time_to_target(arm: str, reached: dict[str, Any], unit: str) -> str:
-    """``headless reaches 0.412 with 0.62 of the tokens [0.55, 0.71]``; an end that is open is a dash."""
+def _time_to_target(pair: dict[str, Any], reached: dict[str, Any], unit: str) -> str:
+    """``headless reaches 0.412 with 0.62 times vanilla's tokens [0.55, 0.71]``; an end that is open is a dash."""
     bound = {"=": "", "<=": "at most ", ">=": "at least "}[reached["relation"]]
     ends = ["–" if end is None else f"{end:.2f}" for end in reached["interval"] or ()]
     interval = f" [{', '.join(ends)}]" if ends else ""
     target = formatting.score(reached["target"])
     title = formatting.UNIT_TITLES.get(unit, unit)
-    return f"{arm} reaches {target} with {bound}{reached['ratio']:.2f} of the {title}{interval}"
+    return f"{pair['a']} reaches {target} with {bound}{reached['ratio']:.2f} times {pair['b']}'s {title}{interval}"
 
 
 def _matched(pair: dict[str, Any], primary: str, separator: str) -> Table:

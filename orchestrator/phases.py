@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol
 
-from orchestrator.account import ROUNDING, Account
+from orchestrator.account import TOLERANCE, Account
 from orchestrator.arm_search import ArmSearch, Verdict
 from orchestrator.cap import Cap
 from orchestrator.history import History, TrialHistory
@@ -212,10 +212,10 @@ class SearchPhase:
             if part is None or len(self._accounts[arm].live) >= concurrent:
                 continue
             committed, cost = total.paid + total.owed, part[1] - part[0]
-            balanced = total.spent + total.owed + cost <= least + concurrent + ROUNDING
+            balanced = total.spent + total.owed + cost <= least + concurrent + TOLERANCE
             # A trial is begun only if the arm can pay for all of it, and for what those that run may still spend; and
             # for what brings its first trial to the end, unless broken trials have made that too dear already.
-            left = self._spec.search.budget_per_arm + ROUNDING - committed
+            left = self._spec.search.budget_per_arm + TOLERANCE - committed
             finishing = self._finishing(arm, part[1]) if self._finishing(arm) <= left else 0.0
             affordable = cost + finishing <= left
             if balanced and affordable and (not capped or self._cap_allows(arm, part)):

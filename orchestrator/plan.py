@@ -375,7 +375,7 @@ def _arm_grid(plan: ArmPlan) -> Table:
         grid.add_row("", formatting.settings(plan.arm.options, separator=", "))
     grid.add_row(
         "model",
-        f"{learner.config.model_type}, {learner.config.num_hidden_layers} layers of "
+        f"{learner.config.model_type}, {formatting.plural(learner.config.num_hidden_layers, 'layer')} of "
         f"{learner.config.hidden_size}",
     )
     grid.add_row("body", f"{plan.body_parameters:,} parameters, {embeddings} of them the embedding table")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -55,6 +56,37 @@ class Machine(NamedTuple):
         """What the study wants, or one where there is any."""
         wanted = resources.gpus_per_worker
         return wanted if wanted is not None else min(1, self.gpus)
+
+
+ANSWER_SECONDS = 5.0
+"""A cluster that is there takes a connection within them."""
+
+
+def ray_address(given: str | None) -> str | None:
+    """The Ray cluster to connect to: at the ``given`` address, else that of ``RAY_ADDRESS``; None: this machine's own.
+
+    Raises:
+        InputError: nothing answers at HOST:PORT. Ray itself would wait for minutes.
+    """
+    address = given or os.environ.get("RAY_ADDRESS")
+    if address is None or "://" in address or address in ("auto", "local"):
+        return address
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), port), timeout=ANSWER_SECONDS).close()
+    except (OSError, UnicodeError) as error:  # the latter of a name that cannot be one
+        raise no_cluster(address, str(error)) from error
+    return address
+
+
+def no_cluster(address: str, why: str) -> InputError:
+    """That no Ray cluster answers at an address."""
+    return InputError(
+        f"no Ray cluster answers at {address}",
+        where="--address, or RAY_ADDRESS",
+        why=why,
+        remedy="HOST:PORT as `ray start` printed it; without an address the study runs on this machine",
+    )
 
 
 def check_study(spec: StudySpec) -> PreTrainedTokenizerFast:

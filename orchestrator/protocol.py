@@ -17,12 +17,11 @@ from orchestrator.extension import differences
 from orchestrator.ledger import Record
 from orchestrator.statistics import ALPHA
 from orchestrator.study_file import frozen_content
+from orchestrator.study_folder import STUDY_FILE
 from trainables.errors import InputError
 from trainables.evaluation import YARDSTICKS
 from trainables.objectives import find_objective
 from trainables.storage import Location
-
-STUDY_FILE = "study.yaml"
 
 Protocol = dict[str, Any]
 

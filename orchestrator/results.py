@@ -17,6 +17,8 @@ import pandas as pd
 from orchestrator.comparison import best_of_search, chosen_runs, compare
 from orchestrator.history import History, TrialHistory
 from orchestrator.ledger import read_ledger
+from orchestrator.plain import finished
+from orchestrator.study_folder import no_study
 from orchestrator.verdict import verdict_in_words
 from trainables.errors import InputError, nearest
 from trainables.storage import Location
@@ -37,13 +39,11 @@ class Results:
         self._records = read_ledger(self.folder / "ledger")
         self.history = History.of(self._records)
         if self.history.study is None:
-            parent = Location(self.folder.uri.rstrip("/").rpartition("/")[0])
-            studies = [name for name in parent.names() if (parent / name / "ledger").exists()]
-            raise InputError(
-                f"no study lies in {self.folder}",
-                why="it has no ledger with a study in it",
-                remedy=nearest(self.folder.name, studies),
-            )
+            raise no_study(self.folder)
+
+    def __repr__(self) -> str:
+        stopped = "stopped" if self.history.stop == "end" else "not finished"
+        return f"Results('{self.folder}', {'finished' if finished(self.history) else stopped})"
 
     @cached_property
     def trials(self) -> pd.DataFrame:

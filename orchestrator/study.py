@@ -6,6 +6,7 @@ import importlib.metadata
 import os
 import platform
 import signal
+import sys
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
@@ -21,7 +22,6 @@ from orchestrator.ledger import read_ledger
 from orchestrator.optuna_file import OptunaFile
 from orchestrator.phases import Phase, SearchPhase, best_trials
 from orchestrator.protocol import (
-    STUDY_FILE,
     deciding,
     protocol,
     protocol_digest,
@@ -39,6 +39,7 @@ from orchestrator.study_file import (
     make_study,
     study_file,
 )
+from orchestrator.study_folder import STUDY_FILE, no_study
 from trainables.errors import InputError
 from trainables.storage import FullDiskError, Location
 
@@ -48,6 +49,9 @@ if TYPE_CHECKING:
     from trainables.corpora.preparation import Progress
 
 _REPEAT_SECONDS = 5.0
+
+_SLOW_START = "timed out during startup"
+"""In what Ray raises where its own processes have not started within its time limit."""
 
 
 class StudyInterrupted(KeyboardInterrupt):
@@ -92,9 +96,7 @@ class Study:
         location = folder if isinstance(folder, Location) else Location(folder)
         frozen = location / STUDY_FILE
         if not frozen.exists():
-            raise InputError(
-                f"no study lies in {location}", where=str(frozen), remedy="h2h run STUDY makes one"
-            )
+            raise no_study(location)
         content = frozen_content(frozen.read_bytes(), str(frozen))
         study = cls(make_study(content, where=str(frozen)))
         study.folder = location
@@ -150,7 +152,7 @@ class Study:
         """
         from orchestrator.extension import extended
         from orchestrator.extension_work import require_work
-        from orchestrator.preflight import Machine
+        from orchestrator.preflight import Machine, ray_address
 
         frozen, records = Study.open(self.folder).spec, read_ledger(self.folder / "ledger")
         require_unchanged(self.folder, records)
@@ -167,7 +169,8 @@ class Study:
         if ended:
             require_work(spec, history, changes)
         self.spec = spec
-        self._require_placement(Machine.here(), address or os.environ.get("RAY_ADDRESS"))
+        address = ray_address(address)
+        self._require_placement(Machine.here(), address)
         recorder = Recorder(self.folder / "ledger")
         try:
             # First the ledger: cut off before the file is written, the study ends as it was, and extends as it did.
@@ -189,11 +192,11 @@ class Study:
         Raises:
             InputError: something is wrong with the study or its text.
         """
-        from orchestrator.preflight import Machine, check_study
+        from orchestrator.preflight import Machine, check_study, ray_address
         from trainables.corpora.packed import PackedCorpus
         from trainables.corpora.preparation import Progress, prepare
 
-        address = address or os.environ.get("RAY_ADDRESS")
+        address = ray_address(address)
         store = Location(self.spec.storage) / "corpora"
         try:
             progress(Progress("tokenizer", 0, 1, 0))
@@ -229,14 +232,14 @@ class Study:
         return PackedCorpus(Location(spec.storage) / "corpora" / name)
 
     def _run(self, address: str | None) -> Results:
-        from orchestrator.preflight import Machine, check_study
+        from orchestrator.preflight import Machine, check_study, ray_address
 
-        address = address or os.environ.get("RAY_ADDRESS")
         records = read_ledger(self.folder / "ledger")
         require_unchanged(self.folder, records)
         history = History.of(records)
         if history.phases.get("compare") == "end":
             return self.results
+        address = ray_address(address)
         machine = Machine.here()
         try:
             # What is prepared already needs its sources no more.
@@ -244,12 +247,17 @@ class Study:
             self._require_placement(machine, address)
         except InputError as error:
             raise error.within(self.file) from error
-        if history.study is None:
-            (self.folder / STUDY_FILE).write_bytes(dump_study(absolute(self.spec)).encode())
         recorder = Recorder(self.folder / "ledger")
         try:
             with _ray_session(address, machine, dashboard=self._launcher(machine) == "ray_train"):
+                if recorder.history.study is None:  # only now: what cannot start takes no name
+                    (self.folder / STUDY_FILE).write_bytes(dump_study(absolute(self.spec)).encode())
                 self._run_phases(recorder, Machine.of_cluster(), tokenizer)
+        except KeyboardInterrupt:
+            if recorder.history.study is not None:
+                with suppress(FullDiskError):
+                    recorder.record("stop", status="end")
+            raise
         finally:
             recorder.close()
         return self.results
@@ -515,11 +523,17 @@ def _ray_session(address: str | None, machine: Any, *, dashboard: bool) -> Itera
         with _known_address() if address is None else nullcontext():
             ray.init(**options)
     except ConnectionError as error:
+        from orchestrator.preflight import no_cluster
+
+        raise no_cluster(str(address), str(error).splitlines()[0]) from error
+    except Exception as error:  # Ray has no narrower class for it
+        if _SLOW_START not in str(error):
+            raise
         raise InputError(
-            f"no Ray cluster answers at {address}",
-            where="--address, or RAY_ADDRESS",
-            why=str(error).splitlines()[0],
-            remedy="HOST:PORT as `ray start` printed it; without an address the study runs on this machine",
+            "Ray did not start in time",
+            where="this machine",
+            why="it is too busy: Ray waits half a minute for its own processes",
+            remedy="the same command again when less runs here; a study that has begun: h2h resume FOLDER",
         ) from error
     try:
         yield
@@ -540,7 +554,8 @@ def _signals(executor: Executor) -> Iterator[None]:
         seen += 1
         if seen > 1 or not executor.running:
             raise KeyboardInterrupt
-        os.write(2, b"\nstopping: what runs is saved first; once more to stop at once\n")
+        if sys.stderr is sys.__stderr__:  # else a dashboard draws there, which shows what the ledger says
+            os.write(2, b"\nstopping: what runs is saved first; once more to stop at once\n")
         executor.interrupt()
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -11,9 +11,11 @@ import yaml
 from pydantic import ValidationError
 
 from orchestrator.spec import ArmSpec, StudySpec
+from orchestrator.study_folder import no_study, studies_in
 from orchestrator.validation import input_error, yaml_problem
 from trainables.errors import InputError, nearest
 from trainables.models.shapes import ModelConfig
+from trainables.storage import Location
 
 SHIPPED = Path(__file__).parent / "studies"
 
@@ -33,15 +35,11 @@ def study_file(name_or_path: str | Path) -> Path:
     if path.is_file():
         return path
     if str(name_or_path) and path.is_dir() and str(name_or_path) not in study_names():
-        raise InputError(
-            f"no study lies in {path}",
-            where=str(path),
-            why="it has no study.yaml",
-            remedy="a study file, a shipped study's name (h2h list), or the folder of a study that has begun",
-        )
+        raise no_study(Location(path))
     if str(name_or_path) in study_names():
         return SHIPPED / f"{name_or_path}.yaml"
     beside = [p.name for p in path.parent.glob("[!.]*.yaml")] if path.parent.is_dir() else []
+    beside += studies_in(Location(path.parent))
     raise InputError(
         f"no study '{name_or_path}'",
         where=str(path.absolute()),
@@ -80,6 +78,12 @@ def load_study(name_or_path: str | Path, overrides: Sequence[str] = ()) -> Study
 
 def make_study(content: Any, overrides: Sequence[str] = (), where: str = "study") -> StudySpec:
     """Validate a study given as nested dictionaries; see :func:`load_study`."""
+    if isinstance(overrides, str):
+        raise InputError(
+            f"the overrides are a list, not the text '{overrides}'",
+            where="overrides",
+            remedy=f'["{overrides}"]',
+        )
     content = copy.deepcopy(_mapping(content, where))
     for override in overrides:
         _override(content, override)

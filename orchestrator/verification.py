@@ -20,7 +20,6 @@ from orchestrator.course import check_course
 from orchestrator.history import History
 from orchestrator.ledger import Record, read_ledger
 from orchestrator.protocol import (
-    STUDY_FILE,
     Protocol,
     deciding,
     is_fixed,
@@ -33,6 +32,7 @@ from orchestrator.protocol import (
 )
 from orchestrator.spec import HalvingSpec
 from orchestrator.study_file import frozen_content
+from orchestrator.study_folder import STUDY_FILE, no_study
 from trainables.errors import InputError
 from trainables.evaluation import YARDSTICKS
 from trainables.storage import Location
@@ -94,7 +94,7 @@ def verify(folder: Location) -> Verification:
             remedy="copy the folder again from where the study ran",
         ) from error
     if not any(record["kind"] == "study" for record in records):
-        raise InputError(f"no study lies in {folder}", where=str(folder / "ledger"), remedy="h2h list")
+        raise no_study(folder)
     file = read_study_file(folder)
     content = frozen_content(file, str(folder / STUDY_FILE))
     found = Verification()

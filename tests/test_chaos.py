@@ -242,7 +242,9 @@ def test_an_interruption_and_a_kill_lose_nothing(tmp_path, expected):
     out, err = driver.communicate(timeout=120)
     assert driver.returncode == 130, err
     assert f"h2h resume {folder}" in out
+    assert "stopping: what runs is saved first" in err
     assert "Traceback" not in err
+    assert "Last result" not in out, "Tune speaks"
     command = [sys.executable, "-m", "orchestrator", "resume", str(folder)]
     with (tmp_path / "log").open("wb") as log:
         driver = subprocess.Popen(command, stdout=log, stderr=log)
@@ -254,6 +256,7 @@ def test_an_interruption_and_a_kill_lose_nothing(tmp_path, expected):
     assert outcome(folder) == expected
     assert verify(Location(folder)).mismatches == []
     records = read_ledger(Location(folder / "ledger"))
+    assert [r["status"] for r in records if r["kind"] == "stop"] == ["begin", "end"]
     searched = [r for r in records if r["kind"] in ("trial", "measure") and r["phase"] == "search"]
     steps = Counter((r["trial"], r["step"]) for r in searched if r["kind"] == "measure")
     assert steps.most_common(1)[0][1] == 1, "work was done twice"

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from cluster.local import free_port
 from orchestrator.cli import main
 from orchestrator.study import Study, require_same
 from orchestrator.study_file import absolute, dump_study, load_study
@@ -88,6 +89,22 @@ def test_files_that_cannot_be_read(h2h, tmp_path, name):
     refused(h2h("run", "demo", overrides=overrides), *fragments)
 
 
+def test_missing_files_come_before_what_depends_on_them(h2h, tmp_path):
+    """The demo's yardsticks take minimal pairs on, which files have none of."""
+    source = "corpora.sources=[{language: en, files: '%s'}]"
+    refused(h2h("plan", "demo", overrides=[source % "nothing/*.txt"]), "no file matches", "sources[0].files")
+    (tmp_path / "here.txt").write_text("a")
+    refused(h2h("plan", "demo", overrides=[source % "here.txt"]), "there are no minimal pairs")
+
+
+def test_a_suffix_in_common_makes_no_name_near(h2h, tmp_path):
+    (tmp_path / "tiny.yaml").write_text(dump_study(load_study("demo")))
+    for missing, near in (("nothere.yaml", False), ("tinny.yaml", True), ("tiny.yml", True)):
+        result = h2h("plan", missing)
+        refused(result, f"no study '{missing}'", "tiny.yaml")
+        assert ("did you mean 'tiny.yaml'" in result[2]) == near
+
+
 def test_a_vocabulary_larger_than_the_text(h2h):
     result = h2h("run", "demo", overrides=[ONE_GRAMMAR, "tokenizer.train.vocabulary_size=200000"])
     refused(result, "larger than the text supports", "--set tokenizer.train.vocabulary_size=")
@@ -117,12 +134,28 @@ def test_a_plan_that_cannot_run_here_is_refused_but_for_a_cluster(h2h, monkeypat
     assert h2h("plan", "demo", "--no-calibration", overrides=many)[0] == 0
 
 
+def test_a_picture_needs_a_folder_to_be_in(h2h, tmp_path):
+    picture = tmp_path / "nowhere" / "x.svg"
+    refused(h2h("corpus", "demo", "--svg", str(picture)), f"there is no folder {picture.parent}", "--svg")
+    assert not picture.parent.exists()
+
+
 def test_storage_that_cannot_be_written(h2h, tmp_path):
     (tmp_path / "file").write_text("")
     refused(
         h2h("run", "demo", overrides=[f"storage={tmp_path}/file/x"]), "cannot write", "demo.yaml: storage"
     )
     refused(h2h("run", "demo", overrides=["storage=foo://x"]), "cannot open the location foo://x")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:PORT", "[::1]:PORT", "nowhere", "a..b:6379"])
+def test_an_address_where_nothing_answers(h2h, tmp_path, monkeypatch, address):
+    address = address.replace("PORT", str(free_port()))
+    for arguments in (["run", "demo"], ["prepare", "demo"]):
+        refused(h2h(*arguments, "--address", address), f"no Ray cluster answers at {address}")
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    refused(h2h("run", "demo"), f"no Ray cluster answers at {address}")
+    assert not list(tmp_path.iterdir()), "the study's name is not taken"
 
 
 @pytest.mark.parametrize("command", ["plan", "run", "watch", "compare"])
@@ -140,10 +173,31 @@ def test_a_study_that_has_begun_does_not_change(h2h, tmp_path):
     folder.mkdir(parents=True)
     (folder / "study.yaml").write_text(dump_study(load_study("demo")))
     refused(h2h("run", "demo"), "exists already", "h2h resume", "--set name=ANOTHER")
-    refused(h2h("resume", str(folder), overrides=["seed=1"]), "a frozen study cannot be overridden")
+    frozen = h2h("resume", str(folder), overrides=["seed=1"])
+    refused(frozen, "a frozen study cannot be overridden", f"h2h resume {folder}   goes on as it began")
+    refused(h2h("extend", str(folder)), "no --set was given", "such as --set confirm.seeds=12")
+    fixed = h2h("extend", str(folder), overrides=["confirm.margin=0.1"])
+    refused(
+        fixed, "'confirm.margin' of a study that has begun cannot change", "what may change: search.budget_"
+    )
+    assert "did you mean" not in fixed[2]
     refused(
         h2h("resume", "demo", overrides=["confirm.seeds=9"]), "began with another 'confirm'", "h2h resume"
     )
+
+
+@pytest.mark.parametrize("command", ["watch", "compare", "verify"])
+def test_a_study_that_was_stopped_before_its_first_record(h2h, tmp_path, command):
+    """Also by the name of the folder that it lies in; with what a Ray that did not start has left of another."""
+    folder = tmp_path / "studies" / "slow"
+    (folder / "ledger").mkdir(parents=True)
+    (folder.parent / "tiny" / "ledger").mkdir(parents=True)
+    (folder / "study.yaml").write_text(dump_study(load_study("demo")))
+    result = h2h(command, str(folder))
+    refused(result, "has not begun to record anything", f"remedy: h2h resume {folder}")
+    assert "did you mean" not in result[2]
+    refused(h2h(command, "studies"), "no study lies in", f"remedy: one of those in it: {folder}\n")
+    refused(h2h(command, "studies/slwo"), "did you mean 'slow'?")
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def test_the_middle_of_confirm(width):
             assert f" {trial.progress:.0%} {trial.measures[-1]['loss']:.3f} " in text
     assert "at equal headless vanilla" in text
     assert "(exploratory)" in text
-    assert "not at equal FLOPs or device time" in text
+    assert "no row at equal FLOPs or device time: one arm would be mid-schedule there" in text
     point = compare(history)["pairs"][0]["matched"]["tokens"]
     assert f"2.0M tokens {point['mean_a']:.3f} {point['mean_b']:.3f} {point['difference']:+.3f}" in text
     assert "undecided" in text
@@ -90,6 +90,25 @@ def test_a_silent_study_is_said_to_be_silent():
     assert "silent" not in drawn(render(done, done.updated + 3 * 3600), 80)
 
 
+def test_a_study_that_stops_says_so():
+    at = {"time": RECORDS[MIDDLE - 1]["time"] + 1}
+    asked = {"kind": "stop", "status": "begin", **at}
+    stopping = squeezed(drawn(render(History.of([*RECORDS[:MIDDLE], asked])), 100))
+    assert "stopping: what runs is saved first; Ctrl-C once more to stop at once" in stopping
+    assert "running 4" in stopping
+    stopped = [*RECORDS[:MIDDLE], asked, asked | {"status": "end"}]
+    history = History.of(stopped)
+    text = drawn(render(history, history.updated + 3 * 3600), 100)
+    assert "stopped; h2h resume goes on with it" in text
+    for gone in ("stopping", "running", "◐", "CPU 8/16", "silent"):  # also of trials without an end
+        assert gone not in text
+    assert sum(trial.outcome is None for trial in history.trials.values()) == 4
+    again = [RECORDS[0] | at, *({**r, **at, "attempt": 2} for r in RECORDS[:MIDDLE] if r["kind"] == "trial")]
+    text = drawn(render(History.of([*stopped, again[0], again[-1]])), 100)
+    assert "running 1" in text
+    assert "stop" not in text
+
+
 def test_brackets_are_not_markup():
     event = {"kind": "event", "time": START, "message": "[rank0]: broken [/bold]"}
     study = RECORDS[0] | {"question": "does [bold]this[/x] work?", "name": "a[red]b"}
@@ -110,8 +129,23 @@ def test_the_results_at_the_end(width):
     assert "6 of 6" in text
     assert "headless is ahead of vanilla" in squeezed(text)
     assert "h2h watch /studies/a\n" in text
-    assert 'Results("/studies/a").trials\n' in text
+    assert 'from orchestrator import Results; Results("/studies/a").trials\n' in text
     assert "Headless" not in drawn(final_table(compare(history)), width)
+
+
+def test_time_to_target_is_told_in_the_other_arms_spending():
+    comparison = compare(History.of(RECORDS))
+    (pair,) = comparison["pairs"]
+    reached = pair["time_to_target"]["tokens"]
+    told = f"headless reaches {reached['target']:.3f} with {reached['ratio']:.2f} times vanilla's tokens ["
+    assert told in squeezed(drawn(pair_panel(comparison, pair), 100))
+
+
+@pytest.mark.parametrize(("seeds", "few"), [(1, False), (3, True), (4, False)])
+def test_intervals_of_few_seeds_are_marked(seeds, few):
+    target = console(80)
+    print_results(History.of(records(seeds=seeds)), Location("/studies/a"), target)
+    assert ("n <= 3: do not lean on the interval" in target.file.getvalue()) == few
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
@@ -173,6 +207,14 @@ def test_watching_a_finished_study_shows_it_once(tmp_path):
     assert (
         drawn(render(history), 80).rstrip() in target.file.getvalue()
     )  # whole, though the terminal is short
+
+
+def test_nothing_is_left_of_a_study_that_did_not_begin(tmp_path):
+    target, asked = console(80, terminal=True), []
+    follow(Location(tmp_path), target, lambda: bool(asked) or asked.append(True))
+    text = target.file.getvalue()
+    assert "waiting for the study to begin" in text
+    assert text.rindex("\x1b[2K") > text.rindex("waiting"), "its line is cleared"
 
 
 def test_plain_lines(tmp_path):

@@ -21,7 +21,16 @@ def write(folder, lines, segment="000001.jsonl"):
 @pytest.fixture
 def folder(tmp_path):
     write(tmp_path / "demonstration", records())
+    (tmp_path / "demonstration" / "study.yaml").write_text("name: demonstration")
     return tmp_path / "demonstration"
+
+
+def test_its_name_has_the_folder_and_the_state(folder, tmp_path):
+    assert repr(Results(folder)) == f"Results('{folder}', finished)"
+    begun = next(records())
+    for name, state in (("begin", "not finished"), ("end", "stopped")):
+        write(tmp_path / name, [begun, {"kind": "stop", "status": name, "time": begun["time"]}])
+        assert repr(Results(tmp_path / name)) == f"Results('{tmp_path / name}', {state})"
 
 
 def test_trials_say_what_the_records_say(folder):
@@ -107,6 +116,11 @@ def test_a_torn_line_is_passed_over_and_a_resumed_trial_is_counted_once(tmp_path
 def test_no_study_names_the_nearest(folder):
     with pytest.raises(InputError, match="did you mean 'demonstration'"):
         Results(str(folder.parent / "demonstratoin"))
+    with pytest.raises(InputError, match=rf"one of those in it: {folder}$"):
+        Results(str(folder.parent))
+    with pytest.raises(InputError, match="no study lies in") as caught:
+        Results(str(folder / "study.yaml"))
+    assert "h2h list" in caught.value.remedy
     with pytest.raises(InputError, match="did you mean 'vanilla'"):
         Results(str(folder)).best("vanila")
 

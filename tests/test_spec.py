@@ -118,6 +118,11 @@ def test_no_such_study(tmp_path):
         load_study(tmp_path)
 
 
+def test_overrides_are_a_list():
+    with pytest.raises(InputError, match=r"are a list, not the text 'confirm\.seeds=8'"):
+        load_study("demo", "confirm.seeds=8")
+
+
 def test_overrides():
     spec = load_study(
         "demo",

@@ -89,6 +89,28 @@ def test_a_study_does_not_go_on_in_another_text(ray_cluster, tmp_path, monkeypat
     assert study.corpus().manifest == before.manifest
 
 
+def test_a_ray_that_starts_too_slowly_takes_no_name(tmp_path, monkeypatch):
+    import ray
+
+    def slow(**_):
+        raise Exception("The current node timed out during startup. This could happen because")
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", slow)
+    study = Study(small_study("slow", tmp_path))
+    for _ in range(2):  # nothing is in the way of the second one
+        with pytest.raises(InputError, match="Ray did not start in time"):
+            study.run()
+
+    def broken(**_):
+        raise Exception("something else")
+
+    monkeypatch.setattr(ray, "init", broken)
+    with pytest.raises(Exception, match="something else"):
+        study.run()
+
+
 def test_results_in_a_new_process_without_ray_or_pickles(finished):
     script = f"""
 import pickle, sys

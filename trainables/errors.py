@@ -43,8 +43,12 @@ def _rebuild(what: str, where: str, why: str, remedy: str) -> InputError:
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:
-    """``did you mean 'x'? Valid: ...`` for a misspelt ``name`` among the ``valid`` ones."""
+    """``did you mean 'x'? Valid: ...`` for a misspelt ``name`` among the ``valid`` ones.
+
+    Names are not near by their suffix alone.
+    """
     names = sorted(valid)
     close = get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f"did you mean '{close[0]}'? " if close else ""
+    stems = [word.partition(".")[0] for word in (name, *close)]
+    hint = f"did you mean '{close[0]}'? " if close and get_close_matches(stems[0], stems[1:]) else ""
     return f"{hint}Valid: {', '.join(names) or 'none'}"

@@ -30,7 +30,7 @@ class AmountConfig(Config):
     steps: float | None = Field(None, gt=0)
     """Optimiser steps."""
     flops: float | None = Field(None, gt=0)
-    """Floating-point operations that the model needs, forward and backward, in closed form (see docs/study.md)."""
+    """Floating-point operations that the model needs, forward and backward, in closed form: see Units of the budget."""
     hardware_flops: float | None = Field(None, gt=0)
     """Those, and what activation checkpointing computes again."""
     device_seconds: float | None = Field(None, gt=0)

@@ -1,0 +1,38 @@
+"""A study's folder: how it is known, and what to say where there is none."""
+
+from __future__ import annotations
+
+from trainables.errors import InputError, nearest
+from trainables.storage import Location
+
+STUDY_FILE = "study.yaml"
+
+
+def no_study(folder: Location) -> InputError:
+    """Why nothing of a study can be read in a folder, and where there is something."""
+    if (folder / STUDY_FILE).exists():
+        return InputError(
+            f"the study in {folder} has not begun to record anything",
+            where=str(folder / "ledger"),
+            why="it has just been started, or was stopped before its first record",
+            remedy=f"h2h resume {folder}",
+        )
+    inside, beside = studies_in(folder), studies_in(folder.parent)
+    if inside:
+        remedy = f"one of those in it: {', '.join(f'{folder}/{name}' for name in inside)}"
+    elif beside:
+        remedy = nearest(folder.name, beside)
+    else:
+        remedy = "h2h run STUDY makes one: of a study file, or a shipped study (h2h list)"
+    return InputError(
+        f"no study lies in {folder}", where=str(folder), why=f"it has no {STUDY_FILE}", remedy=remedy
+    )
+
+
+def studies_in(folder: Location) -> list[str]:
+    """Names of the studies that have begun in a folder, sorted."""
+    try:
+        names = folder.names()
+    except NotADirectoryError:
+        return []
+    return [name for name in names if (folder / name / STUDY_FILE).exists()]
