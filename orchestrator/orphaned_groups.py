@@ -19,7 +19,7 @@ _LOOKS = 4
 """In a row that find a group empty: between its making and its workers' is a moment, with :meth:`remove` every few
 seconds never as many."""
 _MOST = 10_000
-"""Groups and actors that Ray lists at once, at most."""
+"""Groups and actors that Ray lists at once, dead ones included; of more it lists none, and nothing is removed."""
 _SECONDS = 10
 """For it to answer."""
 
