@@ -56,10 +56,7 @@ class OrphanedGroups:
                 limit=_MOST,
                 timeout=_SECONDS,
             )
-        except (
-            RayStateApiException,
-            ConnectionError,
-        ):  # it cannot answer now, or this cluster has no dashboard
+        except (RayStateApiException, OSError):  # it cannot answer now, or this cluster has no dashboard
             return 0
         taken = {actor.placement_group_id for actor in actors}
         empty = {
