@@ -12,7 +12,7 @@ demo: setup
 	$(BIN)/h2h run demo --set name=demo-$$(date +%Y%m%d-%H%M%S)
 
 # A process of tests for each core; a file's tests share what they set up.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 test: setup lint
 	$(PYTEST)

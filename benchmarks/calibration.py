@@ -116,7 +116,7 @@ def fixed_intervals(differences: Floats) -> tuple[Floats, Floats]:
 def ledger(minimum: int | None, most: int = MOST_SEEDS, **arms: Sequence[float]) -> Iterator[Record]:
     """The records of a study with these results."""
     arm = {"objective": "mlm", "task": "masked", "headless": False}
-    yield {"kind": "study", "time": 0.0, "arms": dict.fromkeys(arms, arm), "margin": MARGIN,
+    yield {"kind": "study", "time": 0.0, "protocol": {"seed": 0}, "arms": dict.fromkeys(arms, arm), "margin": MARGIN,
            "seeds": len(next(iter(arms.values()))) if minimum is None else most, "search_budget": 0,
            "stopping": minimum and {"minimum": minimum}, "budget": {"unit": "tokens", "amount": 1e6},
            "yardsticks": {"primary": "accuracy", "others": []}}  # fmt: skip
@@ -127,7 +127,7 @@ def ledger(minimum: int | None, most: int = MOST_SEEDS, **arms: Sequence[float])
                 "kind": "trial",
                 **same,
                 "number": seed,
-                "seed": seed,
+                "seed": seed + 1,
                 "configuration": {},
                 "start_step": 0,
             }

@@ -72,7 +72,11 @@ def test_prepare_and_corpus(study: Path, ray_cluster: None, capsys: pytest.Captu
     assert main(["prepare", str(study)]) == 0
     prepared = capsys.readouterr().out
     assert not read_ledger(Study(study).folder / "ledger"), "no study has begun"
-    assert main(["corpus", str(study), "--samples", "1", "--svg", "pictures/corpus.svg"]) == 0
+    picture = ["--svg", "pictures/corpus.svg"]
+    assert main(["corpus", str(study), *picture]) == 2
+    assert "there is no folder" in capsys.readouterr().err
+    Path("pictures").mkdir()
+    assert main(["corpus", str(study), "--samples", "1", *picture]) == 0
     shown = capsys.readouterr().out
     assert Path("pictures/corpus.svg").read_text().startswith("<svg")
     corpus = Study(study).corpus()

@@ -70,7 +70,6 @@ GRID = ["search.algorithm=grid", "search.grid_points=1", "search.budget_per_arm=
         ["search.budget_per_arm=4", "search.halving.rungs=1", "search.cost=flops", "search.algorithm=tpe"],
         ["search.budget_per_arm=4", "search.algorithm=cma_es", PROMOTION],
         GRID,
-        [*GRID, PROMOTION, "search.halving.rungs=2"],
         ["search.budget_per_arm=30", f"cap={{tokens: {15 * TOKENS}}}"],
         ["search.budget_per_arm=30", f"cap={{tokens: {15 * TOKENS}}}", PROMOTION],
         ["search.budget_per_arm=30", "cap={device_seconds: 1500}", PROMOTION],

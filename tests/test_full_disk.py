@@ -139,7 +139,7 @@ def test_a_preparation_on_a_small_disk(
         seen.add(caught.value.what)
         assert not (small_disk / name / "manifest.json").exists()
         filler.unlink()
-    assert len(seen) > 2
+    assert len(seen) > 1, "met at one place only"
     prepare(corpora, tokenizer, Location(small_disk))
     assert files_of(small_disk / name) == expected
 
