@@ -17,7 +17,7 @@ from orchestrator.confirmation import AnytimePhase, ConfirmPhase
 from orchestrator.history import History, TrialHistory
 from orchestrator.ledger import Record
 from orchestrator.phases import Phase, SearchPhase, trial_name
-from orchestrator.protocol import Protocol
+from orchestrator.protocol import Protocol, amount_set
 from orchestrator.spec import ArmSpec, StudySpec
 from search_spaces import Categorical, Space
 from trainables.config import Config
@@ -69,7 +69,7 @@ def _check_attempts(check: Check, records: list[Record]) -> bool:
             check("attempts", f"{where}: its number", record["attempt"], before + 1)
             check("attempts", f"{where}: may begin", known is None or _goes_on(fixed, known), True)
         elif known is not None and kind in ("begun", "measure", "end"):
-            under_way = record["attempt"] == known.attempts and known.attempt_records[-1].ended is None
+            under_way = record["attempt"] == known.attempts and known.runs
             given_up = known.paused and record.get("outcome") == "pruned"  # at the end of the search
             where = f"{name}: {kind} of attempt {record['attempt']} while it runs"
             check("attempts", where, under_way or given_up, True)
@@ -100,7 +100,7 @@ def _goes_on(fixed: Protocol, trial: TrialHistory) -> bool:
     promotes = fixed["search"]["halving"]["kind"] == "promotion"
     # What was paused when a search ended may be promoted when that is extended.
     given_up = (trial.phase, trial.outcome) == ("search", "pruned") and promotes
-    return trial.attempt_records[-1].ended is not None and (trial.outcome is None or given_up)
+    return not trial.runs and (trial.outcome is None or given_up)
 
 
 def _check_outcome(check: Check, fixed: Protocol, trial: TrialHistory, end: Record) -> None:
@@ -144,7 +144,7 @@ def _may_be_last(fixed: Protocol, trial: TrialHistory) -> bool:
     if not _has_all_yardsticks(fixed, trial):
         return False
     measure = trial.measures[-1]
-    [unit] = (unit for unit, amount in fixed["budget"].items() if amount is not None)
+    unit, _ = amount_set(fixed["budget"])
     spent, steps = measure["spent"][unit], measure["step"]
     before = [m["spent"][unit] for m in trial.measures if m["step"] < steps]
     step = max(spent - before[-1] if before else spent, spent / max(1, steps))

@@ -44,17 +44,17 @@ class Rungs:
 
         The highest rung comes first, and at a rung the best.
         """
-        for rung in reversed(range(len(self._best_first))):
-            values = self._best_first[rung]
-            for _, number in values[: len(values) // self._reduction]:
-                if self.paused.get(number) == rung:
-                    return number
-        return None
+        return self._best_waiting(self._reduction)
 
     def furthest(self) -> int | None:
         """Of the trials that wait at the highest rung the best; None: none waits."""
+        return self._best_waiting(1)
+
+    def _best_waiting(self, reduction: int) -> int | None:
+        """The best that waits at the highest rung where one of the best ``1/reduction`` does."""
         for rung in reversed(range(len(self._best_first))):
-            for _, number in self._best_first[rung]:
+            values = self._best_first[rung]
+            for _, number in values[: len(values) // reduction]:
                 if self.paused.get(number) == rung:
                     return number
         return None

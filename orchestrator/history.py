@@ -89,7 +89,7 @@ class TrialHistory:
 
     def close_attempt(self, time: float, outcome: str | None = None) -> None:
         """The newest attempt has ended, if it had not."""
-        if self.attempt_records and self.attempt_records[-1].ended is None:
+        if self.runs:
             self.attempt_records[-1].ended, self.attempt_records[-1].outcome = time, outcome
 
     def score(self, yardstick: str) -> float | None:

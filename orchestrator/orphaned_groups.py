@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import Any
 
 import ray
 from ray.util.placement_group import PlacementGroup, remove_placement_group
@@ -41,21 +42,17 @@ class OrphanedGroups:
 
     def remove(self) -> int:
         """Look once, remove the groups that have been empty for some looks, and tell how many."""
+        listing: dict[str, Any] = {
+            "address": self._address,
+            "detail": True,
+            "limit": _MOST,
+            "timeout": _SECONDS,
+        }
+        made = [("creator_job_id", "=", self._job), ("state", "=", "CREATED")]
+        living = [("job_id", "=", self._job), ("state", "!=", "DEAD")]
         try:
-            groups = list_placement_groups(
-                self._address,
-                filters=[("creator_job_id", "=", self._job), ("state", "=", "CREATED")],
-                detail=True,
-                limit=_MOST,
-                timeout=_SECONDS,
-            )
-            actors = list_actors(
-                self._address,
-                filters=[("job_id", "=", self._job), ("state", "!=", "DEAD")],
-                detail=True,
-                limit=_MOST,
-                timeout=_SECONDS,
-            )
+            groups = list_placement_groups(filters=made, **listing)
+            actors = list_actors(filters=living, **listing)
         except (RayStateApiException, OSError):  # it cannot answer now, or this cluster has no dashboard
             return 0
         taken = {actor.placement_group_id for actor in actors}

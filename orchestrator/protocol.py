@@ -51,14 +51,14 @@ def study_digest(file: bytes) -> str:
 def deciding(fixed: Protocol) -> dict[str, Any]:
     """What the comparison and the search read of the protocol: the fields of a session's record that follow from it."""
     confirm, search, yardsticks = fixed["confirm"], fixed["search"], fixed["yardsticks"]
-    unit, amount = _amount(fixed["budget"])
+    unit, amount = amount_set(fixed["budget"])
     primary = yardsticks["primary"]
     others = [name for name in yardsticks["others"] if name != primary]
     objectives = {arm: find_objective(written["objective"]) for arm, written in fixed["arms"].items()}
     return {
         "question": fixed["question"],
         "budget": {"unit": unit, "amount": amount},
-        "confirm_amount": _amount(confirm["budget"] or fixed["budget"])[1],
+        "confirm_amount": amount_set(confirm["budget"] or fixed["budget"])[1],
         "search_budget": search["budget_per_arm"],
         "concurrent_per_arm": search["concurrent_per_arm"],
         "arms": {
@@ -78,7 +78,7 @@ def deciding(fixed: Protocol) -> dict[str, Any]:
     }
 
 
-def _amount(budget: Mapping[str, float | None]) -> tuple[str, float]:
+def amount_set(budget: Mapping[str, float | None]) -> tuple[str, float]:
     """The one unit that is set, and how much of it."""
     [(unit, amount)] = ((unit, amount) for unit, amount in budget.items() if amount is not None)
     return unit, amount

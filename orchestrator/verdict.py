@@ -55,13 +55,13 @@ def what_would_settle(pair: dict[str, Any], n: int) -> str:
 
 def _extended(key: str, value: Any) -> str:
     """What an extension changed, before or after: of a budget or cap the one amount that is set."""
-    name = key.rpartition(".")[2]
     if isinstance(value, dict):
         settings = {name: setting for name, setting in value.items() if setting is not None}
         units = settings.keys() & formatting.UNIT_TITLES.keys()
         return ", ".join(_extended(unit, settings[unit]) for unit in units) or formatting.settings(settings)
-    if name in formatting.UNIT_TITLES and value is not None:
-        return formatting.quantity(value, name)
+    unit = key.rpartition(".")[2]
+    if unit in formatting.UNIT_TITLES and value is not None:
+        return formatting.quantity(value, unit)
     return formatting.setting(value)
 
 
