@@ -37,12 +37,12 @@ from measure import command_line, publish
 from numpy.typing import NDArray
 from scipy import stats
 
-from orchestrator.comparison import compare
-from orchestrator.history import History
-from orchestrator.ledger import Record
-from orchestrator.statistics import ALPHA, Sequential, bootstrap_interval, holm, power
-from orchestrator.statistics.paired import NUM_RESAMPLES
-from orchestrator.statistics.planning import POWER
+from orchestrator.analysis.comparison import compare
+from orchestrator.analysis.statistics import ALPHA, Sequential, bootstrap_interval, holm, power
+from orchestrator.analysis.statistics.paired import NUM_RESAMPLES
+from orchestrator.analysis.statistics.planning import POWER
+from orchestrator.ledger.history import History
+from orchestrator.ledger.segments import Record
 
 Floats = NDArray[np.float64]
 

@@ -43,13 +43,18 @@ import psutil
 from measure import command_line, publish
 
 from trainables.corpora.config import CorporaConfig
-from trainables.corpora.manifest import FORMAT_VERSION, SPLITS, Manifest
-from trainables.corpora.packed import MANIFEST_NAME, PackedCorpus
-from trainables.corpora.packing import Packer
-from trainables.corpora.preparation import make_tokenizer, prepare
-from trainables.corpora.sources import SourceConfig
-from trainables.corpora.stream import TokenStream, local_batches, ray_data_batches, sequence_digest
-from trainables.models.tokenizers import TokenizerConfig, TrainTokenizer
+from trainables.corpora.preparation.packing import Packer
+from trainables.corpora.preparation.prepare import make_tokenizer, prepare
+from trainables.corpora.preparation.tokenizers import TokenizerConfig, TrainTokenizer
+from trainables.corpora.reading.documents import SourceConfig
+from trainables.corpora.stream.manifest import FORMAT_VERSION, SPLITS, Manifest
+from trainables.corpora.stream.packed import MANIFEST_NAME, PackedCorpus
+from trainables.corpora.stream.token_stream import (
+    TokenStream,
+    local_batches,
+    ray_data_batches,
+    sequence_digest,
+)
 from trainables.storage import Location
 
 LENGTH = 128

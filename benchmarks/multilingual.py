@@ -16,8 +16,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from orchestrator.analysis.results import Results
 from orchestrator.cli import main as h2h
-from orchestrator.results import Results
 
 
 def study(corpus: Path, flops: float, seeds: int) -> dict[str, Any]:

@@ -34,13 +34,13 @@ import optuna
 import torch
 from measure import command_line, publish
 
-from orchestrator.arm_search import ArmSearch
-from orchestrator.history import History
-from orchestrator.ledger import Record, read_ledger
-from orchestrator.phases import Planner, search_seed
+from orchestrator.ledger.history import History
+from orchestrator.ledger.segments import Record, read_ledger
+from orchestrator.scheduling.sampler import ArmSearch
+from orchestrator.scheduling.search import Planner, search_seed
 from orchestrator.study import Study
-from trainables.corpora.packed import PackedCorpus
-from trainables.corpora.stream import TokenStream
+from trainables.corpora.stream.packed import PackedCorpus
+from trainables.corpora.stream.token_stream import TokenStream
 from trainables.storage import Location
 from trainables.training.checkpoint import Checkpoints
 from trainables.training.loop import Trial, TrialConfig

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, PreTrainedModel
 
-from trainables.corpora.stream import Batch, TokenStream
+from trainables.corpora.stream.token_stream import Batch, TokenStream
 from trainables.models.learner import Learner
 from trainables.objectives.corruption import mask, shift
 

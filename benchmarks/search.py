@@ -31,12 +31,12 @@ from typing import Any
 import numpy as np
 from measure import command_line, publish
 
-from orchestrator.ledger import LedgerReader
-from orchestrator.optuna_file import OptunaFile
-from orchestrator.phases import PlannedTrial, SearchPhase
-from orchestrator.recorder import Recorder
-from orchestrator.spec import StudySpec
-from orchestrator.study_file import load_study
+from orchestrator.config.files import load_study
+from orchestrator.config.study import StudySpec
+from orchestrator.ledger.recorder import Recorder
+from orchestrator.ledger.segments import LedgerReader
+from orchestrator.scheduling.optuna_file import OptunaFile
+from orchestrator.scheduling.search import PlannedTrial, SearchPhase
 from search_spaces import Categorical
 from trainables.storage import Location
 
@@ -219,7 +219,7 @@ class Unwritten:
     """A recorder whose ledger is not written."""
 
     def __init__(self) -> None:
-        from orchestrator.history import History
+        from orchestrator.ledger.history import History
 
         self.history = History()
 

@@ -42,8 +42,8 @@ from measure import command_line, hardware, interleaved_milliseconds, publish
 from plain import all_positions, fused, labelled, plain_model, target_positions
 from torch import Tensor, nn
 
-from trainables.corpora.stream import TokenStream
-from trainables.corpora.zipf import LAW, zipf_corpus
+from trainables.corpora.stream.token_stream import TokenStream
+from trainables.corpora.stream.zipf import LAW, zipf_corpus
 from trainables.errors import InputError
 from trainables.models.learner import Learner
 from trainables.models.shapes import ModelConfig, body_config

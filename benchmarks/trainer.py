@@ -33,9 +33,9 @@ from measure import command_line, publish, versions
 from plain import Labelled, contrastive, labelled, plain_model, target_positions
 from torch import Tensor, nn
 
-from trainables.corpora.packed import PackedCorpus
-from trainables.corpora.stream import TokenStream
-from trainables.corpora.zipf import LAW, zipf_corpus
+from trainables.corpora.stream.packed import PackedCorpus
+from trainables.corpora.stream.token_stream import TokenStream
+from trainables.corpora.stream.zipf import LAW, zipf_corpus
 from trainables.models.learner import MicroBatch
 from trainables.training.loop import Trial, TrialConfig
 from trainables.training.world import World

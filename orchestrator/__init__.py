@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from orchestrator.results import Results
+    from orchestrator.analysis.results import Results
     from orchestrator.study import Study
 
 __version__ = "0.1.0"
@@ -16,7 +16,7 @@ __all__ = ["Results", "Study", "__version__"]
 def __getattr__(name: str) -> Any:
     # Imported when asked for: reading results needs neither torch nor Ray.
     if name == "Results":
-        from orchestrator.results import Results
+        from orchestrator.analysis.results import Results
 
         return Results
     if name == "Study":

@@ -17,7 +17,7 @@ from trainables.errors import InputError
 from trainables.storage import Location
 
 if TYPE_CHECKING:
-    from orchestrator.results import Results
+    from orchestrator.analysis.results import Results
     from orchestrator.study import Study
 
 EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED = 1, 2, 130
@@ -126,8 +126,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _study(options: argparse.Namespace) -> Study:
     """The study that the command names: a folder of one, or a file or name to make one of."""
+    from orchestrator.config.folder import STUDY_FILE
     from orchestrator.study import Study
-    from orchestrator.study_folder import STUDY_FILE
 
     remote = "://" in options.study
     if remote or (Path(options.study) / STUDY_FILE).is_file():
@@ -171,9 +171,9 @@ def _extend(options: argparse.Namespace) -> int:
 
 
 def _train(options: argparse.Namespace, work: Callable[[Study], Results]) -> int:
-    from orchestrator.dashboard import follow, print_results
+    from orchestrator.config.folder import STUDY_FILE
+    from orchestrator.reporting.dashboard import follow, print_results
     from orchestrator.study import StudyError
-    from orchestrator.study_folder import STUDY_FILE
 
     study = _study(options)
     console = Console(force_terminal=False if options.plain else None)
@@ -205,7 +205,7 @@ def _train(options: argparse.Namespace, work: Callable[[Study], Results]) -> int
 
 
 def _watch(options: argparse.Namespace) -> int:
-    from orchestrator.dashboard import follow
+    from orchestrator.reporting.dashboard import follow
 
     folder = _folder(options)
     _require_ledger(folder)
@@ -214,8 +214,8 @@ def _watch(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from orchestrator.dashboard import print_results
-    from orchestrator.results import Results
+    from orchestrator.analysis.results import Results
+    from orchestrator.reporting.dashboard import print_results
 
     folder = _folder(options)
     print_results(Results(folder).history, folder, Console())
@@ -223,7 +223,7 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    from orchestrator.verification import verify
+    from orchestrator.analysis.verification import verify
 
     folder, console = _folder(options), Console()
     found = verify(folder)
@@ -239,7 +239,7 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _export(options: argparse.Namespace) -> int:
-    from orchestrator.export import export_study, push
+    from orchestrator.reporting.export import export_study, push
 
     to = Location(options.to)
     repository = options.push_to_hub
@@ -258,13 +258,13 @@ def _export(options: argparse.Namespace) -> int:
 
 
 def _require_ledger(folder: Location) -> None:
-    from orchestrator.results import Results
+    from orchestrator.analysis.results import Results
 
     Results(folder)
 
 
 def _submit(options: argparse.Namespace) -> int:
-    from orchestrator.jobs import read_runtime_env, submit
+    from orchestrator.execution.jobs import read_runtime_env, submit
 
     study = _study(options)
     submission = submit(
@@ -285,8 +285,8 @@ def _submit(options: argparse.Namespace) -> int:
 
 
 def _plan(options: argparse.Namespace) -> int:
-    from orchestrator.forecast import forecast, forecast_table, require_feasible
-    from orchestrator.plan import plan_table
+    from orchestrator.planning.arm_plan import plan_table
+    from orchestrator.planning.forecast import forecast, forecast_table, require_feasible
 
     spec, console = _study(options).spec, Console()
     console.print(plan_table(spec), highlight=False)
@@ -300,8 +300,8 @@ def _plan(options: argparse.Namespace) -> int:
 
 
 def _prepare(options: argparse.Namespace) -> int:
-    from orchestrator.corpus_table import corpus_table, sequences_of_a_trial
-    from orchestrator.preparation_bar import preparation_bar
+    from orchestrator.reporting.corpus import corpus_table, sequences_of_a_trial
+    from orchestrator.reporting.preparation_bar import preparation_bar
 
     study, console = _study(options), Console()
     with preparation_bar(console) as progress:
@@ -312,7 +312,7 @@ def _prepare(options: argparse.Namespace) -> int:
 
 
 def _corpus(options: argparse.Namespace) -> int:
-    from orchestrator.corpus_table import corpus_table, picture, samples, sequences_of_a_trial
+    from orchestrator.reporting.corpus import corpus_table, picture, samples, sequences_of_a_trial
 
     if options.svg:
         _require_folder_of(options.svg)
@@ -338,7 +338,7 @@ def _require_folder_of(file: str) -> None:
 
 
 def _list(options: argparse.Namespace) -> int:
-    from orchestrator.listing import listing
+    from orchestrator.reporting.catalogue import listing
 
     Console().print(listing(), highlight=False)
     return 0

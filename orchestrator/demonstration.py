@@ -7,7 +7,7 @@ import random
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from orchestrator.ledger import Record
+from orchestrator.ledger.segments import Record
 
 TOKENS = 2_000_000
 """The budget of a trial."""

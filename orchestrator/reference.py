@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from orchestrator.spec import StudySpec
+from orchestrator.config.study import StudySpec
 from search_spaces import Categorical, Float, Integer, Space
 from trainables.evaluation import YARDSTICKS
 from trainables.objectives import OBJECTIVES

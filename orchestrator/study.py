@@ -15,23 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from cluster.local import free_port
 from orchestrator import __version__
-from orchestrator.comparison import compare
-from orchestrator.confirmation import AnytimePhase, ConfirmPhase
-from orchestrator.history import History
-from orchestrator.ledger import read_ledger
-from orchestrator.optuna_file import OptunaFile
-from orchestrator.phases import Phase, SearchPhase, best_trials
-from orchestrator.protocol import (
-    deciding,
-    protocol,
-    protocol_digest,
-    require_unchanged,
-    study_digest,
-)
-from orchestrator.recorder import Recorder
-from orchestrator.results import Results
-from orchestrator.spec import StudySpec
-from orchestrator.study_file import (
+from orchestrator.analysis.comparison import compare
+from orchestrator.analysis.results import Results
+from orchestrator.config.files import (
     absolute,
     dump_study,
     frozen_content,
@@ -39,14 +25,28 @@ from orchestrator.study_file import (
     make_study,
     study_file,
 )
-from orchestrator.study_folder import STUDY_FILE, no_study
+from orchestrator.config.folder import STUDY_FILE, no_study
+from orchestrator.config.study import StudySpec
+from orchestrator.ledger.history import History
+from orchestrator.ledger.protocol import (
+    deciding,
+    protocol,
+    protocol_digest,
+    require_unchanged,
+    study_digest,
+)
+from orchestrator.ledger.recorder import Recorder
+from orchestrator.ledger.segments import read_ledger
+from orchestrator.scheduling.confirmation import AnytimePhase, ConfirmPhase
+from orchestrator.scheduling.optuna_file import OptunaFile
+from orchestrator.scheduling.search import Phase, SearchPhase, best_trials
 from trainables.errors import InputError
 from trainables.storage import FullDiskError, Location
 
 if TYPE_CHECKING:
-    from orchestrator.executor import Executor
-    from trainables.corpora.packed import PackedCorpus
-    from trainables.corpora.preparation import Progress
+    from orchestrator.execution.executor import Executor
+    from trainables.corpora.preparation.prepare import Progress
+    from trainables.corpora.stream.packed import PackedCorpus
 
 _REPEAT_SECONDS = 5.0
 
@@ -150,9 +150,9 @@ class Study:
             As :meth:`run` does; and InputError: nothing is changed, or something that may not be, or there would be
                 nothing to run.
         """
-        from orchestrator.extension import extended
-        from orchestrator.extension_work import require_work
-        from orchestrator.preflight import Machine, ray_address
+        from orchestrator.config.extension import extended
+        from orchestrator.planning.preflight import Machine, ray_address
+        from orchestrator.scheduling.extension import require_work
 
         frozen, records = Study.open(self.folder).spec, read_ledger(self.folder / "ledger")
         require_unchanged(self.folder, records)
@@ -192,9 +192,9 @@ class Study:
         Raises:
             InputError: something is wrong with the study or its text.
         """
-        from orchestrator.preflight import Machine, check_study, ray_address
-        from trainables.corpora.packed import PackedCorpus
-        from trainables.corpora.preparation import Progress, prepare
+        from orchestrator.planning.preflight import Machine, check_study, ray_address
+        from trainables.corpora.preparation.prepare import Progress, prepare
+        from trainables.corpora.stream.packed import PackedCorpus
 
         address = ray_address(address)
         store = Location(self.spec.storage) / "corpora"
@@ -215,9 +215,9 @@ class Study:
         Raises:
             InputError: it is not prepared, or its sources cannot be read.
         """
-        from trainables.corpora.fingerprint import fingerprint
-        from trainables.corpora.packed import PackedCorpus
-        from trainables.corpora.preparation import make_tokenizer
+        from trainables.corpora.preparation.fingerprint import fingerprint
+        from trainables.corpora.preparation.prepare import make_tokenizer
+        from trainables.corpora.stream.packed import PackedCorpus
 
         spec = absolute(self.spec)
         if (self.folder / STUDY_FILE).exists():
@@ -232,7 +232,7 @@ class Study:
         return PackedCorpus(Location(spec.storage) / "corpora" / name)
 
     def _run(self, address: str | None) -> Results:
-        from orchestrator.preflight import Machine, check_study, ray_address
+        from orchestrator.planning.preflight import Machine, check_study, ray_address
 
         records = read_ledger(self.folder / "ledger")
         require_unchanged(self.folder, records)
@@ -283,7 +283,7 @@ class Study:
         )
 
     def _require_placement(self, machine: Any, address: str | None) -> None:
-        from orchestrator.preflight import check_resources, require_measurable
+        from orchestrator.planning.preflight import check_resources, require_measurable
 
         if address is None:
             gpus = machine.gpus_per_worker(self.spec.resources)
@@ -297,9 +297,9 @@ class Study:
         return "direct" if resources.workers == 1 and not machine.gpus_per_worker(resources) else "ray_train"
 
     def _run_phases(self, recorder: Recorder, machine: Any, tokenizer: Any) -> None:
-        from orchestrator.executor import Executor
-        from orchestrator.preflight import require_measurable
-        from trainables.corpora.preparation import prepare, warnings
+        from orchestrator.execution.executor import Executor
+        from orchestrator.planning.preflight import require_measurable
+        from trainables.corpora.preparation.prepare import prepare, warnings
         from trainables.trial import WorkerConfig
 
         spec, history = self.spec, recorder.history
@@ -401,8 +401,8 @@ class Study:
         }
 
     def _corpus_record(self, corpus: Location) -> dict[str, Any]:
-        from trainables.corpora.packed import PackedCorpus
-        from trainables.corpora.stream import TokenStream
+        from trainables.corpora.stream.packed import PackedCorpus
+        from trainables.corpora.stream.token_stream import TokenStream
 
         packed = PackedCorpus(corpus)
         stream = TokenStream(packed, 0, self.spec.corpora.alpha, self.spec.corpora.maximum_repetition)
@@ -523,7 +523,7 @@ def _ray_session(address: str | None, machine: Any, *, dashboard: bool) -> Itera
         with _known_address() if address is None else nullcontext():
             ray.init(**options)
     except ConnectionError as error:
-        from orchestrator.preflight import no_cluster
+        from orchestrator.planning.preflight import no_cluster
 
         raise no_cluster(str(address), str(error).splitlines()[0]) from error
     except Exception as error:  # Ray has no narrower class for it
@@ -609,7 +609,7 @@ def _resources(recorder: Recorder) -> Callable[[], None]:
 
 def _orphans(recorder: Recorder, worker_resources: Mapping[str, float]) -> Callable[[], None]:
     """Frees the devices that trials' killed processes have left taken."""
-    from orchestrator.orphaned_groups import OrphanedGroups
+    from orchestrator.execution.placement_groups import OrphanedGroups
 
     groups = OrphanedGroups(worker_resources)
 

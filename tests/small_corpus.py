@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from trainables.corpora.checksums import checksum
-from trainables.corpora.manifest import FORMAT_VERSION, LanguageCounts, Manifest, Shard
-from trainables.corpora.packed import PackedCorpus
+from trainables.corpora.stream.checksums import checksum
+from trainables.corpora.stream.manifest import FORMAT_VERSION, LanguageCounts, Manifest, Shard
+from trainables.corpora.stream.packed import PackedCorpus
 from trainables.storage import Location
 
 VOCABULARY = 200

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from small_corpus import write_corpus
 from test_training import comparable, make_config, make_trial, run, stop_after
 
-from orchestrator.preflight import require_measurable
-from orchestrator.study_file import load_study
+from orchestrator.config.files import load_study
+from orchestrator.planning.preflight import require_measurable
 from trainables import trial as trial_module
 from trainables.errors import InputError
 from trainables.training import energy, meters
@@ -251,7 +251,7 @@ def test_joules_are_refused_before_anything_starts(monkeypatch, tmp_path, key):
     def untold(device, cpus):
         return RaplCounter(1.0, tmp_path)
 
-    monkeypatch.setattr("orchestrator.preflight.energy_counter", untold)
+    monkeypatch.setattr("orchestrator.planning.preflight.energy_counter", untold)
     spec = load_study("demo", ["budget={joules: 100}"] if key == "budget" else ["cap={joules: 100}"])
     with pytest.raises(InputError, match="joules") as error:
         require_measurable(spec, 0)

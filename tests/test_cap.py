@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator import confirmation
-from orchestrator.cap import MARGIN, Cap
-from orchestrator.comparison import compare
-from orchestrator.confirmation import AnytimePhase, ConfirmPhase
-from orchestrator.course import check_course
-from orchestrator.extension import extended
-from orchestrator.history import History
-from orchestrator.phases import SearchPhase, best_trials
-from orchestrator.plan import arm_plans, plan_table, require_confirmable
-from orchestrator.protocol import deciding, protocol
-from orchestrator.study_file import load_study
-from orchestrator.verification import Verification
+from orchestrator.analysis.comparison import compare
+from orchestrator.analysis.course import check_course
+from orchestrator.analysis.verification import Verification
+from orchestrator.config.extension import extended
+from orchestrator.config.files import load_study
+from orchestrator.ledger.history import History
+from orchestrator.ledger.protocol import deciding, protocol
+from orchestrator.planning.arm_plan import arm_plans, plan_table, require_confirmable
+from orchestrator.scheduling import confirmation
+from orchestrator.scheduling.confirmation import AnytimePhase, ConfirmPhase
+from orchestrator.scheduling.search import SearchPhase, best_trials
+from orchestrator.scheduling.study_budget import MARGIN, Cap
 from trainables.errors import InputError
 
 TOKENS = 100_000

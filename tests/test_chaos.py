@@ -21,12 +21,12 @@ import psutil
 import pytest
 from small_study import h2h, small_study, without_seconds
 
-from orchestrator.history import History
-from orchestrator.ledger import read_ledger
-from orchestrator.optuna_file import OPTUNA_FILE
-from orchestrator.phases import best_trials
+from orchestrator.analysis.verification import verify
+from orchestrator.ledger.history import History
+from orchestrator.ledger.segments import read_ledger
+from orchestrator.scheduling.optuna_file import OPTUNA_FILE
+from orchestrator.scheduling.search import best_trials
 from orchestrator.study import Study
-from orchestrator.verification import verify
 from trainables.storage import Location
 
 pytestmark = [

@@ -7,8 +7,8 @@ import pytest
 
 from cluster.local import free_port
 from orchestrator.cli import main
+from orchestrator.config.files import absolute, dump_study, load_study
 from orchestrator.study import Study, require_same
-from orchestrator.study_file import absolute, dump_study, load_study
 from trainables.errors import InputError
 
 ONE_GRAMMAR = "corpora.sources=[{language: a, grammar: aleios, documents: 500}]"

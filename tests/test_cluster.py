@@ -21,7 +21,7 @@ import yaml
 import cluster
 from cluster.local import LocalCluster
 from cluster.watchdog import MARK_VARIABLE, psutil
-from orchestrator import jobs
+from orchestrator.execution import jobs
 from trainables.errors import InputError
 
 REPOSITORY = Path(__file__).parent.parent

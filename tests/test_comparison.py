@@ -7,16 +7,16 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from orchestrator.comparison import answered, chosen_runs, compare
-from orchestrator.history import History
-from orchestrator.panels import pair_panel
-from orchestrator.statistics import (
+from orchestrator.analysis.comparison import answered, chosen_runs, compare
+from orchestrator.analysis.statistics import (
     Sequential,
     equivalence_interval,
     minimum_detectable_effect,
     tuning_curve,
 )
-from orchestrator.verdict import verdict_in_words
+from orchestrator.analysis.wording import verdict_in_words
+from orchestrator.ledger.history import History
+from orchestrator.reporting.panels import pair_panel
 
 MASKED = {"headless": {"objective": "headless_mlm", "task": "masked", "headless": True},
           "vanilla": {"objective": "mlm", "task": "masked", "headless": False}}  # fmt: skip

@@ -14,15 +14,15 @@ from rich.console import Console
 from small_corpus import write_corpus
 
 from orchestrator.cli import main
-from orchestrator.corpus_table import corpus_table, picture, sequences_of_a_trial
-from orchestrator.executor import Executor
-from orchestrator.ledger import read_ledger
-from orchestrator.preparation_bar import preparation_bar
+from orchestrator.execution.executor import Executor
+from orchestrator.ledger.segments import read_ledger
+from orchestrator.reporting.corpus import corpus_table, picture, sequences_of_a_trial
+from orchestrator.reporting.preparation_bar import preparation_bar
 from orchestrator.study import Study, StudyInterrupted
 from trainables.corpora.config import CorporaConfig
-from trainables.corpora.packed import PackedCorpus
-from trainables.corpora.preparation import Progress
-from trainables.corpora.stream import TokenStream
+from trainables.corpora.preparation.prepare import Progress
+from trainables.corpora.stream.packed import PackedCorpus
+from trainables.corpora.stream.token_stream import TokenStream
 from trainables.errors import InputError
 
 WORDS = {"en": 8, "sw": 5}

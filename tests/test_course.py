@@ -8,9 +8,9 @@ import random
 import pytest
 from test_cap import ANYTIME, TOKENS, Recorded, mismatches, study
 
-from orchestrator.confirmation import AnytimePhase, ConfirmPhase
-from orchestrator.history import History
-from orchestrator.phases import SearchPhase, trial_name
+from orchestrator.ledger.history import History
+from orchestrator.scheduling.confirmation import AnytimePhase, ConfirmPhase
+from orchestrator.scheduling.search import SearchPhase, trial_name
 
 KINDS = {"search": SearchPhase, "confirm": ConfirmPhase, "anytime": AnytimePhase}
 

@@ -10,11 +10,11 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from orchestrator import formatting
-from orchestrator.comparison import compare
-from orchestrator.dashboard import final_table, follow, print_results, render
+from orchestrator.analysis.comparison import compare
 from orchestrator.demonstration import START, records
-from orchestrator.history import History
-from orchestrator.panels import pair_panel
+from orchestrator.ledger.history import History
+from orchestrator.reporting.dashboard import final_table, follow, print_results, render
+from orchestrator.reporting.panels import pair_panel
 from trainables.storage import Location
 
 RECORDS = list(records())

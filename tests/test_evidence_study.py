@@ -13,11 +13,12 @@ import pytest
 import yaml
 from small_study import small_study
 
+from orchestrator.analysis.comparison import compare
+from orchestrator.analysis.verification import RawTrial, Verification, _check_balance, _is_among_best, verify
 from orchestrator.cli import main
-from orchestrator.comparison import compare
-from orchestrator.history import History
-from orchestrator.ledger import Record, read_ledger
-from orchestrator.protocol import (
+from orchestrator.config.files import absolute, dump_study, load_study, make_study, study_names
+from orchestrator.ledger.history import History
+from orchestrator.ledger.protocol import (
     deciding,
     protocol,
     protocol_digest,
@@ -25,9 +26,8 @@ from orchestrator.protocol import (
     require_unchanged,
     study_digest,
 )
+from orchestrator.ledger.segments import Record, read_ledger
 from orchestrator.study import Study
-from orchestrator.study_file import absolute, dump_study, load_study, make_study, study_names
-from orchestrator.verification import RawTrial, Verification, _check_balance, _is_among_best, verify
 from trainables.errors import InputError
 from trainables.storage import Location
 

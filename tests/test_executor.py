@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.executor import Executor, _PhaseScheduler, _steps_kept
-from orchestrator.history import History
+from orchestrator.execution.executor import Executor, _PhaseScheduler, _steps_kept
+from orchestrator.ledger.history import History
 from trainables.storage import FullDiskError, Location
 from trainables.trial import TrialFailure
 

@@ -18,16 +18,16 @@ from torch import nn
 from transformers import BertConfig, GPT2Config, GPTNeoXConfig
 
 from orchestrator.cli import main
-from orchestrator.ledger import LedgerWriter
-from orchestrator.study_file import dump_study, make_study
-from trainables.corpora.packed import PackedCorpus
+from orchestrator.config.files import dump_study, make_study
+from orchestrator.ledger.segments import LedgerWriter
+from trainables.corpora.preparation.tokenizers import TrainTokenizer, load_tokenizer, train_tokenizer
+from trainables.corpora.stream.packed import PackedCorpus
 from trainables.errors import InputError
 from trainables.evaluation.recovery import HELD_OUT_SEED, recovery_ranks
 from trainables.models.export import export_model
 from trainables.models.head import Head
 from trainables.models.learner import Learner
 from trainables.models.pretrained import load_pretrained
-from trainables.models.tokenizers import TrainTokenizer, load_tokenizer, train_tokenizer
 from trainables.objectives import find_objective
 from trainables.objectives.corruption import masked_positions
 from trainables.storage import Location

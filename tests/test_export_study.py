@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import yaml
 
+from orchestrator.analysis.results import Results
 from orchestrator.cli import main
-from orchestrator.results import Results
-from trainables.corpora.packed import PackedCorpus
+from trainables.corpora.stream.packed import PackedCorpus
 from trainables.evaluation.recovery import HELD_OUT_SEED
 from trainables.objectives.corruption import masked_positions
 from trainables.storage import Location

@@ -8,13 +8,13 @@ import re
 import pytest
 from test_cap import TOKENS, Recorded, study
 
-from orchestrator.comparison import compare
-from orchestrator.confirmation import ConfirmPhase
-from orchestrator.extension import extended
-from orchestrator.extension_work import _rounded_up, require_work
-from orchestrator.history import History
-from orchestrator.phases import SearchPhase
-from orchestrator.verdict import verdict_in_words
+from orchestrator.analysis.comparison import compare
+from orchestrator.analysis.wording import verdict_in_words
+from orchestrator.config.extension import extended
+from orchestrator.ledger.history import History
+from orchestrator.scheduling.confirmation import ConfirmPhase
+from orchestrator.scheduling.extension import _rounded_up, require_work
+from orchestrator.scheduling.search import SearchPhase
 from trainables.errors import InputError
 
 

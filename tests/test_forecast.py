@@ -9,12 +9,12 @@ import pytest
 import torch
 from rich.console import Console
 
-from orchestrator import forecast as module
-from orchestrator.forecast import forecast, forecast_table, require_feasible
-from orchestrator.history import History
-from orchestrator.phases import Planner
-from orchestrator.plan import arm_plans
-from orchestrator.study_file import load_study
+from orchestrator.config.files import load_study
+from orchestrator.ledger.history import History
+from orchestrator.planning import forecast as module
+from orchestrator.planning.arm_plan import arm_plans
+from orchestrator.planning.forecast import forecast, forecast_table, require_feasible
+from orchestrator.scheduling.search import Planner
 from trainables.errors import InputError
 from trainables.training.calibration import LEAST_STEPS, Calibration, calibrate
 

@@ -20,13 +20,15 @@ from small_corpus import write_corpus
 from test_preparation import TOKENIZER, corpora_of, files_of, in_this_process, write_language
 from test_training import comparable, make_config, make_trial, run
 
-from orchestrator.executor import Executor
-from orchestrator.history import History
-from orchestrator.ledger import LedgerWriter, read_ledger
-from orchestrator.optuna_file import OptunaFile, _Journal
-from orchestrator.study_file import load_study
-from trainables.corpora import checksums, duplicates, preparation
-from trainables.corpora.preparation import make_tokenizer, prepare
+from orchestrator.config.files import load_study
+from orchestrator.execution.executor import Executor
+from orchestrator.ledger.history import History
+from orchestrator.ledger.segments import LedgerWriter, read_ledger
+from orchestrator.scheduling.optuna_file import OptunaFile, _Journal
+from trainables.corpora.preparation import duplicates
+from trainables.corpora.preparation import prepare as preparation
+from trainables.corpora.preparation.prepare import make_tokenizer, prepare
+from trainables.corpora.stream import checksums
 from trainables.errors import InputError
 from trainables.storage import FullDiskError, Location
 from trainables.training.checkpoint import Checkpoints

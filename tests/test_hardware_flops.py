@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from trainables.corpora.stream import TokenStream
+from trainables.corpora.stream.token_stream import TokenStream
 from trainables.models.flops import recomputed_flops
 from trainables.models.learner import Learner
 from trainables.models.shapes import ModelConfig, body_config

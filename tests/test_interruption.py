@@ -7,12 +7,12 @@ import time
 
 import pytest
 
-from orchestrator.executor import Executor
-from orchestrator.history import History
-from orchestrator.ledger import read_ledger
-from orchestrator.phases import Planner
-from orchestrator.recorder import Recorder
-from orchestrator.study_file import load_study
+from orchestrator.config.files import load_study
+from orchestrator.execution.executor import Executor
+from orchestrator.ledger.history import History
+from orchestrator.ledger.recorder import Recorder
+from orchestrator.ledger.segments import read_ledger
+from orchestrator.scheduling.search import Planner
 from trainables.storage import Location
 from trainables.trial import WorkerConfig
 

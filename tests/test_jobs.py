@@ -12,7 +12,7 @@ import requests
 from ray.job_submission import JobStatus
 
 from cluster.local import LocalCluster
-from orchestrator import jobs
+from orchestrator.execution import jobs
 from trainables.errors import InputError
 
 TOKEN = "a-token-of-the-tests"
@@ -54,10 +54,10 @@ WRITES_RESULTS = """
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-import orchestrator.jobs, trainables.storage
+import orchestrator.execution.jobs, trainables.storage
 storage = sys.argv[sys.argv.index("--set") + 1].partition("=")[2]
 study = Path(sys.argv[5]).read_text()
-print("imported from", orchestrator.jobs.__file__)
+print("imported from", orchestrator.execution.jobs.__file__)
 result = trainables.storage.Location(storage) / "result.json"
 result.write_json({"argv": sys.argv[1:], "study": study})
 print("done", end="")

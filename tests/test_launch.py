@@ -9,11 +9,11 @@ from small_study import h2h, small_study
 
 from cluster.local import LocalCluster
 from orchestrator import Results
-from orchestrator.history import History
-from orchestrator.phases import Planner
-from orchestrator.study_file import make_study
-from trainables.corpora.packed import PackedCorpus
-from trainables.corpora.stream import TokenStream
+from orchestrator.config.files import make_study
+from orchestrator.ledger.history import History
+from orchestrator.scheduling.search import Planner
+from trainables.corpora.stream.packed import PackedCorpus
+from trainables.corpora.stream.token_stream import TokenStream
 from trainables.storage import Location
 from trainables.training.loop import Trial
 

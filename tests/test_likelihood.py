@@ -15,20 +15,25 @@ from small_corpus import LENGTH, VOCABULARY, write_corpus
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import AutoModelForCausalLM, BertForMaskedLM, PreTrainedTokenizerFast
 
-from orchestrator.comparison import best_of_search, chosen_runs, compare
-from orchestrator.confirmation import ConfirmPhase
-from orchestrator.history import History
-from orchestrator.ledger import LedgerWriter, read_ledger
-from orchestrator.phases import best_trials
+from orchestrator.analysis.comparison import best_of_search, chosen_runs, compare
+from orchestrator.analysis.wording import verdict_in_words
+from orchestrator.config.files import dump_study
+from orchestrator.ledger.history import History
+from orchestrator.ledger.segments import LedgerWriter, read_ledger
+from orchestrator.scheduling.confirmation import ConfirmPhase
+from orchestrator.scheduling.search import best_trials
 from orchestrator.study import Study
-from orchestrator.study_file import dump_study
-from orchestrator.verdict import verdict_in_words
+from trainables.corpora.preparation.tokenizers import (
+    SPECIAL_TOKENS,
+    TrainTokenizer,
+    token_bytes,
+    train_tokenizer,
+)
 from trainables.evaluation import YARDSTICKS, EvaluationConfig, Evaluator, likelihood
 from trainables.evaluation.likelihood import LARGEST, TargetNats, bits_per_byte, perplexity, target_nats
 from trainables.evaluation.recovery import HELD_OUT_SEED
 from trainables.models.learner import Learner
 from trainables.models.shapes import ModelConfig, body_config
-from trainables.models.tokenizers import SPECIAL_TOKENS, TrainTokenizer, token_bytes, train_tokenizer
 from trainables.objectives import find_objective
 from trainables.objectives.corruption import masked_positions
 from trainables.storage import Location

@@ -10,7 +10,7 @@ from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModelForCausalLM, BertForMaskedLM, BertModel, GPTNeoXForCausalLM
 
-from trainables.corpora.stream import TokenStream
+from trainables.corpora.stream.token_stream import TokenStream
 from trainables.errors import InputError
 from trainables.models.learner import Learner
 from trainables.models.shapes import SHAPES, ModelConfig, body_config

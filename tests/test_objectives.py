@@ -16,8 +16,8 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from trainables.corpora.frequencies import log_frequencies
-from trainables.corpora.stream import TokenStream
+from trainables.corpora.stream.frequencies import log_frequencies
+from trainables.corpora.stream.token_stream import TokenStream
 from trainables.models import learner as learner_module
 from trainables.models.learner import Learner
 from trainables.models.shapes import ModelConfig, body_config

@@ -7,7 +7,7 @@ import torch
 from small_study import small_study
 
 from orchestrator import Study
-from orchestrator.ledger import read_ledger
+from orchestrator.ledger.segments import read_ledger
 from trainables.storage import Location
 from trainables.training.checkpoint import Checkpoints
 
@@ -16,7 +16,7 @@ def test_a_failing_trial_is_an_outcome(ray_cluster, tmp_path, monkeypatch):
     """Every learning rate diverges: the study says so, with the trials' ends, and exits without a traceback."""
     from orchestrator.study import StudyError
 
-    monkeypatch.setattr("orchestrator.account.HOPELESS_TRIALS", 3)
+    monkeypatch.setattr("orchestrator.scheduling.search_budget.HOPELESS_TRIALS", 3)
 
     space = tmp_path / "wild.yaml"
     space.write_text("dimensions: {learning_rate: {type: float, low: 1.0e+30, high: 1.0e+31}}\n")

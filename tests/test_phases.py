@@ -8,11 +8,11 @@ import sys
 import optuna
 import pytest
 
-from orchestrator.account import Account
-from orchestrator.confirmation import ConfirmPhase, confirm_seeds
-from orchestrator.history import History
-from orchestrator.phases import Planner, SearchPhase, best_trials, trial_name
-from orchestrator.study_file import load_study
+from orchestrator.config.files import load_study
+from orchestrator.ledger.history import History
+from orchestrator.scheduling.confirmation import ConfirmPhase, confirm_seeds
+from orchestrator.scheduling.search import Planner, SearchPhase, best_trials, trial_name
+from orchestrator.scheduling.search_budget import Account
 
 PRIMARY = "recovery_accuracy"
 TOKENS = 160_000
@@ -271,7 +271,7 @@ def test_planned_trials_carry_how_the_text_is_read(phase):
 
 
 def test_optuna_is_quiet_where_our_search_is_imported():
-    script = "import optuna, orchestrator.arm_search; print(optuna.logging.get_verbosity())"
+    script = "import optuna, orchestrator.scheduling.sampler; print(optuna.logging.get_verbosity())"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
     assert done.stdout.split() == [str(optuna.logging.WARNING)], done.stderr
 

@@ -19,19 +19,22 @@ import pytest
 from pydantic import ValidationError
 from transformers import PreTrainedTokenizerFast
 
-from orchestrator import preflight
-from trainables.corpora import checksums, duplicates, packed, packing, preparation, readers
-from trainables.corpora import sources as sources_module
+from orchestrator.planning import preflight
 from trainables.corpora.config import CorporaConfig
-from trainables.corpora.fingerprint import fingerprint
-from trainables.corpora.manifest import SPLITS, token_dtype
-from trainables.corpora.packed import PackedCorpus
-from trainables.corpora.packing import Part, split_of
-from trainables.corpora.preparation import make_tokenizer, prepare
-from trainables.corpora.sources import Allowance, Portion, SourceConfig, expand
-from trainables.corpora.tally import Tally
+from trainables.corpora.preparation import duplicates, packing
+from trainables.corpora.preparation import prepare as preparation
+from trainables.corpora.preparation.fingerprint import fingerprint
+from trainables.corpora.preparation.packing import Part, split_of
+from trainables.corpora.preparation.prepare import make_tokenizer, prepare
+from trainables.corpora.preparation.tokenizers import TokenizerConfig, load_tokenizer, train_tokenizer
+from trainables.corpora.reading import documents as sources_module
+from trainables.corpora.reading import formats as readers
+from trainables.corpora.reading.documents import Allowance, Portion, SourceConfig, expand
+from trainables.corpora.reading.tally import Tally
+from trainables.corpora.stream import checksums, packed
+from trainables.corpora.stream.manifest import SPLITS, token_dtype
+from trainables.corpora.stream.packed import PackedCorpus
 from trainables.errors import InputError
-from trainables.models.tokenizers import TokenizerConfig, load_tokenizer, train_tokenizer
 from trainables.storage import Location
 
 LENGTH = 16

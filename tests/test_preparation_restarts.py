@@ -27,11 +27,12 @@ import psutil
 import pytest
 from private_ray import start_ray
 
-from trainables.corpora import duplicates, preparation
 from trainables.corpora.config import CorporaConfig
-from trainables.corpora.packed import PackedCorpus
-from trainables.corpora.preparation import make_tokenizer, prepare
-from trainables.models.tokenizers import TokenizerConfig, load_tokenizer
+from trainables.corpora.preparation import duplicates
+from trainables.corpora.preparation import prepare as preparation
+from trainables.corpora.preparation.prepare import make_tokenizer, prepare
+from trainables.corpora.preparation.tokenizers import TokenizerConfig, load_tokenizer
+from trainables.corpora.stream.packed import PackedCorpus
 from trainables.storage import Location
 
 pytestmark = pytest.mark.slow

@@ -13,12 +13,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from trainables.corpora import preparation, readers
 from trainables.corpora.config import CorporaConfig
-from trainables.corpora.packed import PackedCorpus
-from trainables.corpora.preparation import make_tokenizer, prepare
-from trainables.corpora.sources import Portion, SourceConfig, Tally, divide, expand, read_documents
-from trainables.models.tokenizers import TokenizerConfig
+from trainables.corpora.preparation import prepare as preparation
+from trainables.corpora.preparation.prepare import make_tokenizer, prepare
+from trainables.corpora.preparation.tokenizers import TokenizerConfig
+from trainables.corpora.reading import formats as readers
+from trainables.corpora.reading.documents import Portion, SourceConfig, Tally, divide, expand, read_documents
+from trainables.corpora.stream.packed import PackedCorpus
 from trainables.storage import Location
 
 PIECES = [
@@ -73,7 +74,7 @@ def test_the_ranges_hold_the_whole_files_records_in_order(
         source = SourceConfig(language="en", files=str(file))
         (whole,) = expand(source)
         ranges = divide(whole, part_bytes)
-        with patch("trainables.corpora.tally.MOST_EXAMPLES", 10**6):
+        with patch("trainables.corpora.reading.tally.MOST_EXAMPLES", 10**6):
             assert everything(ranges, source) == everything([whole], source)
         assert sum(portion.size_bytes for portion in ranges) == whole.size_bytes
         if block_bytes <= part_bytes < whole.size_bytes:

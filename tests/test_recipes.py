@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 
 from orchestrator.cli import main
-from orchestrator.plan import arm_plans, plan_table
-from orchestrator.study_file import load_study, study_names
+from orchestrator.config.files import load_study, study_names
+from orchestrator.planning.arm_plan import arm_plans, plan_table
 from trainables.models.shapes import feed_forward_size
 from trainables.objectives import find_objective
 

@@ -19,14 +19,14 @@ from small_corpus import LENGTH, write_corpus
 from small_study import small_study
 
 import trainables.trial
-from orchestrator.confirmation import ConfirmPhase
-from orchestrator.executor import Executor, _PhaseScheduler, _PhaseSearcher
-from orchestrator.history import History
-from orchestrator.ledger import read_ledger
-from orchestrator.phases import SearchPhase
-from orchestrator.recorder import Recorder
-from orchestrator.study_file import make_study
-from trainables.corpora.stream import local_batches
+from orchestrator.config.files import make_study
+from orchestrator.execution.executor import Executor, _PhaseScheduler, _PhaseSearcher
+from orchestrator.ledger.history import History
+from orchestrator.ledger.recorder import Recorder
+from orchestrator.ledger.segments import read_ledger
+from orchestrator.scheduling.confirmation import ConfirmPhase
+from orchestrator.scheduling.search import SearchPhase
+from trainables.corpora.stream.token_stream import local_batches
 from trainables.storage import Location
 from trainables.training.world import World
 from trainables.trial import WorkerConfig

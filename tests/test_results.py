@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
+from orchestrator.analysis.results import Results
 from orchestrator.demonstration import REPORTS, TOKENS, records
-from orchestrator.ledger import LedgerWriter
-from orchestrator.results import Results
+from orchestrator.ledger.segments import LedgerWriter
 from trainables.errors import InputError
 from trainables.storage import Location
 
@@ -132,7 +132,7 @@ import builtins, pickle, sys
 def refuse(*args, **kwargs):
     raise AssertionError("a pickle was loaded")
 pickle.load = pickle.loads = pickle.Unpickler = refuse
-from orchestrator.results import Results
+from orchestrator.analysis.results import Results
 results = Results(sys.argv[1])
 frames = results.trials, results.ledger, results.comparison, results.languages
 assert all(len(frame) for frame in frames) and results.verdict and results.best("vanilla")

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from small_corpus import LENGTH, write_corpus
 from test_objectives import make_learner
 
-from trainables.corpora.packed import PackedCorpus
-from trainables.corpora.stream import TokenStream, local_batches, ray_data_batches
+from trainables.corpora.stream.packed import PackedCorpus
+from trainables.corpora.stream.token_stream import TokenStream, local_batches, ray_data_batches
 from trainables.training.batch import BatchMaker
 from trainables.training.world import World
 

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_phases import PRIMARY, TOKENS, Driver, study
 
-from orchestrator.account import HOPELESS_TRIALS
-from orchestrator.halving import Rungs
-from orchestrator.history import History
-from orchestrator.optuna_file import OPTUNA_FILE, OptunaFile
-from orchestrator.phases import SearchPhase, best_trials
+from orchestrator.ledger.history import History
+from orchestrator.scheduling.halving import Rungs
+from orchestrator.scheduling.optuna_file import OPTUNA_FILE, OptunaFile
+from orchestrator.scheduling.search import SearchPhase, best_trials
+from orchestrator.scheduling.search_budget import HOPELESS_TRIALS
 from search_spaces import Space
 from trainables.errors import InputError
 from trainables.storage import Location

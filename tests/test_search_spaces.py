@@ -4,7 +4,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from orchestrator.study_file import load_study
+from orchestrator.config.files import load_study
 from search_spaces import Categorical, Space, load_space, space_names
 from trainables.errors import InputError
 from trainables.objectives import OBJECTIVES

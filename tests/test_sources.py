@@ -24,10 +24,10 @@ from fsspec.implementations.local import LocalFileSystem
 from huggingface_hub.errors import HfHubHTTPError
 from pydantic import ValidationError
 
-from trainables.corpora import data_sets, readers
-from trainables.corpora.fingerprint import source_content
-from trainables.corpora.readers import FORMATS, suffix_of
-from trainables.corpora.sources import (
+from trainables.corpora.preparation.fingerprint import source_content
+from trainables.corpora.reading import formats as readers
+from trainables.corpora.reading import hugging_face as data_sets
+from trainables.corpora.reading.documents import (
     Document,
     SourceConfig,
     Tally,
@@ -36,7 +36,8 @@ from trainables.corpora.sources import (
     expand,
     read_documents,
 )
-from trainables.corpora.tally import total
+from trainables.corpora.reading.formats import FORMATS, suffix_of
+from trainables.corpora.reading.tally import total
 from trainables.errors import InputError
 from trainables.storage import Location
 

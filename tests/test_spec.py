@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from orchestrator import reference
-from orchestrator.preflight import check_study
-from orchestrator.study_file import SHIPPED, absolute, dump_study, load_study, make_study, study_names
+from orchestrator.config.files import SHIPPED, absolute, dump_study, load_study, make_study, study_names
+from orchestrator.planning.preflight import check_study
 from trainables.errors import InputError
 
 MISTAKES = {

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.cap import Cap
-from orchestrator.history import History
-from orchestrator.study_file import load_study
+from orchestrator.config.files import load_study
+from orchestrator.ledger.history import History
+from orchestrator.scheduling.study_budget import Cap
 
 CAUSES = ("startup", "data_wait", "evaluation", "checkpoint")
 STEP = {"tokens": 128, "flops": 1e6, "wall_seconds": 2.0, "device_seconds": 4.0, "usd": 0.5}

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from orchestrator.statistics import (
+from orchestrator.analysis.statistics import (
     bootstrap_interval,
     equivalence_interval,
     fewest_pairs,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from orchestrator.statistics import rank_stability, time_to_target, tuning_curve
-from orchestrator.statistics.tuning_curves import _band
+from orchestrator.analysis.statistics import rank_stability, time_to_target, tuning_curve
+from orchestrator.analysis.statistics.tuning_curves import _band
 
 SCORES = (0.31, 0.12, 0.44, 0.27, 0.39)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from orchestrator.statistics import fewest_pairs, minimum_detectable_effect, permutation_p, power
+from orchestrator.analysis.statistics import fewest_pairs, minimum_detectable_effect, permutation_p, power
 
 
 def test_power_of_six_pairs_is_that_of_six_equal_signs():

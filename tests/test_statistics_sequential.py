@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from orchestrator.statistics import Sequential, permutation_p
+from orchestrator.analysis.statistics import Sequential, permutation_p
 
 RULE = Sequential(minimum=6, maximum=20, margin=0.5)
 

@@ -12,8 +12,8 @@ from small_corpus import LENGTH, VOCABULARY, write_corpus
 from test_objectives import CASES, make_learner
 from test_training import NO_DROPOUT, comparable, make_config, make_trial, run, stop_after
 
-from trainables.corpora.packed import PackedCorpus
-from trainables.corpora.stream import TokenStream
+from trainables.corpora.stream.packed import PackedCorpus
+from trainables.corpora.stream.token_stream import TokenStream
 from trainables.models.shapes import ModelConfig
 from trainables.objectives import OBJECTIVES
 from trainables.storage import Location

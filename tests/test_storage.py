@@ -17,14 +17,16 @@ import torch
 from test_sources import write_table
 
 from cluster.local import free_port
-from orchestrator.ledger import LedgerReader, LedgerWriter, read_ledger
-from trainables.corpora import duplicates, preparation, readers
+from orchestrator.ledger.segments import LedgerReader, LedgerWriter, read_ledger
 from trainables.corpora.config import CorporaConfig
-from trainables.corpora.packed import PackedCorpus
-from trainables.corpora.preparation import make_tokenizer, prepare
-from trainables.corpora.sources import SourceConfig, check_sources, divide, expand, read_documents
+from trainables.corpora.preparation import duplicates
+from trainables.corpora.preparation import prepare as preparation
+from trainables.corpora.preparation.prepare import make_tokenizer, prepare
+from trainables.corpora.preparation.tokenizers import TokenizerConfig
+from trainables.corpora.reading import formats as readers
+from trainables.corpora.reading.documents import SourceConfig, check_sources, divide, expand, read_documents
+from trainables.corpora.stream.packed import PackedCorpus
 from trainables.errors import InputError
-from trainables.models.tokenizers import TokenizerConfig
 from trainables.storage import Location, uri_of
 from trainables.training.checkpoint import Checkpoints
 

@@ -12,15 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_corpus import LENGTH, write_corpus
 
-from trainables.corpora.hashing import permute
-from trainables.corpora.mixture import PERIOD, Pattern, mixture_shares
-from trainables.corpora.stream import (
+from trainables.corpora.stream.mixture import PERIOD, Pattern, mixture_shares
+from trainables.corpora.stream.token_stream import (
     Batch,
     TokenStream,
     local_batches,
     ray_data_batches,
     sequence_digest,
 )
+from trainables.hashing import permute
 
 SIZES = {"de": 90, "en": 400, "sw": 13}
 
@@ -338,7 +338,7 @@ def take_both(stream, count, **arguments):
 @pytest.mark.timeout(240)
 def test_ray_data_moves_the_same_batches(monkeypatch, stream, arguments):
     """Over more than one block and, as ``expected`` is too small, more than one window."""
-    monkeypatch.setattr("trainables.corpora.stream._RAY_BLOCK_TOKENS", 256 * LENGTH)
+    monkeypatch.setattr("trainables.corpora.stream.token_stream._RAY_BLOCK_TOKENS", 256 * LENGTH)
     got, expected = take_both(stream, 14, **arguments)
     assert len(got) == len(expected)
     for one, other in zip(got, expected, strict=True):
@@ -391,7 +391,7 @@ def test_closing_early_leaves_nothing_that_blocks(stream):
 @pytest.mark.timeout(240)
 @pytest.mark.usefixtures("ray_cluster")
 def test_a_window_does_not_start_a_process_for_every_block(monkeypatch, corpus, tmp_path):
-    monkeypatch.setattr("trainables.corpora.stream._RAY_BLOCK_TOKENS", 2048 * LENGTH)
+    monkeypatch.setattr("trainables.corpora.stream.token_stream._RAY_BLOCK_TOKENS", 2048 * LENGTH)
 
     class Spy(TokenStream):
         def take(self, number_N):

@@ -12,7 +12,7 @@ from small_study import small_study
 
 from orchestrator import Study
 from orchestrator.cli import main
-from orchestrator.ledger import read_ledger
+from orchestrator.ledger.segments import read_ledger
 from trainables.errors import InputError
 
 
@@ -150,7 +150,7 @@ def test_a_study_on_this_machine_listens_on_the_loopback_only():
     script = """
 import os, re
 from pathlib import Path
-from orchestrator.preflight import Machine
+from orchestrator.planning.preflight import Machine
 from orchestrator.study import _ray_session
 with _ray_session(None, Machine(1, 0), dashboard=True):
     import ray

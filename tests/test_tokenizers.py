@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from trainables.errors import InputError
-from trainables.models.tokenizers import (
+from trainables.corpora.preparation.tokenizers import (
     SPECIAL_TOKENS,
     TokenizerConfig,
     TrainTokenizer,
@@ -20,6 +19,7 @@ from trainables.models.tokenizers import (
     tokenizer_digest,
     train_tokenizer,
 )
+from trainables.errors import InputError
 
 TYPES = ["unigram", "bpe", "byte_bpe", "wordpiece"]
 

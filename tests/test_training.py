@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_corpus import LENGTH, VOCABULARY, write_corpus
 
-from trainables.corpora.packed import PackedCorpus
-from trainables.corpora.stream import TokenStream, sequence_digest
+from trainables.corpora.stream.packed import PackedCorpus
+from trainables.corpora.stream.token_stream import TokenStream, sequence_digest
 from trainables.errors import InputError
 from trainables.storage import Location
 from trainables.training import meters

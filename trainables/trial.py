@@ -17,8 +17,8 @@ from typing import Any, Literal
 import torch
 
 from trainables.config import Config
-from trainables.corpora.packed import PackedCorpus
-from trainables.corpora.stream import TokenStream, ray_data_batches
+from trainables.corpora.stream.packed import PackedCorpus
+from trainables.corpora.stream.token_stream import TokenStream, ray_data_batches
 from trainables.errors import InputError
 from trainables.storage import FullDiskError, Location
 from trainables.training.checkpoint import Checkpoints

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field, model_validator
 
 from trainables.config import Config
-from trainables.corpora.sources import SourceConfig
+from trainables.corpora.reading.documents import SourceConfig
 
 
 class CorporaConfig(Config):

@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
-from trainables.corpora.packed import Manifest
+from trainables.corpora.stream.packed import Manifest
 from trainables.evaluation.recovery import HELD_OUT_SEED
 from trainables.models.learner import Learner
 from trainables.objectives.corruption import masked_positions

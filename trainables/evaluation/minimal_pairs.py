@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainables.corpora.packed import Manifest
+from trainables.corpora.stream.packed import Manifest
 from trainables.models.learner import Learner
 
 _ROWS = 256

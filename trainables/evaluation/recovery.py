@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainables.corpora.packed import Manifest
+from trainables.corpora.stream.packed import Manifest
 from trainables.models.learner import Learner
 from trainables.objectives.corruption import masked_positions
 

@@ -18,9 +18,9 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from trainables.corpora.preparation.tokenizers import separator_token
 from trainables.models.learner import Learner
 from trainables.models.pretrained import quiet_transformers
-from trainables.models.tokenizers import separator_token
 from trainables.storage import Location
 
 if TYPE_CHECKING:

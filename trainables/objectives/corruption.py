@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from trainables.corpora.hashing import hash_uint64, uniform
+from trainables.hashing import hash_uint64, uniform
 
 
 class Corrupted(NamedTuple):

@@ -16,8 +16,8 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainables.corpora.frequencies import log_frequencies
-from trainables.corpora.stream import Batch, TokenStream
+from trainables.corpora.stream.frequencies import log_frequencies
+from trainables.corpora.stream.token_stream import Batch, TokenStream
 from trainables.models.learner import CandidateBatch, Learner, MicroBatch, Table
 from trainables.objectives.candidates import (
     Candidates,

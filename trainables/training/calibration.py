@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import torch
 
-from trainables.corpora.stream import TokenStream
-from trainables.corpora.zipf import zipf_corpus
+from trainables.corpora.stream.token_stream import TokenStream
+from trainables.corpora.stream.zipf import zipf_corpus
 from trainables.training.loop import TrialConfig, make_learner
 from trainables.training.stepper import Stepper
 from trainables.training.world import World

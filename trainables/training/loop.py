@@ -12,8 +12,8 @@ import torch
 from pydantic import Field
 
 from trainables.config import Config
-from trainables.corpora.manifest import Manifest
-from trainables.corpora.stream import Batch, TokenStream, local_batches, sequence_digest
+from trainables.corpora.stream.manifest import Manifest
+from trainables.corpora.stream.token_stream import Batch, TokenStream, local_batches, sequence_digest
 from trainables.errors import InputError
 from trainables.evaluation import EvaluationConfig, Evaluator
 from trainables.models.learner import Learner

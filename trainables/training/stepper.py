@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
-from trainables.corpora.stream import Batch, TokenStream
+from trainables.corpora.stream.token_stream import Batch, TokenStream
 from trainables.models.flops import recomputed_flops
 from trainables.models.learner import Learner, Table
 from trainables.training import parallel

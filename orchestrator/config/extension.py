@@ -1,0 +1,107 @@
+"""Extending a study that has begun: more of what it may spend, with all that it has done kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from orchestrator.config.files import make_study
+from orchestrator.config.study import StudySpec
+from trainables.errors import InputError
+from trainables.training.budget import MEASURED_UNITS
+
+GROWING = ("search.budget_per_arm", "confirm.seeds", "confirm.top", "confirm.budget", "cap")
+"""What may become more."""
+
+FREE = ("confirm.stopping", "resources.attempts", "resources.concurrent_trials", "resources.minimum_workers")
+"""What may change as it likes: no run depends on it."""
+
+PLACES = "resources"
+"""Likewise, unless the budget is in time, energy or money: then a run on other devices is another run."""
+
+PRICES = "resources.prices"
+"""What may not, where dollars count: what has been spent was counted at them."""
+
+Change = tuple[Any, Any]
+"""Before and after."""
+
+
+def extended(frozen: StudySpec, overrides: Sequence[str], where: str) -> tuple[StudySpec, dict[str, Change]]:
+    """The study with more to spend, and what was changed, by key.
+
+    Args:
+        frozen: the study as it began.
+        overrides: ``key=value`` each, as of ``--set``.
+        where: the study's folder, for errors.
+
+    Raises:
+        InputError: nothing is changed, or something that may not be, or something became less.
+    """
+    wanted = make_study(frozen.model_dump(mode="json"), overrides, where=where)
+    changes = dict(differences(frozen.model_dump(mode="json"), wanted.model_dump(mode="json")))
+    if not changes:
+        raise InputError(
+            "there is nothing to extend",
+            where=where,
+            why="the study has all that already",
+            remedy="such as --set confirm.seeds=12 or --set search.budget_per_arm=20",
+        )
+    _require_unit_of_cap(frozen, wanted)
+    free = FREE if frozen.budget.unit in MEASURED_UNITS else (*FREE, PLACES)
+    units = (frozen.budget.unit, frozen.search.cost, None if frozen.cap is None else frozen.cap.unit)
+    for key, (before, after) in changes.items():
+        priced = "usd" in units and _is_in(key, PRICES)
+        if any(_is_in(key, place) for place in free) and not priced:
+            continue
+        if not any(_is_in(key, growing) for growing in GROWING):
+            raise InputError(
+                f"'{key}' of a study that has begun cannot change",
+                where=f"--set {key}",
+                why="what the study has done depends on it",
+                remedy=f"what may change: {', '.join([*GROWING, *free])}; or a new study: h2h run --set name=ANOTHER",
+            )
+        if not isinstance(before, int | float):  # a record that was not there, or is there no more
+            before, after = _amounts(key, frozen, wanted)
+        if after < before:
+            raise InputError(
+                f"'{key}' can only grow",
+                where=f"--set {key}={after}",
+                why=f"the study has {before:g}, which may be spent already",
+                remedy=f"more than {before:g}",
+            )
+    return wanted, changes
+
+
+def _require_unit_of_cap(frozen: StudySpec, wanted: StudySpec) -> None:
+    if frozen.cap is not None and wanted.cap is not None and frozen.cap.unit != wanted.cap.unit:
+        raise InputError(
+            f"a cap in {frozen.cap.unit} cannot become one in {wanted.cap.unit}",
+            where="--set cap",
+            why="which of the two is more cannot be told",
+            remedy=f"more {frozen.cap.unit}: --set cap.{frozen.cap.unit}=AMOUNT; or none: --set cap=null",
+        )
+
+
+def _amounts(key: str, frozen: StudySpec, wanted: StudySpec) -> tuple[float, float]:
+    """Of a confirmation run, or of the cap: none is more than any."""
+    if _is_in(key, "cap"):
+        before, after = (math.inf if study.cap is None else study.cap.amount for study in (frozen, wanted))
+        return before, after
+    return frozen.confirm_budget.amount, wanted.confirm_budget.amount
+
+
+def _is_in(key: str, place: str) -> bool:
+    return key == place or key.startswith(f"{place}.")
+
+
+def differences(
+    before: Mapping[str, Any], after: Mapping[str, Any], place: str = ""
+) -> Iterator[tuple[str, Change]]:
+    """What differs in nested mappings, by dotted key, below ``place``; lists are compared whole."""
+    for key in [*before, *(key for key in after if key not in before)]:
+        one, other = before.get(key), after.get(key)
+        if isinstance(one, Mapping) and isinstance(other, Mapping):
+            yield from differences(one, other, f"{place}{key}.")
+        elif one != other:
+            yield f"{place}{key}", (one, other)

@@ -1,0 +1,261 @@
+"""Everything that can be refused is refused here, before Ray starts."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from transformers import PreTrainedTokenizerFast
+
+from orchestrator.config.study import ResourcesSpec, StudySpec
+from orchestrator.planning.arm_plan import ArmPlan, require_confirmable
+from trainables.corpora.config import CorporaConfig
+from trainables.corpora.preparation.packing import split_of
+from trainables.corpora.preparation.prepare import documents_in_turn, make_tokenizer
+from trainables.corpora.preparation.tokenizers import require_mask_token
+from trainables.corpora.reading.documents import (
+    Allowance,
+    Document,
+    SourceConfig,
+    check_sources,
+    expand,
+    read_documents,
+)
+from trainables.corpora.stream.manifest import SPLITS
+from trainables.errors import InputError
+from trainables.storage import Location
+from trainables.training.energy import energy_counter
+
+
+class Machine(NamedTuple):
+    """What a cluster, or this machine, has."""
+
+    cpus: int
+    gpus: int
+
+    @classmethod
+    def here(cls) -> Machine:
+        """This machine."""
+        return cls(
+            len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+            torch.cuda.device_count(),
+        )
+
+    @classmethod
+    def of_cluster(cls) -> Machine:
+        """The Ray cluster that is connected; an autoscaler may add to it."""
+        import ray
+
+        total = ray.cluster_resources()
+        return cls(int(total.get("CPU", 0)), int(total.get("GPU", 0)))
+
+    def gpus_per_worker(self, resources: ResourcesSpec) -> int:
+        """What the study wants, or one where there is any."""
+        wanted = resources.gpus_per_worker
+        return wanted if wanted is not None else min(1, self.gpus)
+
+
+ANSWER_SECONDS = 5.0
+"""A cluster that is there takes a connection within them."""
+
+
+def ray_address(given: str | None) -> str | None:
+    """The Ray cluster to connect to: at the ``given`` address, else that of ``RAY_ADDRESS``; None: this machine's own.
+
+    Raises:
+        InputError: nothing answers at HOST:PORT. Ray itself would wait for minutes.
+    """
+    address = given or os.environ.get("RAY_ADDRESS")
+    if address is None or "://" in address or address in ("auto", "local"):
+        return address
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), port), timeout=ANSWER_SECONDS).close()
+    except (OSError, UnicodeError) as error:  # the latter of a name that cannot be one
+        raise no_cluster(address, str(error)) from error
+    return address
+
+
+def no_cluster(address: str, why: str) -> InputError:
+    """That no Ray cluster answers at an address."""
+    return InputError(
+        f"no Ray cluster answers at {address}",
+        where="--address, or RAY_ADDRESS",
+        why=why,
+        remedy="HOST:PORT as `ray start` printed it; without an address the study runs on this machine",
+    )
+
+
+def check_study(spec: StudySpec) -> PreTrainedTokenizerFast:
+    """Check sources, models, storage, the cap; make the tokenizer.
+
+    Returns:
+        The tokenizer: training it shows whether the text supports its vocabulary.
+
+    Raises:
+        InputError: something is wrong.
+    """
+    # Before the text is read, any vocabulary does: a model that cannot be built shows at once.
+    for name in spec.arms:
+        require_a_step(ArmPlan(spec, name, vocabulary_size=1000))
+    Location(spec.storage).require_writable()
+    check_sources(spec.corpora.sources, spec.corpora.malformed_share)
+    check_splits(spec.corpora)
+    tokenizer = make_tokenizer(spec.corpora, spec.tokenizer)
+    plans = [ArmPlan(spec, name, max(tokenizer.get_vocab().values()) + 1) for name in spec.arms]
+    for plan in plans:
+        if plan.objective.task == "masked":
+            require_mask_token(tokenizer, plan.arm.objective)
+        require_a_step(plan)
+    require_confirmable(plans)
+    return tokenizer
+
+
+def require_a_step(plan: ArmPlan) -> None:
+    """Refuse a budget that is smaller than the smallest step, or a restoration that is.
+
+    Raises:
+        InputError: it is; or the model cannot be built.
+    """
+    unit, workers = plan.spec.budget.unit, plan.spec.resources.workers
+    least = plan.step_flops(workers) + (plan.recomputed_flops(workers) if unit == "hardware_flops" else 0)
+    if unit in ("flops", "hardware_flops") and plan.spec.budget.amount < least:
+        raise InputError(
+            f"a budget of {plan.spec.budget.amount:g} FLOPs buys no training step of the arm {plan.name}",
+            where=f"budget.{unit}",
+            why=f"a step of one sequence a worker costs {least:.3g}",
+            remedy="h2h plan STUDY shows what a step costs; a trial wants hundreds of them",
+        )
+    _require_a_restoration(plan)
+
+
+def _require_a_restoration(plan: ArmPlan) -> None:
+    restoration, steps = plan.training.restoration, plan.trial_in_units().get("steps")
+    if restoration is not None and steps is not None and restoration.share * steps < 1:
+        raise InputError(
+            f"the arm {plan.name} has no step left to restore a head in",
+            where=f"arms.{plan.name}.training.restoration.share",
+            why=f"{restoration.share:g} of {steps:g} steps is less than one",
+            remedy="a larger share, or a larger budget",
+        )
+
+
+CHECK_CHARACTERS = 1 << 26
+"""Of each language's sources at most so much is read to see that no split is empty."""
+
+
+def check_splits(corpora: CorporaConfig) -> None:
+    """See that every language has documents in every split; as many documents are read as that takes.
+
+    Where :data:`CHECK_CHARACTERS` do not show it, as of a language that is rare in files of several, the preparation
+    does, which reads all.
+
+    Raises:
+        InputError: a split would be empty.
+    """
+    sources: dict[str, list[tuple[SourceConfig, str]]] = {}
+    for number, source in enumerate(corpora.sources):
+        sources.setdefault(source.language, []).append((source, f"corpora.sources[{number}]"))
+    for language, own in sources.items():
+        found: set[str] = set()
+        num_documents = 0
+        allowance = Allowance(CHECK_CHARACTERS)
+        for num_documents, document in enumerate(_documents(own, allowance), 1):  # noqa: B007
+            found.add(split_of(document.document_id, corpora.validation_share, corpora.test_share))
+            if len(found) == len(SPLITS):
+                break
+        else:
+            if allowance.characters <= 0:
+                continue
+            missing = next(split for split in SPLITS if split not in found)
+            raise InputError(
+                f"no document of '{language}' is in the {missing} split",
+                where=own[0][1],
+                why=f"there are {num_documents}, and whole documents are held out",
+                remedy="more and shorter documents: blank lines separate those of a .txt file"
+                + ("" if missing == "train" else f", or a larger share: --set corpora.{missing}_share=0.1"),
+            )
+
+
+def _documents(sources: list[tuple[SourceConfig, str]], allowance: Allowance) -> Iterator[Document]:
+    for source, where in sources:
+        portions = expand(source, where)
+        if source.language_column is not None:  # the head of a file may have none of the language
+            yield from documents_in_turn([(source, portion) for portion in portions], allowance)
+            continue
+        for portion in portions:
+            yield from read_documents(portion, source, where, allowance=allowance)
+
+
+def check_resources(spec: StudySpec, machine: Machine, gpus_per_worker: int) -> None:
+    """Refuse what would wait for ever.
+
+    Raises:
+        InputError: a trial needs more than there is.
+    """
+    resources = spec.resources
+    for kind, per_worker, available in (
+        ("CPU", resources.cpus_per_worker, machine.cpus),
+        ("GPU", gpus_per_worker, machine.gpus),
+    ):
+        needed = resources.workers * per_worker
+        if needed > available:
+            raise InputError(
+                f"a trial needs {needed} {kind}s, and there are {available}",
+                where=f"resources.workers = {resources.workers}, resources.{kind.lower()}s_per_worker = {per_worker}",
+                why="it would wait for ever",
+                remedy=f"--set resources.{_fewer(kind, per_worker, available)}, or a larger cluster (--address)",
+            )
+
+
+def _fewer(kind: str, per_worker: int, available: int) -> str:
+    """The setting that makes a trial fit."""
+    fitting = available // per_worker
+    return f"workers={fitting}" if fitting else f"{kind.lower()}s_per_worker={available}"
+
+
+def require_measurable(spec: StudySpec, gpus_per_worker: int, *, on_cluster: bool = False) -> None:
+    """Refuse a budget or a cap in a unit that is not measured where the trials will run.
+
+    Args:
+        spec: the study.
+        gpus_per_worker: GPUs of a worker.
+        on_cluster: ask a machine of the connected Ray cluster that has room for a worker, not this one.
+
+    Raises:
+        InputError: there is no price, or no energy counter.
+    """
+    for key, unit in spec.units_in_use.items():
+        if unit == "usd" and spec.resources.usd_per_hour(gpus_per_worker) is None:
+            kind = "gpu_hour" if gpus_per_worker else "cpu_hour"
+            raise InputError(
+                f"a {key} in usd needs the price of what the trials run on",
+                where=f"resources.prices.{kind}",
+                why=f"a worker has {gpus_per_worker} GPUs",
+                remedy=f"--set resources.prices.{kind}=PRICE",
+            )
+        if unit == "joules":
+            cpus = spec.resources.cpus_per_worker
+            if on_cluster:
+                import ray
+
+                task = ray.remote(num_cpus=cpus, num_gpus=gpus_per_worker)(_energy_problem)
+                problem = ray.get(task.remote(gpus_per_worker, cpus))
+            else:
+                problem = _energy_problem(gpus_per_worker, cpus)
+            if problem:
+                what, why, remedy = problem
+                where = key if key == "search.cost" else f"{key}.joules"
+                raise InputError(what, where=where, why=why, remedy=remedy)
+
+
+def _energy_problem(gpus_per_worker: int, cpus: int) -> tuple[str, str, str] | None:
+    """Why a worker on this machine has no energy counter: what, why, remedy."""
+    try:
+        energy_counter(torch.device("cuda" if gpus_per_worker else "cpu"), cpus)
+    except InputError as error:
+        return error.what, error.why, error.remedy
+    return None

@@ -1,0 +1,102 @@
+"""What there is: shipped studies, shapes, objectives, search spaces, yardsticks, formats and grammars."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import torch
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+from torch import nn
+
+from orchestrator import formatting
+from orchestrator.config.files import load_study, study_names
+from search_spaces import load_space, space_names
+from trainables.corpora.grammar import LANGUAGES
+from trainables.corpora.reading.formats import FORMATS
+from trainables.evaluation import YARDSTICKS
+from trainables.models.learner import Learner
+from trainables.models.shapes import SHAPES, ModelConfig, body_config
+from trainables.objectives import OBJECTIVES
+from trainables.objectives.registry import Task
+
+_FAMILIES: dict[Task, str] = {"masked": "encoder", "causal": "decoder"}
+
+
+def listing() -> RenderableType:
+    """What a study can be made of: everything shipped, by name."""
+    return Group(
+        _titled(
+            "Studies", "h2h run NAME", _pairs((name, load_study(name).question) for name in study_names())
+        ),
+        _titled("Objectives", "arms.ARM.objective", _pairs(_objectives())),
+        _titled("Search spaces", "arms.ARM.space", _pairs(_spaces())),
+        _titled("Yardsticks", "yardsticks.primary, yardsticks.others", _pairs(_yardsticks())),
+        _titled("Shapes", "model.shape", _shapes_table()),
+        _titled("Text", "corpora.sources", _pairs(_sources())),
+    )
+
+
+def _titled(title: str, key: str, content: RenderableType) -> RenderableType:
+    return Group(Text.assemble((title, "bold"), "  ", (key, "dim")), Padding(content, (0, 0, 1, 2)))
+
+
+def _pairs(items: Iterable[tuple[str, str]]) -> Table:
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="cyan", no_wrap=True)
+    grid.add_column()
+    for name, description in items:
+        grid.add_row(Text(name), Text(description))
+    return grid
+
+
+def _objectives() -> Iterator[tuple[str, str]]:
+    for name, objective in OBJECTIVES.items():
+        task = "masked tokens, an encoder" if objective.task == "masked" else "the next token, a decoder"
+        kind = "headless" if objective.headless else "vocabulary head"
+        options = ", ".join(objective.options.model_fields)
+        yield name, f"{task}; {kind}" + (f"; options: {options}" if options else "")
+
+
+def _yardsticks() -> Iterator[tuple[str, str]]:
+    for name, yardstick in YARDSTICKS.items():
+        yield name, yardstick.description + ("" if yardstick.higher_is_better else "; lower is better")
+
+
+def _spaces() -> Iterator[tuple[str, str]]:
+    for name in space_names():
+        yield name, ", ".join(load_space(name).dimensions)
+
+
+def _sources() -> Iterator[tuple[str, str]]:
+    yield "files", ", ".join(FORMATS)
+    yield "dataset", "a Hugging Face data set, from the hub or a folder"
+    yield "grammar", ", ".join(LANGUAGES)
+
+
+def _shapes_table() -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    table.add_column("name", style="cyan", no_wrap=True)
+    table.add_column("family")
+    for title in ("layers", "hidden", "parameters*"):
+        table.add_column(title, justify="right")
+    for name, kinds in SHAPES.items():
+        family = " or ".join(_FAMILIES[task] for task in kinds)
+        shape = next(iter(kinds.values()))
+        sizes = {_size(name, task) for task in kinds}
+        table.add_row(name, family, str(shape.layers), str(shape.hidden_size), ", ".join(sorted(sizes)))
+    table.add_section()
+    table.caption, table.caption_justify = "* without embeddings and head", "left"
+    return table
+
+
+def _size(shape: str, task: Task) -> str:
+    """The body's parameters without embeddings."""
+    objective = next(o for o in OBJECTIVES.values() if o.task == task and o.headless)
+    body = body_config(ModelConfig(shape=shape), task, vocabulary_size=1000, sequence_length=128)
+    with torch.device("meta"):
+        learner = Learner(body, objective, objective.options())
+    embeddings = sum(m.weight.numel() for m in learner.modules() if isinstance(m, nn.Embedding))
+    return formatting.quantity(sum(p.numel() for p in learner.parameters()) - embeddings, "").strip()

@@ -1,0 +1,224 @@
+"""``h2h export``: what a study trained, in Hugging Face format, with the study's evidence on its card."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orchestrator.analysis.comparison import chosen_runs
+from orchestrator.analysis.results import Results
+from orchestrator.config.study import StudySpec
+from orchestrator.ledger.history import History, TrialHistory
+from orchestrator.reporting.model_card import model_card
+from orchestrator.scheduling.search import Planner
+from orchestrator.study import Study
+from trainables.corpora.stream.packed import PackedCorpus
+from trainables.errors import InputError, nearest
+from trainables.storage import Location
+
+if TYPE_CHECKING:
+    from trainables.corpora.stream.manifest import Manifest
+    from trainables.models.learner import Learner
+    from trainables.training.loop import TrialConfig
+
+
+def export_study(
+    folder: Location,
+    to: Location,
+    *,
+    arm: str | None = None,
+    trial: str | None = None,
+    repository: str | None = None,
+    force: bool = False,
+) -> tuple[str, ...]:
+    """Write one trained model of a study.
+
+    Without ``trial`` it is the arm's run at the first of the paired seeds, with the configuration that stands for the
+    arm in the comparison. The best of the seeds would be better than the evidence on its card says.
+
+    Args:
+        folder: the study's.
+        to: where to: an empty folder or none, on this machine or on an object store.
+        arm: may be left out of a study with one arm, or with ``trial``.
+        trial: a completed trial's name.
+        repository: on the hub, under which the card says it is found; None: as the folder.
+        force: write into a folder that is not empty; files of the same names are replaced.
+
+    Returns:
+        The names of the files.
+
+    Raises:
+        InputError: there is no such arm or trial, or none that is completed; its checkpoint or corpus is gone; the
+            folder is not empty.
+    """
+    from trainables.models.export import export_model
+
+    if not force and _names(to):
+        raise InputError(
+            f"{to} is not empty",
+            where="--to",
+            why="files of the same names would be replaced",
+            remedy="another folder, or --force to write into this one",
+        )
+    history, spec = Results(folder).history, Study.open(folder).spec
+    run = _named_run(history, arm, trial) if trial is not None else _chosen_run(history, arm, folder)
+    corpus = _corpus(history, spec, folder)
+    config = Planner(spec, history, str(corpus.folder)).plan_again(run).config
+    learner = _trained(config, corpus.manifest, folder)
+    card = model_card(
+        history,
+        run,
+        name=repository or to.name,
+        embedding_head=learner.head is None,
+        document_attention=config.document_attention,
+    )
+    try:
+        return export_model(learner, corpus.tokenizer(), to, card)
+    except OSError as error:
+        raise _unwritable(to, error) from error
+
+
+def _names(folder: Location) -> list[str]:
+    try:
+        return folder.names()
+    except OSError as error:  # a file, for one
+        raise _unwritable(folder, error) from error
+
+
+def _unwritable(folder: Location, error: OSError) -> InputError:
+    return InputError(
+        f"cannot write to {folder}", where="--to", why=str(error), remedy="a folder that you may write to"
+    )
+
+
+def _chosen_run(history: History, arm: str | None, folder: Location) -> TrialHistory:
+    assert history.study is not None
+    arms = history.study["arms"]
+    if arm is None and len(arms) > 1:
+        raise InputError(
+            f"the study has {len(arms)} arms",
+            where="--arm",
+            remedy=f"name one: --arm {' or --arm '.join(arms)}",
+        )
+    arm = arm if arm is not None else next(iter(arms))
+    if arm not in arms:
+        raise InputError(f"no arm is called '{arm}'", where="--arm", remedy=nearest(arm, arms))
+    completed = [run for _, run in sorted(chosen_runs(history, arm).items()) if run.outcome == "completed"]
+    if not completed:
+        raise InputError(
+            f"no confirmation run of the arm '{arm}' is completed yet",
+            where=str(folder),
+            why="they come last, after the search",
+            remedy=f"h2h resume {folder}   goes on to them;   --trial NAME exports a trial of the search",
+        )
+    return completed[0]
+
+
+def _named_run(history: History, arm: str | None, trial: str) -> TrialHistory:
+    completed = {
+        run.trial: run
+        for run in history.trials.values()
+        if run.outcome == "completed" and arm in (None, run.arm)
+    }
+    if trial not in completed:
+        known = history.trials.get(trial)
+        state = known and (
+            f"is one of the arm {known.arm}" if known.outcome == "completed" else known.outcome
+        )
+        raise InputError(
+            f"no completed trial is called '{trial}'",
+            where="--trial",
+            why=f"{trial}: {state or 'not ended yet'}" if known else "",
+            remedy=nearest(trial, completed),
+        )
+    return completed[trial]
+
+
+def _corpus(history: History, spec: StudySpec, folder: Location) -> PackedCorpus:
+    """The study's corpus, beside the study, wherever that was moved to, or in the storage that it was run in."""
+    assert history.corpus is not None, "a trial was completed"
+    beside = Location(folder.uri.rstrip("/").rpartition("/")[0])
+    places = [store / "corpora" / history.corpus["fingerprint"] for store in (beside, Location(spec.storage))]
+    return PackedCorpus(next((place for place in places if place.exists()), places[-1]))
+
+
+def _trained(config: TrialConfig, manifest: Manifest, folder: Location) -> Learner:
+    """The learner of a completed trial, from its last checkpoint."""
+    from trainables.training.checkpoint import Checkpoints, module_tensors
+    from trainables.training.loop import make_learner
+
+    checkpoints = Checkpoints(folder / "trials" / config.trial)
+    steps = checkpoints.steps()
+    if not steps:
+        raise InputError(
+            f"the trial {config.trial} has no checkpoint",
+            where=str(checkpoints.folder),
+            why="it was removed, or the study's folder was copied without its trials",
+            remedy="another trial: --trial NAME",
+        )
+    learner = make_learner(config, manifest)
+    try:
+        weights = checkpoints.read_model(steps[-1])
+    except InputError as error:
+        raise _unreadable(error.where, error.why) from error
+    if learner.head is None and any(name.startswith("head.") for name in weights):
+        learner.restore_head()
+    own = module_tensors(learner)
+    differ = {name for name in own.keys() | weights if name not in own or name not in weights}
+    differ |= {name for name in own.keys() - differ if own[name].shape != weights[name].shape}
+    if differ:
+        raise _unreadable(str(checkpoints.folder), f"parameters differ: {', '.join(sorted(differ)[:4])}")
+    learner.load_state_dict(weights, strict=False)  # second names of tied weights are not among them
+    return learner.eval()
+
+
+def _unreadable(where: str, why: str) -> InputError:
+    return InputError(
+        "the checkpoint cannot be loaded",
+        where=where,
+        why=why,
+        remedy="the code and configuration that made it, or another trial: --trial NAME",
+    )
+
+
+def push(folder: Location, names: tuple[str, ...], repository: str) -> str:
+    """Upload an exported model to the Hugging Face hub, into a repository that is made private if it is new.
+
+    Args:
+        folder: of :func:`export_study`, on this machine.
+        names: of the files.
+        repository: ``OWNER/NAME``, or ``NAME`` for one's own.
+
+    Returns:
+        Its address.
+
+    Raises:
+        InputError: the folder is on an object store; no network, no token or no right to write.
+    """
+    if folder.local is None:
+        raise InputError(
+            "only a folder on this machine can be pushed",
+            where="--to",
+            remedy="--to FOLDER, and push from there",
+        )
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError
+
+    hub = HfApi()
+    # Whichever HTTP library this version of the hub's client is made with: its errors' common base.
+    http_error: type[Exception] = HfHubHTTPError.__bases__[0]
+    try:
+        address = hub.create_repo(repository, private=True, exist_ok=True)
+        hub.upload_folder(
+            repo_id=address.repo_id,
+            folder_path=folder.local,
+            allow_patterns=list(names),
+            commit_message=f"h2h export: {folder.name}",
+        )
+    except (OSError, ValueError, http_error) as error:
+        raise InputError(
+            f"the model could not be pushed to {repository}",
+            where="--push-to-hub",
+            why=str(error).strip().splitlines()[0],
+            remedy=f"hf auth login with a token that may write, then: hf upload {repository} {folder.local}",
+        ) from error
+    return str(address)

@@ -1,0 +1,229 @@
+"""The card of an exported model: what it is, what the study found, how it was trained, how to load it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import yaml
+
+from orchestrator import formatting
+from orchestrator.analysis.comparison import chosen_runs, compare
+from orchestrator.analysis.wording import verdict_in_words
+from orchestrator.ledger.history import History, TrialHistory
+
+_UNITS = ("tokens", "steps", "flops", "device_seconds")
+_OF = {"device_seconds": " of device time"}
+
+
+def model_card(
+    history: History, run: TrialHistory, *, name: str, embedding_head: bool, document_attention: bool
+) -> str:
+    """The card, Markdown with the hub's front matter. Its licence is left to whoever publishes the model.
+
+    Args:
+        history: of the study.
+        run: the trial that is exported.
+        name: of the folder or repository, for the example.
+        embedding_head: whether its head was made of a table of embeddings, for want of one.
+        document_attention: whether attention stayed inside documents.
+    """
+    assert history.study is not None
+    assert history.corpus is not None
+    study, comparison = history.study, compare(history)
+    encoder = comparison["arms"][run.arm]["task"] == "masked"
+    sections = [
+        _front_matter(study["arms"][run.arm], history.corpus, encoder=encoder),
+        f"# {study['name']}: {run.arm}",
+        *([f"Question: {' '.join(study['question'].split())}"] if study["question"] else []),
+        _origin(history, run, encoder=encoder),
+        "## Use",
+        _use(name, encoder=encoder),
+        *_cautions(encoder=encoder, embedding_head=embedding_head, document_attention=document_attention),
+        "## What the study found",
+        verdict_in_words(comparison),
+        *_evidence(comparison),
+        "## This model",
+        _scores(run),
+        "## How it was trained",
+        _training(history, run),
+        "## Text",
+        _text(history.corpus, run),
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def _front_matter(arm: dict[str, Any], corpus: dict[str, Any], *, encoder: bool) -> str:
+    # The hub refuses what is no ISO 639 code; the table of the text has all languages.
+    languages = [code for code in corpus["languages"] if re.fullmatch("[a-z]{2,3}", code)]
+    fields: dict[str, Any] = {"language": languages} if languages else {}
+    fields |= {
+        "library_name": "transformers",
+        "pipeline_tag": "fill-mask" if encoder else "text-generation",
+        "tags": [
+            "headtohead",
+            arm["objective"],
+            *(["headless", "arxiv:2309.08351"] if arm["headless"] else []),
+        ],
+    }
+    return f"---\n{yaml.safe_dump(fields, sort_keys=False)}# license: yours to choose before you publish\n---"
+
+
+def _origin(history: History, run: TrialHistory, *, encoder: bool) -> str:
+    assert history.study is not None
+    paired = sorted(chosen_runs(history, run.arm).values(), key=lambda other: other.seed)
+    completed = [other for other in paired if other.outcome == "completed"]
+    origin = f"the trial `{run.trial}`, seed {run.seed}"
+    if run.phase == "search":
+        origin += ", of the search: it was scored on the validation split, on which its settings were chosen"
+    elif completed and run.trial == completed[0].trial:
+        origin += (
+            f", the first of {formatting.plural(len(completed), 'completed confirmation run')} of the arm's best "
+            "configuration; it was taken for its place, not for its score"
+        )
+    else:
+        origin += ", a confirmation run that was asked for by name"
+    kind = "An encoder" if encoder else "A decoder"
+    objective = history.study["arms"][run.arm]["objective"]
+    return f"{kind} pretrained with the objective `{objective}`: {origin}."
+
+
+def _use(name: str, *, encoder: bool) -> str:
+    auto, task = (
+        ("AutoModelForMaskedLM", "fill-mask") if encoder else ("AutoModelForCausalLM", "text-generation")
+    )
+    return "\n".join(
+        [
+            "```python",
+            f"from transformers import {auto}, AutoTokenizer, pipeline",
+            "",
+            f'model = {auto}.from_pretrained("{name}")',
+            f'tokenizer = AutoTokenizer.from_pretrained("{name}")',
+            f'run = pipeline("{task}", model=model, tokenizer=tokenizer)',
+            "```",
+        ]
+    )
+
+
+def _cautions(*, encoder: bool, embedding_head: bool, document_attention: bool) -> Iterable[str]:
+    sequences = "Sequences begin anywhere in a document and a separator token follows each document"
+    if encoder:
+        yield f"{sequences}; there is no [CLS], and the tokenizer adds no special tokens."
+    else:
+        yield f"{sequences}; the separator is also the token that generation begins after and ends with."
+    if document_attention:
+        yield (
+            "In training attention stayed inside documents. Here nothing knows of documents: give it one at a time."
+        )
+    if embedding_head:
+        yield (
+            "It was trained without a vocabulary head. The head that it has now scores as the embeddings that it was "
+            "trained against do, divided by the temperature: by that its yardsticks were taken. "
+            "Its scores rank tokens; they are not calibrated log-probabilities, so do not read perplexities off them."
+            + (
+                " Load it in float32, as it is stored: in bfloat16 this head loses digits that the rest does not need."
+                if encoder
+                else ""
+            )
+        )
+
+
+def _evidence(comparison: dict[str, Any]) -> Iterable[str]:
+    arms = comparison["arms"]
+    names = list(next(iter(arms.values()))["yardsticks"])
+    rows = [
+        [arm, f"`{row['objective']}`", *(_mean(row["yardsticks"][name]) for name in names)]
+        for arm, row in arms.items()
+    ]
+    yield "Means over the confirmation runs on the test split ± standard deviation (number of runs):"
+    yield _table(["arm", "objective", *names], rows)
+    if comparison["pairs"]:
+        yield "Differences, with 95% bootstrap intervals and permutation p-values adjusted by Holm's method:"
+        yield _table(
+            ["pair", "yardstick", "n", "difference", "p"],
+            [
+                [
+                    f"{pair['a']} – {pair['b']}",
+                    f"{name} ({row['role']})",
+                    str(row["n"]),
+                    formatting.difference(row["difference"], row["interval"]),
+                    formatting.p_value(row["p_adjusted"]),
+                ]
+                for pair in comparison["pairs"]
+                for name, row in pair["yardsticks"].items()
+            ],
+        )
+    yield (
+        "Yardsticks mean the same for every arm of a task. Losses do not: cross-entropy and contrastive losses differ "
+        "in scale and cannot be compared, so none is given here."
+    )
+
+
+def _mean(values: dict[str, Any]) -> str:
+    deviation = "" if values["deviation"] is None else f" ± {values['deviation']:.3f}"
+    return f"{formatting.score(values['mean'])}{deviation} ({values['n']})"
+
+
+def _scores(run: TrialHistory) -> str:
+    measured = run.evaluations[-1]["yardsticks"] if run.evaluations else {}
+    languages = sorted({language for score in measured.values() for language in score["languages"]})
+    rows = [
+        [name, formatting.score(score["overall"])]
+        + [formatting.score(score["languages"].get(language)) for language in languages]
+        for name, score in measured.items()
+    ]
+    return _table(["yardstick", "overall", *languages], rows)
+
+
+def _training(history: History, run: TrialHistory) -> str:
+    assert history.study is not None
+    assert history.corpus is not None
+    study, unit = history.study, history.study["budget"]["unit"]
+    searched = sum(history.spent("search", arm, unit) for arm in study["arms"])
+    last = run.measures[-1]
+    versions = ", ".join(f"{package} {version}" for package, version in study["versions"].items())
+    rows = [
+        [
+            "budget of the trial",
+            f"{formatting.quantity(study['budget']['amount'], unit)}{_OF.get(unit, '')}",
+        ],
+        [
+            "spent",
+            ", ".join(
+                formatting.quantity(run.spent[u], u) + _OF.get(u, "") for u in _UNITS if u in run.spent
+            ),
+        ],
+        ["search of all arms", formatting.quantity(searched, unit) + _OF.get(unit, "")],
+        ["settings found by the search", formatting.settings(run.configuration, ", ")],
+        ["seed", str(run.seed)],
+        ["digest of the data seen", f"`{last['digest']}`"],
+        ["fingerprint of the corpus", f"`{history.corpus['fingerprint']}`"],
+        ["digest of the study", f"`{study['digest']}`"],
+        ["versions", versions],
+    ]
+    return _table(["", ""], rows)
+
+
+def _text(corpus: dict[str, Any], run: TrialHistory) -> str:
+    seen, rows = run.measures[-1]["mix"], []
+    for language, counts in corpus["languages"].items():
+        rows.append(
+            [
+                language,
+                *(f"{counts[key]:,}" for key in ("documents", "tokens")),
+                f"{counts['target_share']:.1%}",
+                f"{seen.get(language, 0) * corpus['sequence_length']:,}",
+            ]
+        )
+    tokens = (
+        f"Sequences of {corpus['sequence_length']} tokens, a vocabulary of {corpus['vocabulary_size']:,}."
+    )
+    return f"{tokens}\n\n" + _table(
+        ["language", "documents", "tokens", "share of training", "tokens seen in training"], rows
+    )
+
+
+def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [titles, ["---"] * len(titles), *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)

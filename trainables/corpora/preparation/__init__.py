@@ -1,0 +1,1 @@
+"""From documents to packed tokens: once, for all trials and studies."""

@@ -1,0 +1,141 @@
+"""Exact duplicates: which documents have the text of an earlier one, over all parts and languages of a corpus.
+
+Two rounds of independent tasks. Each task of the first hashes one part's documents and writes the hashes sorted into
+buckets; each of the second reads some buckets of all parts, so that equal texts meet in one task, and writes down
+all but the first of them. A task holds one part's hashes, or those of its buckets: about
+:data:`TASK_DOCUMENTS` documents of 24 bytes, however large the corpus is (up to a billion documents).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from trainables.config import Config
+from trainables.corpora.preparation.packing import Part, part_digest
+from trainables.corpora.preparation.ray_job import run_job
+from trainables.corpora.reading.documents import read_documents
+from trainables.corpora.stream.checksums import checksum
+from trainables.storage import Location
+
+NUM_BUCKETS = 256
+"""By the first byte of the hash."""
+
+TASK_DOCUMENTS = 4 << 20
+"""A task of the second round looks at about so many."""
+
+_HASH = np.dtype([("high", ">u8"), ("low", ">u8"), ("part", "<u4"), ("position", "<u4")])
+_FOUND = np.dtype("<u4")
+
+
+class HashesRecord(Config):
+    """What is in a part's file of hashes. Written after it."""
+
+    digest: str
+    """:func:`part_digest` of the part."""
+
+    documents: int
+    """With text."""
+
+    checksum: str
+    """Of the file: a hash that is not its document's would make another one a duplicate, or none."""
+
+
+def find_duplicates(parts: list[Part], folder: Location) -> Iterator[tuple[str, int, int]]:
+    """Find them and write them down in ``folder``; yields the stage, its tasks done so far and all of them.
+
+    Hashes that are there, whole, from a run that was cut off are not made again.
+    """
+    items = [json.dumps([number, part.model_dump_json()]) for number, part in enumerate(parts)]
+    num_documents = 0
+    yield "duplicates", 0, len(items)
+    for done, result in enumerate(run_job(partial(_hash_part, folder=folder.uri), items), 1):
+        num_documents += int(result)
+        yield "duplicates", done, len(items)
+    num_tasks = min(NUM_BUCKETS, max(1, -(-num_documents // TASK_DOCUMENTS)))
+    bounds = [NUM_BUCKETS * task // num_tasks for task in range(num_tasks + 1)]
+    ranges = [json.dumps(bounds[task : task + 2]) for task in range(num_tasks)]
+    compare = partial(_compare_buckets, num_parts=len(parts), folder=folder.uri)
+    for done, _ in enumerate(run_job(compare, ranges), 1):
+        yield "comparison", done, num_tasks
+    (folder / "tasks.json").write_json({"bounds": bounds, "parts": len(parts)})
+
+
+def duplicates_of(number: int, folder: Location) -> frozenset[int]:
+    """Which of the part's documents to leave out, by their place among those with text."""
+    tasks = (folder / "tasks.json").read_json()
+    found = [
+        _read_buckets(folder / f"found/{first:03d}", _FOUND, number, number + 1, tasks["parts"])
+        for first in tasks["bounds"][:-1]
+    ]
+    return frozenset(np.concatenate(found).tolist())
+
+
+def _hash_part(item: str, folder: str) -> str:
+    """The number of documents; their hashes go to a file, and that it is whole to another."""
+    number, part_content = json.loads(item)
+    part = Part.model_validate_json(part_content)
+    file = Location(folder) / f"hashes/{number:06d}"
+    whole = Location(folder) / f"hashes/{number:06d}.json"
+    made = _whole_record(part_digest(part), whole, file)
+    if made is not None:
+        return str(made.documents)
+    documents = (document for portion in part.portions for document in read_documents(portion, part.source))
+    rows = bytearray()
+    for position, document in enumerate(documents):
+        rows += hashlib.blake2b(document.text.encode(), digest_size=16).digest()
+        rows += struct.pack("<II", number, position)
+    hashes = np.frombuffer(rows, dtype=_HASH)
+    content = _in_buckets(hashes, (hashes["high"] >> np.uint64(56)).astype(np.int64), NUM_BUCKETS)
+    file.write_bytes(content)
+    record = HashesRecord(digest=part_digest(part), documents=len(hashes), checksum=checksum(content))
+    whole.write_json(record.model_dump())
+    return str(len(hashes))
+
+
+def _whole_record(digest: str, whole: Location, file: Location) -> HashesRecord | None:
+    if not whole.exists() or not file.exists():
+        return None
+    try:
+        record = HashesRecord.model_validate_json(whole.read_bytes())
+    except ValidationError:  # damaged: the hashes are made again
+        return None
+    return record if (record.digest, record.checksum) == (digest, checksum(file.read_bytes())) else None
+
+
+def _compare_buckets(item: str, num_parts: int, folder: str) -> str:
+    first, last = json.loads(item)
+    files = (Location(folder) / f"hashes/{number:06d}" for number in range(num_parts))
+    hashes = np.concatenate([_read_buckets(file, _HASH, first, last, NUM_BUCKETS) for file in files])
+    hashes = hashes[np.lexsort((hashes["position"], hashes["part"], hashes["low"], hashes["high"]))]
+    again = (hashes["high"][1:] == hashes["high"][:-1]) & (hashes["low"][1:] == hashes["low"][:-1])
+    found = hashes[1:][again]
+    content = _in_buckets(found["position"], found["part"].astype(np.int64), num_parts)
+    (Location(folder) / f"found/{first:03d}").write_bytes(content)
+    return ""
+
+
+def _in_buckets(rows: NDArray[Any], bucket: NDArray[np.int64], num_buckets: int) -> bytes:
+    """The rows by bucket, after the places where the buckets begin."""
+    begin = np.zeros(num_buckets + 1, dtype="<u8")
+    begin[1:] = np.cumsum(np.bincount(bucket, minlength=num_buckets))
+    return begin.tobytes() + rows[np.argsort(bucket, kind="stable")].tobytes()
+
+
+def _read_buckets(
+    file: Location, dtype: np.dtype[Any], first: int, last: int, num_buckets: int
+) -> NDArray[Any]:
+    """The rows of the buckets from ``first`` to before ``last``; nothing else of the file is read."""
+    with file.filesystem.open_input_file(file.path) as stream:
+        begin, end = (struct.unpack("<Q", stream.read_at(8, 8 * bucket))[0] for bucket in (first, last))
+        rows_begin = 8 * (num_buckets + 1)
+        content = stream.read_at((end - begin) * dtype.itemsize, rows_begin + begin * dtype.itemsize)
+    return np.frombuffer(content, dtype=dtype)

@@ -1,0 +1,1 @@
+"""From files, data sets and grammars to documents."""

@@ -1,0 +1,145 @@
+"""What became of a source's records: nothing is passed over uncounted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import NamedTuple
+
+from trainables.corpora.reading.formats import Malformed, with_line
+from trainables.errors import InputError
+
+MOST_EXAMPLES = 3
+"""Malformed records that are named; all are counted."""
+
+
+class Document(NamedTuple):
+    """One text."""
+
+    text: str
+    language: str
+    document_id: str
+
+
+class Passed(Enum):
+    """Why a well-formed record gives no document."""
+
+    EMPTY = "no text but white space"
+    OTHER_LANGUAGE = "of another language than the source's"
+
+
+@dataclass
+class Tally:
+    """Counts of the records of a source, or of a part of one."""
+
+    documents: int = 0
+    """With text; all duplicates among them."""
+
+    duplicates: int = 0
+    """Documents left out because an earlier one has the same text."""
+
+    empty: int = 0
+    """Records without text."""
+
+    other_languages: int = 0
+    """Records of other languages than the source's."""
+
+    malformed: int = 0
+    """What should be records and is none."""
+
+    cut_short: int = 0
+    """Malformed ones with which the rest of their file is lost: how many records that is nobody knows."""
+
+    examples: list[Malformed] = field(default_factory=list)
+    """The first malformed ones, before them those with which the rest of a file is lost."""
+
+    @property
+    def records(self) -> int:
+        """All that were read: which language a malformed one was of nobody knows."""
+        return self.documents + self.empty + self.other_languages + self.malformed
+
+    def count(self, item: Document | Malformed | Passed) -> None:
+        """Count one record."""
+        if isinstance(item, Document):
+            self.documents += 1
+        elif isinstance(item, Malformed):
+            self.malformed += item.num_records or 1
+            self.cut_short += item.num_records is None
+            self.examples = _first([*self.examples, item])
+        elif item is Passed.EMPTY:
+            self.empty += 1
+        else:
+            self.other_languages += 1
+
+    def with_lines(self) -> Tally:
+        """The same; the examples are named by their lines where they can be."""
+        return replace(self, examples=[with_line(one) for one in self.examples])
+
+    def warning(self, where: str) -> str:
+        """One line on the malformed records: how many, and the first ones; empty where there are none."""
+        if not self.malformed:
+            return ""
+        listing = "; ".join(f"{one.where}: {one.what}: {one.why}" for one in self.examples)
+        more = "; ..." if self.malformed > len(self.examples) else ""
+        lost = f", and the rest of {self.cut_short} files" if self.cut_short else ""
+        return (
+            f"{where}: {self.malformed} of {self.records} records are malformed and left out{lost}: "
+            f"{listing}{more}"
+        )
+
+    def require_sound(self, malformed_share: float, where: str, least_share: float = 0.0) -> None:
+        """Refuse a source with too many malformed records, or with a file of which an unknown part is lost.
+
+        Args:
+            malformed_share: what the study tolerates; 1: that the rest of a file is lost, too.
+            where: the source.
+            least_share: tolerated at any rate, unless the study tolerates none: of a file's head alone.
+
+        Raises:
+            InputError: there are more; names the first ones.
+        """
+        tolerated = max(malformed_share, least_share) if malformed_share else 0.0
+        is_tolerable = self.malformed <= tolerated * self.records + 1e-6  # a decimal fraction is rounded
+        if is_tolerable and (not self.cut_short or malformed_share == 1):
+            return
+        first, *others = self.examples
+        if self.cut_short:
+            more = f", and the rest of {self.cut_short - 1} more files" if self.cut_short > 1 else ""
+            raise InputError(
+                first.what + more,
+                where=first.where,
+                why=f"{first.why}. How many records of {where} that is nobody knows, so no share below 1 "
+                "tolerates it",
+                remedy=f"{first.remedy}; or leave out whatever cannot be read: --set corpora.malformed_share=1",
+            )
+        share = self.malformed / self.records
+        listing = "".join(f"; {one.where}: {one.why}" for one in others)
+        enough = min(0.999, math.ceil(1000 * share) / 1000)
+        raise InputError(
+            first.what + (f", and {self.malformed - 1} more malformed records" if self.malformed > 1 else ""),
+            where=first.where,
+            why=f"{first.why}{listing}. {self.malformed} of {self.records} records of {where} are malformed, "
+            f"{share:.3%}; corpora.malformed_share tolerates {malformed_share:.3%}",
+            remedy=f"{first.remedy}; or leave such records out: --set corpora.malformed_share={enough:g}",
+        )
+
+
+def total(tallies: Iterable[Tally]) -> Tally:
+    """The counts of several parts together, with the first examples."""
+    whole = Tally()
+    for part in tallies:
+        whole.documents += part.documents
+        whole.duplicates += part.duplicates
+        whole.empty += part.empty
+        whole.other_languages += part.other_languages
+        whole.malformed += part.malformed
+        whole.cut_short += part.cut_short
+        whole.examples = _first([*whole.examples, *part.examples])
+    return whole
+
+
+def _first(examples: list[Malformed]) -> list[Malformed]:
+    """As many as are named, the gravest before the others."""
+    return sorted(examples, key=lambda one: one.num_records is not None)[:MOST_EXAMPLES]

@@ -1,0 +1,106 @@
+"""The manifest of a packed corpus: what was made, how much of it, and where it lies."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from trainables.config import Config
+from trainables.corpora.reading.tally import Tally
+
+FORMAT_VERSION = 4
+"""Changes with anything that changes the packed tokens of the same input, or this record's form."""
+
+Split = Literal["train", "validation", "test"]
+
+SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+
+
+class Shard(Config):
+    """One file of packed sequences."""
+
+    file: str
+    """Path in the corpus's folder."""
+
+    sequences: int
+    """Rows of the array."""
+
+    checksum: str
+    """blake2b of the file, hexadecimal."""
+
+
+class LanguageCounts(Config):
+    """One language of one split."""
+
+    documents: int
+    """Documents read into the split."""
+
+    tokens: int
+    """All their tokens with a separator after each document; the last ones, which fill no sequence, count too."""
+
+    sequences: int
+    """Rows of all shards."""
+
+    shards: tuple[Shard, ...]
+    """In the order in which their rows are numbered."""
+
+    words: int = 0
+    """Runs of characters between white space."""
+
+    characters: int = 0
+    """Unicode code points."""
+
+    unknown_tokens: int = 0
+    """Unknown tokens, and bytes of characters that have no piece."""
+
+
+class Manifest(Config):
+    """What a packed corpus is. Written last: where it is, the corpus is whole."""
+
+    format_version: int
+    """:data:`FORMAT_VERSION` of the code that wrote it."""
+
+    fingerprint: str
+    """Of the sources' content, the tokenizer, the split and the sequence length."""
+
+    vocabulary_size: int
+    """Token ids are below it."""
+
+    sequence_length: int
+    """Tokens in a sequence."""
+
+    dtype: Literal["uint16", "uint32"]
+    """Of the shards' arrays."""
+
+    pad_token: int
+    """Id of the padding token."""
+
+    mask_token: int | None
+    """Id of the mask token; None where the tokenizer has none, which only masked objectives need."""
+
+    separator_token: int
+    """Id of the token after every document."""
+
+    special_tokens: tuple[int, ...]
+    """Ids of all special tokens, those three among them, sorted."""
+
+    languages: tuple[str, ...]
+    """Sorted."""
+
+    splits: dict[Split, dict[str, LanguageCounts]]
+    """Counts by split and language."""
+
+    sources: tuple[Tally, ...] = ()
+    """What became of the records of each source, in the study's order."""
+
+    @property
+    def required_mask_token(self) -> int:
+        """The mask token, for a masked objective: a study without one has none such."""
+        assert self.mask_token is not None
+        return self.mask_token
+
+
+def token_dtype(vocabulary_size: int) -> Literal["uint16", "uint32"]:
+    """The smallest of the shards' types that holds every token id."""
+    return "uint16" if vocabulary_size <= np.iinfo(np.uint16).max + 1 else "uint32"

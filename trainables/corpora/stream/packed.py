@@ -1,0 +1,201 @@
+"""A packed corpus on disk or on an object store, read by sequence number.
+
+Letters: N sequences, L tokens each.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import mmap
+import resource
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from trainables.corpora.stream.checksums import cache_folder, is_intact
+from trainables.corpora.stream.manifest import FORMAT_VERSION, Manifest, Shard, Split
+from trainables.errors import InputError
+from trainables.storage import Location
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+    from trainables.corpora.grammar import MinimalPair
+
+__all__ = ["Manifest", "PackedCorpus", "read_manifest"]
+
+MANIFEST_NAME = "manifest.json"
+TOKENIZER_NAME = "tokenizer"
+MINIMAL_PAIRS_NAME = "minimal_pairs.jsonl"
+
+MOST_MAPS = 1 << 14
+"""Shards that a corpus keeps mapped at once; Linux grants a process 65,530 maps (``vm.max_map_count``)."""
+
+
+class PackedCorpus:
+    """Token sequences by split, language and number. Shards are mapped into memory when first needed.
+
+    A pickled corpus is its folder: all copies in another process are one, so that its later tasks find mapped what
+    an earlier one has read.
+
+    Shards of an object store are copied, once, to a cache in this machine's folder for temporary files.
+
+    Args:
+        folder: where the corpus was prepared, ``<store>/<fingerprint>``.
+
+    Raises:
+        InputError: there is no manifest, or one of another format version.
+    """
+
+    def __init__(self, folder: Location) -> None:
+        self.folder = folder
+        self.manifest = read_manifest(folder)
+        # A map holds a file open: the files that the process may open are shared with whatever else it does.
+        most_open, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._map = lru_cache(min(MOST_MAPS, most_open // 2))(self._open)
+        self._intact: dict[str, Path] = {}
+        self._ends = {
+            (split, language): np.cumsum([shard.sequences for shard in counts.shards])
+            for split, languages in self.manifest.splits.items()
+            for language, counts in languages.items()
+        }
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _corpus_of_this_process, (self.folder.uri,)
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """Languages, sorted."""
+        return self.manifest.languages
+
+    def sequences(self, split: Split, language: str) -> int:
+        """How many sequences the language has in the split."""
+        return self.manifest.splits[split][language].sequences
+
+    def take(self, split: Split, language: str, indices: NDArray[np.int64]) -> NDArray[Any]:
+        """Sequences by number, in the order asked for.
+
+        Args:
+            split: ``train``, ``validation`` or ``test``.
+            language: one of :attr:`languages`.
+            indices: (N,), each in ``range(sequences(split, language))``.
+
+        Returns:
+            (N, L) in the shards' dtype.
+
+        Raises:
+            IndexError: an index is out of range.
+        """
+        ends = self._ends[split, language]
+        if indices.size and (indices.min() < 0 or indices.max() >= ends[-1]):
+            raise IndexError(
+                f"{split}/{language} has {ends[-1]} sequences, asked for {indices.min()} to {indices.max()}"
+            )
+        shards = self.manifest.splits[split][language].shards
+        order_N = np.argsort(indices)
+        token_NL = np.empty((len(indices), self.manifest.sequence_length), dtype=self.manifest.dtype)
+        shard_N = np.searchsorted(ends, indices[order_N], side="right")
+        numbers, begins, counts = np.unique(shard_N, return_index=True, return_counts=True)
+        for number, begin, count in zip(numbers, begins, counts, strict=True):
+            rows = order_N[begin : begin + count]
+            first = ends[number] - shards[number].sequences
+            token_NL[rows] = self._map(shards[number]).take(indices[rows] - first, 0)
+        return token_NL
+
+    def _open(self, shard: Shard) -> NDArray[Any]:
+        file = self._intact.get(shard.file)
+        if file is None or not file.exists():
+            file = self._intact[shard.file] = self._verified(shard)
+        with file.open("rb", buffering=0) as stream:
+            content = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+        # In an eighth of numpy.load's time, for corpora of more shards than stay mapped. The header is of whole tokens.
+        shape = shard.sequences, self.manifest.sequence_length
+        return np.frombuffer(content, self.manifest.dtype)[-math.prod(shape) :].reshape(shape)
+
+    def _verified(self, shard: Shard) -> Path:
+        copy = self._local_copy(shard.file)
+        intact = is_intact(copy, shard.checksum)
+        if not intact and (self.folder / shard.file).local is None:
+            copy.unlink(missing_ok=True)  # the copy may be damaged, the shard not
+            intact = is_intact(self._local_copy(shard.file), shard.checksum)
+        if not intact:
+            raise damaged(self.folder, shard)
+        return copy
+
+    def _local_copy(self, name: str) -> Path:
+        file = self.folder / name
+        if file.local is not None:
+            return file.local
+        copy = Location(cache_folder() / self.manifest.fingerprint / name)
+        if not copy.exists() and file.exists():
+            copy.write_bytes(file.read_bytes())
+        assert copy.local is not None
+        return copy.local
+
+    def tokenizer(self) -> PreTrainedTokenizerFast:
+        """The tokenizer that made the tokens."""
+        from trainables.corpora.preparation.tokenizers import load_tokenizer
+
+        files = [
+            self._local_copy(f"{TOKENIZER_NAME}/{name}") for name in (self.folder / TOKENIZER_NAME).names()
+        ]
+        return load_tokenizer(str(files[0].parent))
+
+    def minimal_pairs(self) -> list[MinimalPair]:
+        """Pairs of a good and a bad sentence, of the languages that have a grammar; empty where none has."""
+        file = self.folder / MINIMAL_PAIRS_NAME
+        if not file.exists():
+            return []
+        from trainables.corpora.grammar import MinimalPair
+
+        return [MinimalPair(**json.loads(line)) for line in file.read_bytes().splitlines()]
+
+
+@lru_cache(maxsize=1)
+def _corpus_of_this_process(uri: str) -> PackedCorpus:
+    return PackedCorpus(Location(uri))
+
+
+def damaged(folder: Location, shard: Shard) -> InputError:
+    """The error of a shard that is not what was written."""
+    file = folder / shard.file
+    return InputError(
+        f"the shard {file.name} of the prepared corpus is {'damaged' if file.exists() else 'missing'}",
+        where=str(file),
+        why="its content has not the checksum it was written with: it was cut short or changed",
+        remedy="h2h prepare STUDY makes the parts that are not whole again",
+    )
+
+
+def read_manifest(folder: Location) -> Manifest:
+    """The manifest of the packed corpus in a folder.
+
+    Raises:
+        InputError: there is none, or one that is damaged or of another format version.
+    """
+    file = folder / MANIFEST_NAME
+    if not file.exists():
+        raise InputError(
+            f"there is no prepared corpus in {folder}",
+            where=str(file),
+            why="the manifest is written when the corpus is whole",
+            remedy="h2h prepare STUDY prepares it, and so does running the study",
+        )
+    try:
+        content = file.read_json()
+        version = content.get("format_version") if isinstance(content, dict) else None
+        if version != FORMAT_VERSION:
+            raise ValueError(f"its format version is {version}, this program's {FORMAT_VERSION}")
+        return Manifest.model_validate(content)
+    except (ValueError, ValidationError) as error:
+        raise InputError(
+            f"the manifest of the prepared corpus in {folder} is damaged, or of another version",
+            where=str(file),
+            why=str(error),
+            remedy="remove the folder and run the study again, which prepares the corpus anew",
+        ) from error
