@@ -25,8 +25,8 @@ A seed at which either arm's run failed or diverged is no pair: it is missing, a
 
 Where the study's record says ``stopping: {minimum}``, seeds are added until the question is answered, ``seeds`` at
 the most, by the rules of :mod:`orchestrator.analysis.statistics.sequential`: a pair of arms is settled by its first
-look that has a verdict, and its numbers are those of the seeds up to there, in their order; what was trained beyond, for
-another pair's sake, is not in them. Rules 2 to 4 hold with the boundaries and the p-value that such looks need,
+look that has a verdict, and its numbers are those of the seeds up to there, in their order; what was trained beyond,
+for another pair's sake, is not in them. Rules 2 to 4 hold with the boundaries and the p-value that such looks need,
 and until a pair is settled it has neither p nor interval. :func:`answered` says when to stop.
 
 Only the primary yardstick was named beforehand, with margin, seeds and stopping rule. All others are exploratory,
