@@ -120,16 +120,16 @@ def _sections(path: str, model: type[BaseModel]) -> Iterator[str]:
 def _objectives() -> Iterator[str]:
     yield "## Options of the objectives\n"
     yield "Set in `arms.ARM.options`, or varied by the arm's search space.\n"
-    for name, objective in OBJECTIVES.items():
-        yield f"### {name}\n"
-        yield _table(objective.options, "") if objective.options.model_fields else "None.\n"
+    for objective in OBJECTIVES:
+        yield f"### {objective.name}\n"
+        yield _table(objective.Options, "") if objective.Options.model_fields else "None.\n"
 
 
 def _yardsticks() -> str:
     rows = ["| yardstick | better | what it is |", "|---|---|---|"]
-    for name, yardstick in YARDSTICKS.items():
+    for yardstick in YARDSTICKS:
         better = "higher" if yardstick.higher_is_better else "lower"
-        rows.append(f"| `{name}` | {better} | {yardstick.description} |")
+        rows.append(f"| `{yardstick.name}` | {better} | {yardstick.description} |")
     return "\n".join(rows) + "\n"
 
 

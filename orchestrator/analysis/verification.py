@@ -34,9 +34,9 @@ from orchestrator.ledger.protocol import (
 )
 from orchestrator.ledger.segments import Record, read_ledger
 from trainables.errors import InputError
-from trainables.evaluation import YARDSTICKS
+from trainables.evaluation import find_yardstick
 from trainables.storage import Location
-from trainables.training.budget import MEASURED_UNITS
+from trainables.training.config import MEASURED_UNITS
 
 TOLERANCE = 1e-9
 """Relative, of numbers that were computed on another machine."""
@@ -210,7 +210,7 @@ def _is_among_best(fixed: Protocol, trials: dict[str, RawTrial], begin: Record) 
     if not fixed["search"]["budget_per_arm"]:
         return wanted == "{}"
     primary, cost = fixed["yardsticks"]["primary"], fixed["search"]["cost"]
-    sign = -1 if YARDSTICKS[primary].higher_is_better else 1
+    sign = -1 if find_yardstick(primary).higher_is_better else 1
     completed = [
         (
             json.dumps(trial.begin["configuration"], sort_keys=True),

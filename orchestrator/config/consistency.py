@@ -10,9 +10,9 @@ from orchestrator import formatting
 from search_spaces import Categorical, Dimension, Float, Integer
 from trainables.corpora.reading.documents import expand
 from trainables.errors import InputError
+from trainables.evaluation import find_yardstick
 from trainables.objectives import find_objective
-from trainables.training.budget import UNITS
-from trainables.training.optimiser import TrainingConfig
+from trainables.training.config import UNITS, TrainingConfig
 
 if TYPE_CHECKING:
     from orchestrator.config.study import ArmSpec, StudySpec
@@ -56,16 +56,19 @@ def require_consistent(spec: StudySpec) -> None:
             remedy=f"confirm: {{budget: {{{spec.budget.unit}: AMOUNT}}}}",
         )
     _require_prices(spec)
-    if "minimal_pair_accuracy" in spec.yardsticks.names and not spec.corpora.has_minimal_pairs:
+    _require_measurable_text(spec)
+
+
+def _require_measurable_text(spec: StudySpec) -> None:
+    """The text has what every yardstick needs."""
+    try:
+        for name in spec.yardsticks.names:
+            find_yardstick(name).require(spec.corpora)
+    except InputError:
         for number, source in enumerate(spec.corpora.sources):
             if source.files is not None:  # where there are none, that is the first mistake
                 expand(source, f"corpora.sources[{number}]")
-        raise InputError(
-            "there are no minimal pairs to take minimal_pair_accuracy on",
-            where="yardsticks",
-            why="a source with a grammar brings them, corpora.minimal_pairs_per_language says how many",
-            remedy="add such a source, or leave out this yardstick: --set yardsticks.others=[]",
-        )
+        raise
 
 
 def _require_whole_shares(spec: StudySpec, name: str, arm: ArmSpec) -> None:
@@ -136,17 +139,16 @@ def _require_own_tokenizer(spec: StudySpec, name: str, arm: ArmSpec) -> None:
 
 
 def _require_fitting_stages(spec: StudySpec, name: str, arm: ArmSpec) -> None:
-    objective, training = find_objective(arm.objective), spec.training_of(arm)
-    options = objective.options.model_validate(arm.options)
+    objective, training = find_objective(arm.objective).of(arm.options), spec.training_of(arm)
     own = f"arms.{name}.training" if arm.training else "training"
-    if training.restoration is not None and all(t.candidates == "vocabulary" for t in objective.terms):
+    if training.restoration is not None and not objective.restorable:
         raise InputError(
             f"the objective {objective.name} has a vocabulary head already",
             where=f"{own}.restoration",
             why="restoration gives a headless model a head",
             remedy="set it in the training of the headless arms alone",
         )
-    if training.micro_batch_sequences == "auto" and not getattr(options, "gathered", True):
+    if training.micro_batch_sequences == "auto" and not objective.gathered:
         raise InputError(
             "micro-batches that fit themselves to the memory would change the loss",
             where=f"{own}.micro_batch_sequences",

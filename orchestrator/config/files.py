@@ -14,7 +14,7 @@ from orchestrator.config.errors import input_error, yaml_problem
 from orchestrator.config.folder import no_study, studies_in
 from orchestrator.config.study import ArmSpec, StudySpec
 from trainables.errors import InputError, nearest
-from trainables.models.shapes import ModelConfig
+from trainables.models.config import ModelConfig
 from trainables.storage import Location
 
 SHIPPED = Path(__file__).parent / "studies"

@@ -17,11 +17,10 @@ from trainables.config import Config
 from trainables.corpora.config import CorporaConfig
 from trainables.corpora.preparation.tokenizers import TokenizerConfig
 from trainables.errors import InputError, nearest
-from trainables.evaluation import YARDSTICKS, EvaluationConfig
-from trainables.models.shapes import ModelConfig
+from trainables.evaluation import EvaluationConfig, find_yardstick
+from trainables.models.config import ModelConfig
 from trainables.objectives import find_objective
-from trainables.training.budget import BudgetConfig, CapConfig, Unit
-from trainables.training.optimiser import TrainingConfig
+from trainables.training.config import BudgetConfig, CapConfig, TrainingConfig, Unit
 
 LARGEST_REDUCTION = 1000
 """A trial may be stopped when it has spent one part in so many, not before."""
@@ -48,7 +47,7 @@ class ArmSpec(Config):
 
     @model_validator(mode="after")
     def _known_settings(self) -> ArmSpec:
-        options = find_objective(self.objective).options
+        options = find_objective(self.objective).Options
         _refuse_unknown(
             self.options, options.model_fields, f"the objective {self.objective} has no option", "options"
         )
@@ -254,9 +253,14 @@ class YardstickSpec(Config):
     @model_validator(mode="after")
     def _known(self) -> YardstickSpec:
         for name in self.names:
-            if name not in YARDSTICKS:
-                key = "primary" if name == self.primary else "others"
-                raise InputError(f"unknown yardstick '{name}'", where=key, remedy=nearest(name, YARDSTICKS))
+            found = find_yardstick(name, "primary" if name == self.primary else "others")
+            if name == self.primary and found.only_at_end:
+                raise InputError(
+                    f"{name} cannot be the primary yardstick",
+                    where="primary",
+                    why="it is taken at a trial's end alone, and the primary one also guides the search",
+                    remedy=f"--set yardsticks.primary=recovery_accuracy --set yardsticks.others='[{name}]'",
+                )
         return self
 
     @property
@@ -396,7 +400,7 @@ class StudySpec(Config):
 
     def options_of(self, arm: ArmSpec, configuration: Mapping[str, Any]) -> dict[str, Any]:
         """The objective's options of an arm, with a configuration of the search on top."""
-        fields = find_objective(arm.objective).options.model_fields
+        fields = find_objective(arm.objective).Options.model_fields
         return {**arm.options, **{name: value for name, value in configuration.items() if name in fields}}
 
 

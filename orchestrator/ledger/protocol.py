@@ -19,7 +19,7 @@ from orchestrator.config.files import frozen_content
 from orchestrator.config.folder import STUDY_FILE
 from orchestrator.ledger.segments import Record
 from trainables.errors import InputError
-from trainables.evaluation import YARDSTICKS
+from trainables.evaluation import find_yardstick
 from trainables.objectives import find_objective
 from trainables.storage import Location
 
@@ -73,7 +73,7 @@ def deciding(fixed: Protocol) -> dict[str, Any]:
             "primary": primary,
             "others": others,
             "target": yardsticks["target"],
-            "lower_is_better": [n for n in (primary, *others) if not YARDSTICKS[n].higher_is_better],
+            "lower_is_better": [n for n in (primary, *others) if not find_yardstick(n).higher_is_better],
         },
     }
 

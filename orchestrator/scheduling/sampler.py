@@ -28,7 +28,7 @@ from orchestrator.ledger.history import TrialHistory
 from orchestrator.ledger.segments import Record
 from orchestrator.scheduling.halving import Rungs
 from search_spaces import Categorical, Dimension, Float, Space
-from trainables.evaluation import YARDSTICKS
+from trainables.evaluation import find_yardstick
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -57,7 +57,7 @@ class ArmSearch:
         self.rungs = Rungs(
             search.halving.rungs - 1,
             search.halving.reduction,
-            higher_is_better=YARDSTICKS[yardstick].higher_is_better,
+            higher_is_better=find_yardstick(yardstick).higher_is_better,
         )
         self._shown = _ShownTrials()
         self._study = optuna.create_study(storage=self._shown, directions=directions(search, yardstick))
@@ -270,7 +270,7 @@ def rung_step(search: SearchSpec, rung: int) -> int:
 
 def directions(search: SearchSpec, yardstick: str) -> list[StudyDirection]:
     """Optuna's directions: of the primary yardstick, and of the cost where it is an objective too."""
-    higher = YARDSTICKS[yardstick].higher_is_better
+    higher = find_yardstick(yardstick).higher_is_better
     primary = StudyDirection.MAXIMIZE if higher else StudyDirection.MINIMIZE
     return [primary] if search.cost is None else [primary, StudyDirection.MINIMIZE]
 

@@ -20,8 +20,8 @@ from orchestrator.ledger.segments import Record
 from orchestrator.scheduling.sampler import ArmSearch, Verdict
 from orchestrator.scheduling.search_budget import TOLERANCE, Account
 from orchestrator.scheduling.study_budget import Cap
-from trainables.evaluation import YARDSTICKS
-from trainables.training.loop import Branch, TrialConfig
+from trainables.evaluation import find_yardstick
+from trainables.training.config import Branch, TrialConfig
 
 
 @dataclass(frozen=True)
@@ -313,7 +313,7 @@ def best_trials(
         margin: differences of the yardstick that do not matter.
     """
     completed = [t for t in history.trials_of("search", arm) if t.outcome == "completed"]
-    sign = -1 if YARDSTICKS[yardstick].higher_is_better else 1
+    sign = -1 if find_yardstick(yardstick).higher_is_better else 1
     scored = [(sign * score, t.number, t) for t in completed if (score := t.score(yardstick)) is not None]
     ranked = sorted(scored, key=lambda entry: entry[:2])
     if cost is not None and ranked:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from orchestrator.config.study import HalvingSpec
 from orchestrator.ledger.history import TrialHistory
 from orchestrator.ledger.segments import Record
-from trainables.training.budget import BudgetConfig
+from trainables.training.config import BudgetConfig
 
 TOLERANCE = 1e-9
 """Amounts in trial budgets that differ by less are the same."""

@@ -41,7 +41,7 @@ from orchestrator.ledger.history import History, TrialHistory
 from orchestrator.ledger.spending import AttemptSpending
 from orchestrator.scheduling.search_budget import Account
 from trainables.errors import InputError
-from trainables.training.budget import MEASURED_UNITS
+from trainables.training.config import MEASURED_UNITS
 
 MARGIN = 0.2
 """Share of the expected cost of confirmation that is kept back on top, where that cost is measured."""
