@@ -11,7 +11,6 @@ import math
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from typing import Any, Literal
 
 import torch
@@ -92,7 +91,7 @@ class StopSignal:
 
 
 def trainable(config: dict[str, Any]) -> None:
-    """A Tune function. It reports ``{"report": JSON}``, of a :class:`trainables.training.loop.Report`.
+    """A Tune function. It reports ``{"report": JSON}``, of a :class:`trainables.training.state.Report`.
 
     The first report has the status ``begun`` and measures the step that the workers start from, their number, what the
     trial has spent up to that step, and this attempt's overhead so far. It comes again where Ray Train starts the
@@ -146,7 +145,7 @@ def _reports(config: dict[str, Any], world: World) -> Iterator[dict[str, Any]]:
         yield {"report": json.dumps({"status": "begun", "measure": start})}
         for report in trial.run(config["known_step"]):
             # As text: Tune would flatten nested values.
-            yield {"report": json.dumps(asdict(report), allow_nan=False)}
+            yield {"report": json.dumps(report.record(), allow_nan=False)}
 
 
 def _energy(trial: TrialConfig, workers: WorkerConfig, world: World) -> EnergyCounter | None:

@@ -129,4 +129,4 @@ class HeldOut:
 def mean_score(values: Mapping[str, NDArray[Any] | float]) -> Score:
     """Of values by language the means, and over languages their mean: each counts the same."""
     languages = {name: float(np.mean(value)) for name, value in values.items()}
-    return Score(float(np.mean(list(languages.values()))), languages)
+    return Score(overall=float(np.mean(list(languages.values()))), languages=languages)

@@ -46,7 +46,8 @@ class Perplexity(Yardstick):
 
         mean_nats = {language: float(np.mean(found.nats_K)) for language, found in taking.nats.items()}
         overall = perplexity(float(np.mean(list(mean_nats.values()))))
-        return Score(overall, {language: perplexity(nats) for language, nats in mean_nats.items()})
+        languages = {language: perplexity(nats) for language, nats in mean_nats.items()}
+        return Score(overall=overall, languages=languages)
 
     def tokens(self, held_out: HeldOut, task: Task) -> int:
         """Of the sequences."""
