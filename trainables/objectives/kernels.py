@@ -69,20 +69,9 @@ def softmax_cross_entropy_(
 
 @triton.jit(do_not_specialize=["C"])  # type: ignore[untyped-decorator,unused-ignore]  # C differs from step to step
 def _softmax_cross_entropy(  # type: ignore[no-untyped-def,unused-ignore]
-    logits,
-    logits_stride,
-    gradient,
-    gradient_stride,
-    target_K,
-    bias_C,
-    own_logit_K,
-    loss_K,
-    grad_own_K,
-    C,
-    HAS_BIAS: tl.constexpr,
-    HAS_OWN: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    logits, logits_stride, gradient, gradient_stride, target_K, bias_C, own_logit_K, loss_K, grad_own_K, C,
+    HAS_BIAS: tl.constexpr, HAS_OWN: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     logits += row * logits_stride
     gradient += row * gradient_stride
@@ -106,7 +95,11 @@ def _softmax_cross_entropy(  # type: ignore[no-untyped-def,unused-ignore]
             target_logit += tl.load(bias_C + target).to(tl.float32)
 
     for start in range(0, C, BLOCK):
-        x = _load_logits(logits, bias_C, start + column, C, end, HAS_BIAS)
+        inside = start + column < end
+        x = tl.load(logits + start + column, mask=inside, other=0.0).to(tl.float32)
+        if HAS_BIAS:
+            x += tl.load(bias_C + start + column, mask=inside, other=0.0).to(tl.float32)
+        x = tl.where(start + column < C, x, -float("inf"))
         larger = tl.maximum(largest, tl.max(x, 0))
         total = total * tl.exp(largest - larger) + tl.sum(tl.exp(x - larger), 0)
         largest = larger
@@ -116,21 +109,16 @@ def _softmax_cross_entropy(  # type: ignore[no-untyped-def,unused-ignore]
         tl.store(grad_own_K + row, tl.exp(own_logit - log_total) - tl.where(target == C, 1.0, 0.0))
 
     for start in range(0, C, BLOCK):
-        x = _load_logits(logits, bias_C, start + column, C, end, HAS_BIAS)
+        inside = start + column < end
+        x = tl.load(logits + start + column, mask=inside, other=0.0).to(tl.float32)
+        if HAS_BIAS:
+            x += tl.load(bias_C + start + column, mask=inside, other=0.0).to(tl.float32)
+        x = tl.where(start + column < C, x, -float("inf"))
         probability = tl.exp(x - log_total)
         # Narrower gradients overwrite logits of this block that other threads may yet have to read.
         tl.debug_barrier()
         tl.store(
             gradient + start + column,
             (probability - tl.where(start + column == target, 1.0, 0.0)).to(gradient.dtype.element_ty),
-            mask=start + column < end,
+            mask=inside,
         )
-
-
-@triton.jit  # type: ignore[untyped-decorator,unused-ignore]
-def _load_logits(logits, bias_C, column, C, end, HAS_BIAS: tl.constexpr):  # type: ignore[no-untyped-def,unused-ignore]
-    """Logits of some columns with their bias, in float32; ``-inf`` from C on."""
-    x = tl.load(logits + column, mask=column < end, other=0.0).to(tl.float32)
-    if HAS_BIAS:
-        x += tl.load(bias_C + column, mask=column < end, other=0.0).to(tl.float32)
-    return tl.where(column < C, x, -float("inf"))
