@@ -395,7 +395,8 @@ def shared_bytes(corpus: str, num_readers: int) -> dict[str, float]:
 
 def data_wait(plan: Plan, corpus: str) -> dict[str, float]:
     """Share of a trial's steps that it waits for data, for a small encoder."""
-    from trainables.training.loop import Trial, TrialConfig
+    from trainables.training.config import TrialConfig
+    from trainables.training.loop import Trial
 
     packed = PackedCorpus(Location(corpus))
     config = TrialConfig.model_validate(

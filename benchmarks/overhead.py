@@ -43,7 +43,8 @@ from trainables.corpora.stream.packed import PackedCorpus
 from trainables.corpora.stream.token_stream import TokenStream
 from trainables.storage import Location
 from trainables.training.checkpoint import Checkpoints
-from trainables.training.loop import Trial, TrialConfig
+from trainables.training.config import TrialConfig
+from trainables.training.loop import Trial
 
 
 class Plan(NamedTuple):

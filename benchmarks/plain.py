@@ -13,8 +13,8 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, PreTrainedModel
 
 from trainables.corpora.stream.token_stream import Batch, TokenStream
-from trainables.models.learner import Learner
 from trainables.objectives.corruption import mask, shift
+from trainables.objectives.learner import Learner
 
 
 class Labelled(NamedTuple):

@@ -45,10 +45,11 @@ from torch import Tensor, nn
 from trainables.corpora.stream.token_stream import TokenStream
 from trainables.corpora.stream.zipf import LAW, zipf_corpus
 from trainables.errors import InputError
-from trainables.models.learner import Learner
-from trainables.models.shapes import ModelConfig, body_config
+from trainables.models.body_config import body_config
+from trainables.models.config import ModelConfig
+from trainables.objectives.learner import Learner
 from trainables.objectives.registry import find_objective
-from trainables.training.optimiser import TrainingConfig
+from trainables.training.config import TrainingConfig
 from trainables.training.parallel import clip_gradients
 from trainables.training.stepper import PreparedStep, Stepper
 from trainables.training.world import World
@@ -136,7 +137,7 @@ def make_stream(plan: Plan, vocabulary_size: int) -> TokenStream:
 
 def make_arm(plan: Plan, case: Case, device: str) -> Arm:
     headless, vanilla = OBJECTIVES[case.side]
-    objective = find_objective(headless if case.arm in ("headless", "body") else vanilla)
+    objective = find_objective(headless if case.arm in ("headless", "body") else vanilla).of({})
     stream = make_stream(plan, case.vocabulary_size)
     training = TrainingConfig(
         batch_sequences=case.batch, embedding_update="rows" if case.arm == "headless" else "auto"
@@ -148,7 +149,7 @@ def make_arm(plan: Plan, case: Case, device: str) -> Arm:
         vocabulary_size=case.vocabulary_size,
         sequence_length=plan.sequence_length,
     )
-    learner = Learner(shape, objective, objective.options())
+    learner = Learner(shape, objective)
     learner.train()
     firsts = (case.batch * number for number in count())
     if case.arm in ("headless", "vanilla"):
@@ -280,14 +281,14 @@ def _fresh_process() -> Iterator[Any]:
 def check(plan: Plan) -> None:
     """All ways to the vanilla loss give the same number."""
     for side, (_, vanilla) in OBJECTIVES.items():
-        stream, objective = make_stream(plan, 1000), find_objective(vanilla)
+        stream, objective = make_stream(plan, 1000), find_objective(vanilla).of({})
         shape = body_config(
             ModelConfig(shape=plan.shape),
             objective.task,
             vocabulary_size=1000,
             sequence_length=plan.sequence_length,
         )
-        stepper = Stepper(Learner(shape, objective, objective.options()), stream, TrainingConfig(), World())
+        stepper = Stepper(Learner(shape, objective), stream, TrainingConfig(), World())
         batch = stream.take(np.arange(2))
         ours = float(stepper.gradients(stepper.prepare(batch, 0))[0])
         model, labels = plain_model(stepper.learner), labelled(objective.task, stream, batch, 0.15, "cpu")

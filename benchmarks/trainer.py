@@ -36,8 +36,9 @@ from torch import Tensor, nn
 from trainables.corpora.stream.packed import PackedCorpus
 from trainables.corpora.stream.token_stream import TokenStream
 from trainables.corpora.stream.zipf import LAW, zipf_corpus
-from trainables.models.learner import MicroBatch
-from trainables.training.loop import Trial, TrialConfig
+from trainables.objectives.learner import MicroBatch
+from trainables.training.config import TrialConfig
+from trainables.training.loop import Trial
 from trainables.training.world import World
 
 OBJECTIVES = ("mlm", "headless_mlm", "clm", "headless_clm")

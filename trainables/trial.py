@@ -22,8 +22,9 @@ from trainables.corpora.stream.token_stream import TokenStream, ray_data_batches
 from trainables.errors import InputError
 from trainables.storage import FullDiskError, Location
 from trainables.training.checkpoint import Checkpoints
+from trainables.training.config import TrialConfig
 from trainables.training.energy import EnergyCounter, energy_counter
-from trainables.training.loop import Trial, TrialConfig
+from trainables.training.loop import Trial
 from trainables.training.world import World
 
 _STOP_POLL_SECONDS = 0.5

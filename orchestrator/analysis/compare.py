@@ -36,7 +36,7 @@ from orchestrator.config.confirmation import ALPHA
 from orchestrator.ledger.history import History
 from orchestrator.ledger.records import TRAINING_PHASES, Design, Outcome, Spent, TrainingPhase
 from orchestrator.ledger.trials import TrialHistory
-from trainables.training.budget import Unit
+from trainables.training.config import Unit
 
 MATCHED_UNITS: tuple[Unit, ...] = ("tokens", "flops", "device_seconds")
 

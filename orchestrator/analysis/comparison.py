@@ -43,8 +43,8 @@ from orchestrator.analysis.statistics import Interval, TimeToTarget, TuningCurve
 from orchestrator.ledger.records import ArmDesign, Outcome, Spent, TrainingPhase
 from search_spaces import Configuration
 from trainables.config import Config
-from trainables.objectives.registry import Task
-from trainables.training.budget import Unit
+from trainables.models.config import Task
+from trainables.training.config import Unit
 
 Role = Literal["primary", "exploratory"]
 Standing = Literal["confirmatory", "exploratory"]

@@ -9,7 +9,7 @@ from dataclasses import replace
 from orchestrator.analysis.comparison import Failures
 from orchestrator.analysis.statistics import Curves, TimeToTarget, TuningCurve, time_to_target, tuning_curve
 from orchestrator.ledger.trials import TrialHistory
-from trainables.training.budget import Unit
+from trainables.training.config import Unit
 
 
 def describe_time_to_target(

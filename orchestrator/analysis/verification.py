@@ -47,7 +47,7 @@ from orchestrator.ledger.records import (
 from orchestrator.ledger.segments import LedgerReader, parse_line
 from trainables.errors import InputError
 from trainables.storage import Location
-from trainables.training.budget import MEASURED_UNITS
+from trainables.training.config import MEASURED_UNITS
 
 MOST_ENUMERATED = 13
 """Pairs of which all signings are gone through."""

@@ -14,9 +14,9 @@ from orchestrator.config.yaml_text import parse_yaml
 from search_spaces import Float, Setting, Space, space_names, space_path
 from trainables.config import Config
 from trainables.errors import InputError, nearest
-from trainables.models.shapes import ModelConfig
+from trainables.models.config import ModelConfig
 from trainables.objectives import Objective, find_objective
-from trainables.training.optimiser import TrainingConfig
+from trainables.training.config import TrainingConfig
 
 
 class ArmSpec(Config):
@@ -41,7 +41,7 @@ class ArmSpec(Config):
 
     @model_validator(mode="after")
     def _known_settings(self) -> ArmSpec:
-        options = self.learned.options
+        options = self.learned.Options
         what = f"the objective {self.objective} has no option"
         _refuse_unknown(self.options, options.model_fields, what, "options")
         _refuse_unknown(self.training, TrainingConfig.model_fields, "there is no training setting", "training")
@@ -71,8 +71,8 @@ class ArmSpec(Config):
                     raise InputError(f"'first' has a {name} outside its dimension: {value}", where=key)
 
     @property
-    def learned(self) -> Objective:
-        """The objective itself."""
+    def learned(self) -> type[Objective]:
+        """What is learned."""
         return find_objective(self.objective)
 
     @cached_property
@@ -104,7 +104,7 @@ class ArmSpec(Config):
 
     def options_with(self, configuration: Mapping[str, Setting]) -> dict[str, Setting]:
         """The objective's options, with a configuration of the search on top."""
-        fields = self.learned.options.model_fields
+        fields = self.learned.Options.model_fields
         return self.options | {name: value for name, value in configuration.items() if name in fields}
 
 

@@ -7,7 +7,7 @@ from pydantic import Field, field_validator, model_validator
 from trainables.config import Config
 from trainables.errors import InputError
 from trainables.evaluation import EvaluationConfig, find_yardstick
-from trainables.training.budget import BudgetConfig
+from trainables.training.config import BudgetConfig
 
 ALPHA = 0.05
 """Level of every test: the chance, over all pairs of arms, of naming a winner where there is none."""
@@ -66,7 +66,14 @@ class YardstickSpec(Config):
     @model_validator(mode="after")
     def _known(self) -> YardstickSpec:
         for name in self.names:
-            find_yardstick(name, where="primary" if name == self.primary else "others")
+            found = find_yardstick(name, "primary" if name == self.primary else "others")
+            if name == self.primary and found.only_at_end:
+                raise InputError(
+                    f"{name} cannot be the primary yardstick",
+                    where="primary",
+                    why="it is taken at a trial's end alone, and the primary one also guides the search",
+                    remedy=f"--set yardsticks.primary=recovery_accuracy --set yardsticks.others='[{name}]'",
+                )
         return self
 
     @property

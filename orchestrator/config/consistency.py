@@ -11,7 +11,8 @@ from orchestrator.config.study import StudySpec
 from search_spaces import Float, Integer
 from trainables.corpora.reading.documents import expand
 from trainables.errors import InputError
-from trainables.training.optimiser import TrainingConfig
+from trainables.evaluation import find_yardstick
+from trainables.training.config import TrainingConfig
 
 LARGEST_GRID = 100_000
 """Points."""
@@ -46,7 +47,7 @@ def require_consistent(spec: StudySpec) -> None:
             remedy=f"confirm: {{budget: {{{spec.budget.unit}: AMOUNT}}}}",
         )
     _require_prices(spec)
-    _require_minimal_pairs(spec)
+    _require_measurable_text(spec)
 
 
 def _require_whole_shares(spec: StudySpec, name: str, arm: ArmSpec) -> None:
@@ -111,17 +112,16 @@ def _require_own_tokenizer(spec: StudySpec, name: str, arm: ArmSpec) -> None:
 
 
 def _require_fitting_stages(spec: StudySpec, name: str, arm: ArmSpec) -> None:
-    objective, training = arm.learned, spec.training_of(name)
-    options = objective.options.model_validate(arm.options)
+    objective, training = arm.learned.of(arm.options), spec.training_of(name)
     own = f"arms.{name}.training" if arm.training else "training"
-    if training.restoration is not None and all(t.candidates == "vocabulary" for t in objective.terms):
+    if training.restoration is not None and not objective.restorable:
         raise InputError(
             f"the objective {objective.name} has a vocabulary head already",
             where=f"{own}.restoration",
             why="restoration gives a headless model a head",
             remedy="set it in the training of the headless arms alone",
         )
-    if training.micro_batch_sequences == "auto" and not getattr(options, "gathered", True):
+    if training.micro_batch_sequences == "auto" and not objective.gathered:
         raise InputError(
             "micro-batches that fit themselves to the memory would change the loss",
             where=f"{own}.micro_batch_sequences",
@@ -227,15 +227,13 @@ def _require_prices(spec: StudySpec) -> None:
             )
 
 
-def _require_minimal_pairs(spec: StudySpec) -> None:
-    if "minimal_pair_accuracy" not in spec.yardsticks.names or spec.corpora.has_minimal_pairs:
-        return
-    for number, source in enumerate(spec.corpora.sources):
-        if source.files is not None:  # where there are none, that is the first mistake
-            expand(source, f"corpora.sources[{number}]")
-    raise InputError(
-        "there are no minimal pairs to take minimal_pair_accuracy on",
-        where="yardsticks",
-        why="a source with a grammar brings them, corpora.minimal_pairs_per_language says how many",
-        remedy="add such a source, or leave out this yardstick: --set yardsticks.others=[]",
-    )
+def _require_measurable_text(spec: StudySpec) -> None:
+    """The text has what every yardstick needs."""
+    try:
+        for name in spec.yardsticks.names:
+            find_yardstick(name).require(spec.corpora)
+    except InputError:
+        for number, source in enumerate(spec.corpora.sources):
+            if source.files is not None:  # where there are none, that is the first mistake
+                expand(source, f"corpora.sources[{number}]")
+        raise

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from orchestrator.config.files import make_study
 from orchestrator.config.study import StudySpec
 from trainables.errors import InputError
-from trainables.training.budget import MEASURED_UNITS
+from trainables.training.config import MEASURED_UNITS
 
 GROWING = ("search.budget_per_arm", "confirm.seeds", "confirm.top", "confirm.budget", "cap")
 """What may become more."""

@@ -17,7 +17,7 @@ from orchestrator.config.overrides import override
 from orchestrator.config.study import StudySpec
 from orchestrator.config.yaml_text import parse_yaml
 from trainables.errors import InputError, nearest
-from trainables.models.shapes import ModelConfig
+from trainables.models.config import ModelConfig
 from trainables.storage import Location
 
 SHIPPED = Path(__file__).parent / "studies"

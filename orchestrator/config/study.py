@@ -15,9 +15,9 @@ from search_spaces import Setting
 from trainables.config import Config
 from trainables.corpora.config import CorporaConfig
 from trainables.corpora.preparation.tokenizers import TokenizerConfig
-from trainables.models.shapes import ModelConfig
-from trainables.training.budget import BudgetConfig, CapConfig, Unit
-from trainables.training.optimiser import TrainingConfig
+from trainables.models.config import ModelConfig
+from trainables.training.config import BudgetConfig, CapConfig, Unit
+from trainables.training.config import TrainingConfig
 
 
 class StudySpec(Config):

@@ -36,7 +36,7 @@ from orchestrator.ledger.segments import LedgerReader, damaged, parse_line
 from orchestrator.ledger.spending import Attempt, AttemptSpending, total
 from orchestrator.ledger.trials import TrialHistory
 from trainables.storage import Location
-from trainables.training.budget import Unit
+from trainables.training.config import Unit
 
 
 class Asked(NamedTuple):

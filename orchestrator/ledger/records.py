@@ -14,8 +14,8 @@ from pydantic import AfterValidator, Field, JsonValue, TypeAdapter
 from search_spaces import Configuration
 from trainables.config import Config
 from trainables.errors import printable
-from trainables.objectives.registry import Task
-from trainables.training.budget import MEASURED_UNITS, UNITS, Unit
+from trainables.models.config import Task
+from trainables.training.config import MEASURED_UNITS, UNITS, Unit
 
 TrainingPhase = Literal["search", "confirm", "anytime"]
 TRAINING_PHASES: tuple[TrainingPhase, ...] = get_args(TrainingPhase)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from orchestrator.ledger.records import AttemptOutcome, BegunRecord, Overhead, Spent
-from trainables.training.budget import Unit
+from trainables.training.config import Unit
 
 
 @dataclass

@@ -25,14 +25,12 @@ from orchestrator.scheduling.study_budget import require_confirmation
 from search_spaces import Categorical, Dimension
 from trainables.corpora.preparation.tokenizers import load_tokenizer
 from trainables.errors import InputError, nearest
-from trainables.models.flops import recomputed_flops
-from trainables.models.learner import Learner
-from trainables.models.shapes import ModelConfig, body_config
-from trainables.objectives import Objective, find_objective
-from trainables.objectives.corruption import targets_per_sequence
-from trainables.objectives.registry import ContrastiveOptions, SampledOptions
-from trainables.training.budget import MEASURED_UNITS, Unit
-from trainables.training.optimiser import TrainingConfig
+from trainables.models.body_config import body_config
+from trainables.models.config import ModelConfig
+from trainables.models.flops import body_flops, recomputed_flops
+from trainables.objectives import Objective, find_objective, vanilla_objective
+from trainables.objectives.learner import Learner
+from trainables.training.config import MEASURED_UNITS, TrainingConfig, Unit
 
 ARM_WIDTH = 58
 """Columns an arm's panel needs."""
@@ -57,10 +55,10 @@ class ArmPlan:
         """Its part of the study."""
         return self.spec.arms[self.name]
 
-    @property
+    @cached_property
     def objective(self) -> Objective:
         """What is learned."""
-        return find_objective(self.arm.objective)
+        return find_objective(self.arm.objective).of(self.arm.options)
 
     @property
     def training(self) -> TrainingConfig:
@@ -89,7 +87,6 @@ class ArmPlan:
                 remedy=f"--set {where}.position_limit={length}, or a smaller corpora.sequence_length",
             )
         _refuse_unknown_settings(model, f"{where}.config")
-        options = self.objective.options.model_validate(self.arm.options)
         try:
             body = body_config(
                 model,
@@ -99,7 +96,7 @@ class ArmPlan:
                 where=where,
             )
             with torch.device("meta"):
-                learner = Learner(body, self.objective, options)
+                learner = Learner(body, self.objective)
         except InputError:
             raise
         except (ValueError, TypeError, KeyError, ZeroDivisionError, StrictDataclassError) as error:
@@ -126,7 +123,7 @@ class ArmPlan:
     def targets_per_sequence(self) -> int:
         """K of one sequence."""
         length = self.spec.corpora.sequence_length
-        return targets_per_sequence(self.objective.task, length, self.training.mask_rate)
+        return self.objective.targets_per_sequence(length, self.training.mask_rate)
 
     @property
     def tokens_per_step(self) -> int:
@@ -135,28 +132,18 @@ class ArmPlan:
 
     def candidates(self, num_sequences: int) -> int:
         """C in a step of so many sequences; where they depend on the text, the most there can be."""
-        options, vocabulary_size = self.learner.options, self.vocabulary_size
-        if isinstance(options, SampledOptions):
-            return min(options.samples, vocabulary_size) + 1
-        if not isinstance(options, ContrastiveOptions):
-            return vocabulary_size
         pool = num_sequences * self.targets_per_sequence
-        if not options.gathered:
+        if not self.objective.gathered:
             rows = self.training.micro_batch_sequences
             pool //= (
                 max(1, -(-num_sequences // rows)) if isinstance(rows, int) else self.spec.resources.workers
             )
-        unique = min(pool, vocabulary_size)
-        if options.negatives is None or "negatives" in self.searched:
-            return unique
-        if options.beyond_batch != "nothing":
-            return min(max(options.negatives, pool), vocabulary_size)
-        return min(options.negatives, unique) + 1
+        return self.objective.most_candidates(pool, self.vocabulary_size, self.searched)
 
     @property
     def candidates_depend_on_the_text(self) -> bool:
         """Whether C, and with it the FLOPs of a step, is known afterwards only."""
-        return any(term.candidates != "vocabulary" for term in self.objective.terms)
+        return self.objective.candidates_vary
 
     def step_flops(self, num_sequences: int, *, restored: bool = False) -> int:
         """FLOPs of a step with so many sequences; where they depend on the text, at most.
@@ -165,9 +152,10 @@ class ArmPlan:
             num_sequences: over all workers.
             restored: after the head was restored.
         """
-        learner = self._restored_learner if restored else self.learner
-        length, num_targets = self.spec.corpora.sequence_length, num_sequences * self.targets_per_sequence
-        return learner.flops(num_sequences, length, num_targets, self.candidates(num_sequences))
+        objective = vanilla_objective(self.objective.task) if restored else self.objective
+        config, num_targets = self.learner.config, num_sequences * self.targets_per_sequence
+        body = body_flops(config, num_sequences, self.spec.corpora.sequence_length, num_targets)
+        return body + objective.flops(config, num_targets, self.candidates(num_sequences))
 
     def recomputed_flops(self, num_sequences: int) -> int:
         """FLOPs that activation checkpointing adds to a step with so many sequences."""
@@ -175,12 +163,6 @@ class ArmPlan:
             return 0
         length, num_targets = self.spec.corpora.sequence_length, num_sequences * self.targets_per_sequence
         return recomputed_flops(self.learner.config, num_sequences, length, num_targets)
-
-    @cached_property
-    def _restored_learner(self) -> Learner:
-        vanilla = find_objective("mlm" if self.objective.task == "masked" else "clm")
-        with torch.device("meta"):
-            return Learner(self.learner.config, vanilla, vanilla.options())
 
     def _mean_step_flops(self, num_sequences: int) -> float:
         """Over a trial in which each part of a head's restoration sees its share of the sequences."""

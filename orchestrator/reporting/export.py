@@ -17,8 +17,8 @@ from trainables.storage import Location
 
 if TYPE_CHECKING:
     from trainables.corpora.stream.manifest import Manifest
-    from trainables.models.learner import Learner
-    from trainables.training.loop import TrialConfig
+    from trainables.objectives.learner import Learner
+    from trainables.training.config import TrialConfig
 
 
 def export_study(
@@ -72,7 +72,8 @@ def export_study(
         document_attention=config.document_attention,
     )
     try:
-        return export_model(learner, corpus.tokenizer(), to, card)
+        head = learner.scoring_head()
+        return export_model(learner.body, head, learner.config, corpus.tokenizer(), to, card)
     except OSError as error:
         raise _unwritable(to, error) from error
 

@@ -31,7 +31,7 @@ from orchestrator.ledger.history import History
 from orchestrator.ledger.records import TrainingPhase
 from orchestrator.ledger.trials import TrialHistory
 from trainables.errors import InputError
-from trainables.training.budget import MEASURED_UNITS, CapConfig
+from trainables.training.config import MEASURED_UNITS, CapConfig
 
 MARGIN = 0.2
 """Share of the expected cost of confirmation that is kept back on top, where that cost is measured."""

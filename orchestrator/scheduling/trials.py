@@ -11,7 +11,7 @@ from orchestrator.ledger.history import History
 from orchestrator.ledger.records import AttemptOutcome, MeasureRecord, TrainingPhase
 from orchestrator.ledger.trials import TrialHistory, trial_name
 from search_spaces import Configuration, Setting
-from trainables.training.loop import Branch, TrialConfig
+from trainables.training.config import Branch, TrialConfig
 
 
 @dataclass(frozen=True)

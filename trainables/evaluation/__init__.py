@@ -1,17 +1,6 @@
 """Yardsticks: metrics that mean the same for every arm of a task."""
 
-from trainables.errors import InputError, nearest
-from trainables.evaluation.yardsticks import YARDSTICKS, EvaluationConfig, Evaluator, Yardstick
+from trainables.evaluation.registry import YARDSTICKS, find_yardstick
+from trainables.evaluation.yardstick import EvaluationConfig, Score, Yardstick
 
-__all__ = ["YARDSTICKS", "EvaluationConfig", "Evaluator", "Yardstick", "find_yardstick"]
-
-
-def find_yardstick(name: str, where: str = "") -> Yardstick:
-    """The yardstick of that name.
-
-    Raises:
-        InputError: there is none.
-    """
-    if name not in YARDSTICKS:
-        raise InputError(f"unknown yardstick '{name}'", where=where, remedy=nearest(name, YARDSTICKS))
-    return YARDSTICKS[name]
+__all__ = ["YARDSTICKS", "EvaluationConfig", "Score", "Yardstick", "find_yardstick"]

@@ -87,6 +87,19 @@ def layers_of(body: nn.Module) -> nn.ModuleList:
     raise AssertionError(f"{type(body).__name__} has no known list of layers")
 
 
+def embedding_of(body: nn.Module) -> nn.Parameter:
+    """The input embedding table, (V, D)."""
+    weight = body.get_input_embeddings().weight  # type: ignore[operator]
+    assert isinstance(weight, nn.Parameter)
+    return weight
+
+
+def final_norm(body: nn.Module) -> nn.LayerNorm | None:
+    """The LayerNorm whose output an encoder's last hidden states are; None for a decoder."""
+    norm = getattr(getattr(layers_of(body)[-1], "output", None), "LayerNorm", None)
+    return norm if isinstance(norm, nn.LayerNorm) else None
+
+
 def at_positions(hidden_NLD: Tensor, position_NT: Tensor) -> Tensor:
     """Hidden states at some positions of each sequence, (N, T, D)."""
     return hidden_NLD.gather(1, position_NT[:, :, None].expand(-1, -1, hidden_NLD.shape[-1]))

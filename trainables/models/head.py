@@ -6,6 +6,7 @@ Letters: K positions, D hidden size, V vocabulary.
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedConfig
 from transformers.models.bert.modeling_bert import BertPredictionHeadTransform
@@ -58,6 +59,10 @@ class Head(nn.Module):
             return restored
         transformed: Tensor = self.transform(hidden_KD)
         return transformed
+
+    def logits(self, hidden_KD: Tensor) -> Tensor:
+        """Scores of the whole vocabulary, (K, V)."""
+        return F.linear(self(hidden_KD), self.weight_VD, self.bias)
 
     def find_offset(self) -> None:
         """See whether the transform is one of :meth:`over`'s, after weights were loaded into it."""

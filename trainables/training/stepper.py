@@ -17,12 +17,13 @@ from torch.distributed.tensor import DTensor
 
 from trainables.corpora.stream.token_stream import Batch, TokenStream
 from trainables.models.flops import recomputed_flops
-from trainables.models.learner import Learner, Table
+from trainables.objectives.learner import Learner, Table
 from trainables.training import parallel
 from trainables.training.batch import BatchMaker, Part
 from trainables.training.checkpoint import module_tensors
+from trainables.training.config import TrainingConfig
 from trainables.training.ema import WeightAverage
-from trainables.training.optimiser import Optimiser, TrainingConfig
+from trainables.training.optimiser import Optimiser
 from trainables.training.world import World
 
 
@@ -155,7 +156,7 @@ class Stepper:
         self.optimiser.set_rate(rate)
         self.optimiser.step()
         self.optimiser.zero_grad()
-        self.learner.bound_temperature()
+        self.learner.after_step()
         if self.average is not None:
             self.average.update(self.learner)
         return loss
