@@ -41,8 +41,8 @@ def answer_of(history: History) -> Answer:
     if recorded is None:
         return Answer(
             derived,
-            f"The study recorded its answer with headtohead {version}, in a form that this version does not know: this is "
-            "what this version makes of its ledger.",
+            f"The study recorded its answer with headtohead {version}, in a form that this version does not know: "
+            "this is what this version makes of its ledger.",
         )
     changed = [path for path, _, _ in unequal(recorded.to_json(), derived.to_json())]
     if not changed:
@@ -57,9 +57,7 @@ def answer_of(history: History) -> Answer:
     )
 
 
-def unequal(
-    one: JsonValue, other: JsonValue, path: str = ""
-) -> Iterator[tuple[str, JsonValue, JsonValue]]:
+def unequal(one: JsonValue, other: JsonValue, path: str = "") -> Iterator[tuple[str, JsonValue, JsonValue]]:
     """Where two JSON values differ, numbers by more than :data:`TOLERANCE`."""
     return ((place, a, b) for place, a, b in leaves(one, other, path) if not same(a, b))
 

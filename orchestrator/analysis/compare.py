@@ -109,7 +109,8 @@ def _decision(history: History, rule: Sequential, a: Runs, b: Runs, with_interva
             break
         ended.add(seed)
     values = [
-        {s: v for s, v in final_values(runs, design.yardsticks.primary).items() if s in ended} for runs in (a, b)
+        {s: v for s, v in final_values(runs, design.yardsticks.primary).items() if s in ended}
+        for runs in (a, b)
     ]
     all_ended = len(ended) >= min(rule.maximum, history.planned_seeds)
     return rule.decide(_differences(*values), ended=all_ended, with_interval=with_interval)
@@ -127,7 +128,9 @@ def _settled(a: Runs, b: Runs, primary: str, decision: Decision | None) -> tuple
 # --- two arms --------------------------------------------------------------------------------------------------------
 
 
-def _pair(history: History, names: tuple[str, str], runs: Mapping[str, Runs], decision: Decision | None) -> Pair:
+def _pair(
+    history: History, names: tuple[str, str], runs: Mapping[str, Runs], decision: Decision | None
+) -> Pair:
     """All of a pair but its adjusted p-values and its verdict."""
     (a, b), design = names, history.design
     primary = design.yardsticks.primary
@@ -253,7 +256,9 @@ def _matched(design: Design, a: Runs, b: Runs, unit: Unit) -> Matched:
         nothing = dict.fromkeys(("spent", "progress", "mean_a", "mean_b", "difference", "interval"))
         return Matched(n=0, annealed=False, **nothing)
     at = {key: float(np.interp(progress, curve[:, 0], curve[:, 2])) for key, curve in curves.items()}
-    values = [{seed: at[run.arm, seed] for seed, run in runs.items() if (run.arm, seed) in at} for runs in (a, b)]
+    values = [
+        {seed: at[run.arm, seed] for seed, run in runs.items() if (run.arm, seed) in at} for runs in (a, b)
+    ]
     row, annealed = _row(design, primary, *values), bool(completed)
     return Matched(
         spent=min(spent),
@@ -276,7 +281,8 @@ def _paired(
         seed: pair
         for seed, pair in both.items()
         if all(
-            run.outcome in outcomes and (run.outcome in _BROKEN or run.score(primary) is not None) for run in pair
+            run.outcome in outcomes and (run.outcome in _BROKEN or run.score(primary) is not None)
+            for run in pair
         )
     }
 

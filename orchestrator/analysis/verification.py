@@ -130,7 +130,9 @@ def _check_protocol(found: Verification, records: Sequence[Record], file: bytes,
             where, own = f"session {number}", record.protocol
             found.check("protocol", f"{where}: protocol", record.protocol_digest, protocol_digest(own))
             follows = design_of(study_of(own)).model_dump(mode="json")
-            found.check("protocol", f"{where}: by its protocol", record.design.model_dump(mode="json"), follows)
+            found.check(
+                "protocol", f"{where}: by its protocol", record.design.model_dump(mode="json"), follows
+            )
             if known:
                 _check_follows(found, f"{where}: protocol, by the session before", own, known)
             if len(known) == 1:
@@ -268,7 +270,9 @@ def _check_comparison(found: Verification, records: Sequence[Record]) -> None:
     for pair in recorded.pairs:
         for name, row in pair.yardsticks.items():
             where = f"{pair.a} against {pair.b}, {name}"
-            found.check("comparison, by other code", where, _shown(row), _by_other_code(values, pair, name, row))
+            found.check(
+                "comparison, by other code", where, _shown(row), _by_other_code(values, pair, name, row)
+            )
 
 
 Values = dict[tuple[str, str], dict[str, dict[int, float]]]

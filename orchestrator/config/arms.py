@@ -44,7 +44,9 @@ class ArmSpec(Config):
         options = self.learned.Options
         what = f"the objective {self.objective} has no option"
         _refuse_unknown(self.options, options.model_fields, what, "options")
-        _refuse_unknown(self.training, TrainingConfig.model_fields, "there is no training setting", "training")
+        _refuse_unknown(
+            self.training, TrainingConfig.model_fields, "there is no training setting", "training"
+        )
         _validate(options, self.options, "options")
         _validate(TrainingConfig, self.training, "training")
         self._check_space(options)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from itertools import product
 
-from orchestrator import formatting
 from orchestrator.config.arms import ArmSpec
 from orchestrator.config.study import StudySpec
 from search_spaces import Float, Integer

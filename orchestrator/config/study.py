@@ -16,8 +16,7 @@ from trainables.config import Config
 from trainables.corpora.config import CorporaConfig
 from trainables.corpora.preparation.tokenizers import TokenizerConfig
 from trainables.models.config import ModelConfig
-from trainables.training.config import BudgetConfig, CapConfig, Unit
-from trainables.training.config import TrainingConfig
+from trainables.training.config import BudgetConfig, CapConfig, TrainingConfig, Unit
 
 
 class StudySpec(Config):

@@ -33,7 +33,9 @@ def parse_yaml(text: str | bytes, where: str, remedy: str = "") -> JsonValue:
     try:
         decoded = text if isinstance(text, str) else text.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InputError("this is not UTF-8 text", where=where, why=str(error), remedy="save it as UTF-8") from error
+        raise InputError(
+            "this is not UTF-8 text", where=where, why=str(error), remedy="save it as UTF-8"
+        ) from error
     try:
         value = yaml.load(decoded, _Loader)
         _require_plain(value)
@@ -55,9 +57,7 @@ class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: Any, index: Any) -> Any:
         self.depth += 1
         if self.depth > DEEPEST:
-            raise yaml.MarkedYAMLError(
-                problem=f"nested more than {DEEPEST} levels deep", problem_mark=self.peek_event().start_mark
-            )
+            raise yaml.YAMLError(f"nested more than {DEEPEST} levels deep")
         node = super().compose_node(parent, index)
         self.depth -= 1
         return node

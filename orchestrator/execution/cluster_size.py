@@ -33,7 +33,7 @@ def cluster_machine(resources: ResourcesSpec) -> Machine:
         raise InputError(
             "this cluster may grow, and Ray does not tell how far",
             where=", ".join(f"resources.{key}" for key in left_open),
-            why=f"it has {now.cpus} CPUs and {now.gpus} GPUs now; taken for all there is, they would leave the rest idle",
+            why=f"it has {now.cpus} CPUs and {now.gpus} GPUs now; if that were all, the rest would stay idle",
             remedy="say what a trial gets and how many there may be: "
             + " ".join(f"--set resources.{key}=NUMBER" for key in left_open),
         )

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 
+from orchestrator.ledger.recorder import Recorder
 from orchestrator.ledger.records import (
     AttemptOutcome,
     BegunRecord,
@@ -20,7 +21,6 @@ from orchestrator.ledger.records import (
     StopRecord,
     TrialRecord,
 )
-from orchestrator.ledger.recorder import Recorder
 from orchestrator.ledger.trials import TrialHistory
 from orchestrator.scheduling.trials import PhaseOfTrials, PlannedTrial
 from trainables.storage import FullDiskError, Location
@@ -62,7 +62,9 @@ class Executor:
         self.running: dict[str, PlannedTrial] = {}
         self._phase: PhaseOfTrials | None = None
         self._coming: Iterator[PhaseOfTrials] = iter(())
-        self._starting: dict[str, int] = {}  # the steps that attempts are to start from, until they have begun
+        self._starting: dict[
+            str, int
+        ] = {}  # the steps that attempts are to start from, until they have begun
         self._out_of_memory: set[str] = set()  # trials whose last attempt ended so
         self.stop_name = f"h2h-stop-{uuid.uuid4().hex}"
         self._stop = ray.remote(num_cpus=0)(StopSignal).options(name=self.stop_name).remote()

@@ -17,8 +17,8 @@ from ray.util.state import list_actors, list_placement_groups
 from ray.util.state.exception import RayStateApiException
 
 _LOOKS = 4
-"""In a row that find a group empty: between its making and its workers' is a moment, with :meth:`remove_empty` every few
-seconds never as many."""
+"""In a row that find a group empty. Between its making and its workers' is a moment: with a look every few seconds,
+never as many."""
 _MOST = 10_000
 """Groups and actors that Ray lists at once, dead ones included; of more it lists none, and nothing is removed."""
 _SECONDS = 10

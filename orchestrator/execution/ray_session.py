@@ -99,7 +99,7 @@ def ray_session(address: str | None, machine: Machine, *, dashboard: bool) -> It
                     )
         except ConnectionError as error:
             raise _no_cluster(str(address), str(error).splitlines()[0]) from error
-        except Exception as error:  # noqa: BLE001 - Ray has no narrower class for it
+        except Exception as error:
             if _SLOW_START not in str(error):
                 raise
             raise InputError(

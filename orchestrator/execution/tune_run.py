@@ -1,8 +1,8 @@
 """Ray Tune's side of the executor: thin adapters, by which Tune asks for trials and hands on what they report.
 
-What Ray 2.60 does that matters here: a trial that Tune ends keeps its process for the next one (``reuse_actors``), and
-of processes that no trial waits for Tune keeps one alone; a process that cannot be used again within a time limit leaves
-its next trial in error without a word to the scheduler.
+What Ray 2.60 does that matters here: a trial that Tune ends leaves its process to the next one (``reuse_actors``); of
+processes that no trial waits for, Tune keeps one alone; and where a process cannot be used again within a time limit,
+the next trial is in error without a word to the scheduler.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 _REUSE_SECONDS = 600
 """A trial that is stopped may take so long to end, as its checkpoint is written: then its process can be used again."""
+
 
 def run_with_tune(executor: Executor) -> None:
     """Run all that the executor has to start.

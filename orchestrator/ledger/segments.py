@@ -1,9 +1,9 @@
 """The ledger's files: the append-only record of everything a study spent and measured.
 
-A ledger is a folder of segments, ``ledger/000001.jsonl`` and on, one JSON object a line (``orchestrator.ledger.records``).
-Every writing session opens a segment of its own, so a line torn by a power cut can only be a segment's last one and is
-passed over by the reader. On an object store, which cannot append, the open segment is written again whole, now and
-then.
+A ledger is a folder of segments, ``ledger/000001.jsonl`` and on, one JSON object a line
+(``orchestrator.ledger.records``). Every writing session opens a segment of its own, so a line torn by a power cut can
+only be a segment's last one and is passed over by the reader. On an object store, which cannot append, the open segment
+is written again whole, now and then.
 """
 
 from __future__ import annotations
@@ -210,8 +210,8 @@ def damaged(place: str, why: str) -> InputError:
         "the ledger is damaged",
         where=place,
         why=why,
-        remedy="h2h verify FOLDER says which records are whole; copy the folder again from where the study ran, or read "
-        "it with the version of headtohead that wrote it",
+        remedy="h2h verify FOLDER says which records are whole; copy the folder again from where the study ran, or "
+        "read it with the version of headtohead that wrote it",
     )
 
 

@@ -6,37 +6,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
 
-import torch
-from huggingface_hub.errors import StrictDataclassError
-from rich import box
-from rich.console import Group, RenderableType
-from rich.panel import Panel
-from rich.table import Table
-from rich.text import Text
-from transformers import AutoConfig
-
-from orchestrator import formatting
-from orchestrator.analysis.statistics import ALPHA, fewest_pairs
-from orchestrator.config.study import ArmSpec, StudySpec
-from orchestrator.reporting.panels import SideBySide
+from orchestrator.config.arms import ArmSpec
+from orchestrator.config.study import StudySpec
 from orchestrator.scheduling.study_budget import require_confirmation
-from search_spaces import Categorical, Dimension
+from search_spaces import Dimension
 from trainables.corpora.preparation.tokenizers import load_tokenizer
 from trainables.errors import InputError, nearest
 from trainables.models.body_config import body_config
 from trainables.models.config import ModelConfig
 from trainables.models.flops import body_flops, recomputed_flops
-from trainables.objectives import Objective, find_objective, vanilla_objective
+from trainables.objectives import Objective, vanilla_objective
 from trainables.objectives.learner import Learner
 from trainables.training.config import MEASURED_UNITS, TrainingConfig, Unit
-
-ARM_WIDTH = 58
-"""Columns an arm's panel needs."""
-
-MOST_LANGUAGES = 8
-"""Languages shown by name."""
 
 
 @dataclass(frozen=True)
@@ -58,17 +40,17 @@ class ArmPlan:
     @cached_property
     def objective(self) -> Objective:
         """What is learned."""
-        return find_objective(self.arm.objective).of(self.arm.options)
+        return self.arm.learned.of(self.arm.options)
 
     @property
     def training(self) -> TrainingConfig:
         """How."""
-        return self.spec.training_of(self.arm)
+        return self.spec.training_of(self.name)
 
     @property
     def searched(self) -> dict[str, Dimension]:
         """What the search varies."""
-        return self.arm.load_space().dimensions if self.spec.search.budget_per_arm else {}
+        return self.arm.search_space.dimensions if self.spec.search.budget_per_arm else {}
 
     @cached_property
     def learner(self) -> Learner:
@@ -86,6 +68,9 @@ class ArmPlan:
                 where=f"{where}.position_limit",
                 remedy=f"--set {where}.position_limit={length}, or a smaller corpora.sequence_length",
             )
+        import torch
+        from huggingface_hub.errors import StrictDataclassError
+
         _refuse_unknown_settings(model, f"{where}.config")
         try:
             body = body_config(
@@ -214,6 +199,8 @@ class ArmPlan:
 
 def _refuse_unknown_settings(model: ModelConfig, where: str) -> None:
     """transformers takes any name in a configuration, and passes over what it does not know."""
+    from transformers import AutoConfig
+
     given = dict(model.config or {})
     known = AutoConfig.for_model(given.pop("model_type")).to_dict() if given else {}
     for name in given:
@@ -265,4 +252,4 @@ def require_confirmable(plans: Sequence[ArmPlan]) -> None:
             for plan in plans
             if spec.cap.unit == unit or not plan.candidates_depend_on_the_text
         }
-    require_confirmation(spec, costs)
+    require_confirmation(spec, spec.cap, costs)

@@ -39,7 +39,7 @@ def _num_gpus() -> int:
     if visible is not None:
         return len([name for name in visible.split(",") if name.strip() not in ("", "-1", "NoDevFiles")])
     try:
-        import pynvml
+        import pynvml  # type: ignore[import-untyped]
     except ImportError:  # not installed where there can be none
         return 0
     try:

@@ -48,8 +48,12 @@ def check_study(spec: StudySpec) -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-def check_text(spec: StudySpec) -> None:
+def check_text(spec: StudySpec, *, writing: bool = True) -> None:
     """Check all that can be seen without a tokenizer: models, storage, sources and their splits.
+
+    Args:
+        spec: the study.
+        writing: the storage is tried out by writing to it; else its rights are looked at.
 
     Raises:
         InputError: something is wrong.
@@ -57,7 +61,7 @@ def check_text(spec: StudySpec) -> None:
     # Before the text is read, any vocabulary does: a model that cannot be built shows at once.
     for name in spec.arms:
         require_a_step(ArmPlan(spec, name, vocabulary_size=1000))
-    Location(spec.storage).require_writable()
+    Location(spec.storage).require_writable(trying=writing)
     check_sources(spec.corpora.sources, spec.corpora.malformed_share)
     check_splits(spec.corpora)
 
@@ -201,9 +205,7 @@ def require_measurable(
             ask = energy_problem or energy_problem_here
             problem = ask(gpus_per_worker, spec.resources.cpus_per_worker)
             if problem:
-                raise InputError(
-                    problem.what, where=f"{key}.joules", why=problem.why, remedy=problem.remedy
-                )
+                raise InputError(problem.what, where=f"{key}.joules", why=problem.why, remedy=problem.remedy)
 
 
 def energy_problem_here(gpus_per_worker: int, cpus: int) -> EnergyProblem | None:

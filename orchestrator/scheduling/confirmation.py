@@ -1,7 +1,7 @@
 """The phases that compare: each arm's best configurations again, over seeds that all arms share.
 
-``confirm`` runs them at the whole budget, a seed of all arms before the next seed. ``anytime`` runs their branches, each
-to the end of its share of the budget: a comparison at several budgets for the price of the cooldowns.
+``confirm`` runs them at the whole budget, a seed of all arms before the next seed. ``anytime`` runs their branches,
+each to the end of its share of the budget: a comparison at several budgets for the price of the cooldowns.
 """
 
 from __future__ import annotations

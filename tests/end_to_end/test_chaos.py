@@ -19,11 +19,11 @@ from typing import Any
 import optuna
 import psutil
 import pytest
+from orchestrator.scheduling.optuna_file import OPTUNA_FILE
 
 from orchestrator.analysis.verification import verify
 from orchestrator.ledger.history import History
 from orchestrator.ledger.segments import read_ledger
-from orchestrator.scheduling.optuna_file import OPTUNA_FILE
 from orchestrator.scheduling.search import best_trials
 from orchestrator.study import Study
 from tests.helpers.study import h2h, small_study, without_seconds

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from orchestrator.scheduling.optuna_file import OptunaFile, _Journal
 
 from orchestrator.config.files import load_study
 from orchestrator.execution.executor import Executor
 from orchestrator.ledger.history import History
 from orchestrator.ledger.segments import LedgerWriter, read_ledger
-from orchestrator.scheduling.optuna_file import OptunaFile, _Journal
 from tests.helpers.corpus import write_corpus
 from tests.helpers.preparation import TOKENIZER, corpora_of, files_of, in_this_process, write_language
 from tests.helpers.trials import comparable, make_config, make_trial, run

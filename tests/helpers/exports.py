@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from trainables.models.learner import Learner
 from transformers import BertConfig, GPT2Config, GPTNeoXConfig
 
 from tests.helpers.corpus import LENGTH, VOCABULARY
 from trainables.corpora.preparation.tokenizers import TrainTokenizer, train_tokenizer
 from trainables.evaluation.recovery import HELD_OUT_SEED
-from trainables.models.learner import Learner
 from trainables.objectives import find_objective
 from trainables.objectives.corruption import masked_positions
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 
+from trainables.training.budget import MEASURED_UNITS
+
 from trainables.corpora.stream.token_stream import TokenStream
 from trainables.storage import Location
-from trainables.training.budget import MEASURED_UNITS
 from trainables.training.checkpoint import Checkpoints
 from trainables.training.loop import Trial, TrialConfig
 

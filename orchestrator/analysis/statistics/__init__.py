@@ -13,7 +13,6 @@ generator's seed is fixed, so that a ledger always yields the same verdict.
 ================  ==================================================================================
 """
 
-from orchestrator.config.confirmation import ALPHA
 from orchestrator.analysis.statistics.paired import (
     Interval,
     fewest_pairs,
@@ -25,6 +24,7 @@ from orchestrator.analysis.statistics.planning import POWER, minimum_detectable_
 from orchestrator.analysis.statistics.sequential import Decision, Sequential
 from orchestrator.analysis.statistics.time_to_target import Curves, TimeToTarget, time_to_target
 from orchestrator.analysis.statistics.tuning_curves import TuningCurve, tuning_curve
+from orchestrator.config.confirmation import ALPHA
 
 __all__ = [
     "ALPHA",

@@ -5,9 +5,9 @@ import subprocess
 import sys
 
 import pytest
+from orchestrator.demonstration import REPORTS, TOKENS, records
 
 from orchestrator.analysis.results import Results
-from orchestrator.demonstration import REPORTS, TOKENS, records
 from orchestrator.ledger.segments import LedgerWriter
 from trainables.errors import InputError
 from trainables.storage import Location

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 from rich.console import Console
+from trainables.models.learner import Learner
+from trainables.models.shapes import body_config
 
 from orchestrator.config.files import load_study, study_names
 from orchestrator.planning.arm_plan import arm_plans, plan_table, warnings_of
 from orchestrator.planning.preflight import require_a_step
 from orchestrator.reporting.catalogue import listing
 from trainables.errors import InputError
-from trainables.models.learner import Learner
-from trainables.models.shapes import body_config
 from trainables.objectives import find_objective
 
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from orchestrator.reporting.preparation_bar import preparation_bar
 from rich.console import Console
 
 from orchestrator.cli import main
 from orchestrator.execution.executor import Executor
 from orchestrator.ledger.segments import read_ledger
 from orchestrator.reporting.corpus import corpus_table, picture, sequences_of_a_trial
-from orchestrator.reporting.preparation_bar import preparation_bar
 from orchestrator.study import Study, StudyInterrupted
 from tests.helpers.corpus import write_corpus
 from trainables.corpora.config import CorporaConfig

@@ -6,12 +6,12 @@ import threading
 from io import StringIO
 
 import pytest
+from orchestrator.demonstration import START, records
 from rich.cells import cell_len
 from rich.console import Console
 
 from orchestrator import formatting
 from orchestrator.analysis.comparison import compare
-from orchestrator.demonstration import START, records
 from orchestrator.ledger.history import History
 from orchestrator.reporting.dashboard import final_table, follow, print_results, render
 from orchestrator.reporting.panels import pair_panel

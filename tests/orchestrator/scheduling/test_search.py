@@ -12,10 +12,10 @@ import optuna.cli
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from orchestrator.scheduling.optuna_file import OPTUNA_FILE, OptunaFile
 
 from orchestrator.ledger.history import History
 from orchestrator.scheduling.halving import Rungs
-from orchestrator.scheduling.optuna_file import OPTUNA_FILE, OptunaFile
 from orchestrator.scheduling.search import SearchPhase, best_trials
 from orchestrator.scheduling.search_budget import HOPELESS_TRIALS
 from search_spaces import Space

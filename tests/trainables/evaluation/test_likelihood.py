@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+from trainables.models.learner import Learner
+from trainables.models.shapes import ModelConfig, body_config
 from transformers import AutoModelForCausalLM, BertForMaskedLM, PreTrainedTokenizerFast
 
 from orchestrator.analysis.comparison import best_of_search, chosen_runs, compare
@@ -31,8 +33,6 @@ from trainables.corpora.preparation.tokenizers import (
 from trainables.evaluation import YARDSTICKS, EvaluationConfig, Evaluator, likelihood
 from trainables.evaluation.likelihood import LARGEST, TargetNats, bits_per_byte, perplexity, target_nats
 from trainables.evaluation.recovery import HELD_OUT_SEED
-from trainables.models.learner import Learner
-from trainables.models.shapes import ModelConfig, body_config
 from trainables.objectives import find_objective
 from trainables.objectives.corruption import masked_positions
 from trainables.storage import Location

@@ -7,14 +7,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from trainables.models.learner import Learner
+from trainables.models.shapes import ModelConfig, body_config
 
 from tests.helpers.corpus import LENGTH, VOCABULARY, write_corpus
 from trainables.corpora.grammar import MinimalPair
 from trainables.evaluation import EvaluationConfig, Evaluator, minimal_pairs, recovery
 from trainables.evaluation.minimal_pairs import log_likelihoods
 from trainables.evaluation.recovery import HELD_OUT_SEED, recovery_ranks, target_ranks
-from trainables.models.learner import Learner
-from trainables.models.shapes import ModelConfig, body_config
 from trainables.objectives import OBJECTIVES, find_objective
 from trainables.objectives.corruption import masked_positions
 

@@ -8,13 +8,13 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
+from trainables.models.learner import Learner
+from trainables.models.shapes import ModelConfig, body_config
 
 from tests.helpers.corpus import LENGTH, VOCABULARY, write_corpus
 from tests.helpers.shapes import full_size_configs
 from trainables.corpora.stream.token_stream import TokenStream
 from trainables.models.flops import recomputed_flops
-from trainables.models.learner import Learner
-from trainables.models.shapes import ModelConfig, body_config
 from trainables.objectives import OBJECTIVES, find_objective
 from trainables.training.batch import BatchMaker
 from trainables.training.optimiser import TrainingConfig

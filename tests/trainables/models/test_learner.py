@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
+from trainables.models.learner import Learner
+from trainables.models.shapes import SHAPES, ModelConfig, body_config
 from transformers import AutoModelForCausalLM, BertForMaskedLM, BertModel, GPTNeoXForCausalLM
 
 from tests.helpers.corpus import LENGTH, VOCABULARY, write_corpus
 from trainables.corpora.stream.token_stream import TokenStream
 from trainables.errors import InputError
-from trainables.models.learner import Learner
-from trainables.models.shapes import SHAPES, ModelConfig, body_config
 from trainables.objectives import OBJECTIVES, find_objective
 from trainables.objectives.loss import linear_cross_entropy
 from trainables.training.batch import BatchMaker

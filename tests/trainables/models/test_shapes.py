@@ -7,10 +7,10 @@ import json
 import pytest
 import torch
 from pydantic import ValidationError
+from trainables.models.shapes import SHAPES, ModelConfig, body_config, feed_forward_size
 from transformers import AutoModel, AutoModelForCausalLM, BertConfig, GPT2Config, GPTNeoXConfig
 
 from trainables.errors import InputError
-from trainables.models.shapes import SHAPES, ModelConfig, body_config, feed_forward_size
 
 TINY = {
     "bert": BertConfig(

@@ -13,6 +13,7 @@ import torch
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
+from trainables.models.learner import Learner
 
 from tests.helpers.corpus import LENGTH, VOCABULARY, write_corpus
 from tests.helpers.learners import CASES, make_learner
@@ -20,7 +21,6 @@ from tests.helpers.shapes import full_size_configs
 from trainables.corpora.stream.frequencies import log_frequencies
 from trainables.corpora.stream.token_stream import TokenStream
 from trainables.models import learner as learner_module
-from trainables.models.learner import Learner
 from trainables.objectives import OBJECTIVES, find_objective
 from trainables.objectives.candidates import sampled_candidates
 from trainables.objectives.registry import ContrastiveOptions

@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from trainables.training.budget import UNITS
 
 from orchestrator.config.files import load_study
 from orchestrator.planning.preflight import require_measurable
@@ -17,7 +18,6 @@ from tests.helpers.trials import comparable, make_config, make_trial, run, stop_
 from trainables import trial as trial_module
 from trainables.errors import InputError
 from trainables.training import energy, meters
-from trainables.training.budget import UNITS
 from trainables.training.energy import RaplCounter, energy_counter
 from trainables.training.world import World
 

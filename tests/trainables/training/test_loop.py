@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from trainables.training.budget import UNITS, BudgetConfig
 
 from tests.helpers.corpus import LENGTH, VOCABULARY, write_corpus
 from tests.helpers.trials import NO_DROPOUT, comparable, make_config, make_trial, run, stop_after
@@ -20,7 +21,6 @@ from trainables.corpora.stream.token_stream import TokenStream, sequence_digest
 from trainables.errors import InputError
 from trainables.storage import Location
 from trainables.training import meters
-from trainables.training.budget import UNITS, BudgetConfig
 from trainables.training.checkpoint import KEPT, Checkpoints
 from trainables.training.loop import Branch, Trial
 from trainables.training.schedule import learning_rate_share

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from trainables.models.shapes import ModelConfig
 
 from tests.helpers.corpus import LENGTH, VOCABULARY, write_corpus
 from tests.helpers.learners import CASES, make_learner
 from tests.helpers.trials import NO_DROPOUT, comparable, make_config, make_trial, run, stop_after
 from trainables.corpora.stream.packed import PackedCorpus
 from trainables.corpora.stream.token_stream import TokenStream
-from trainables.models.shapes import ModelConfig
 from trainables.objectives import OBJECTIVES
 from trainables.storage import Location
 from trainables.training import compilation, micro_batch
