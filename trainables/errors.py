@@ -29,13 +29,33 @@ class InputError(ValueError):
             return self
         return InputError(self.what, where=f"{file}: {self.where}", why=self.why, remedy=self.remedy)
 
+    def below(self, key: str) -> InputError:
+        """The same error, of a part of what a ``key`` holds."""
+        return InputError(
+            self.what,
+            where=f"{key}.{self.where}" if self.where else key,
+            why=self.why,
+            remedy=self.remedy,
+        )
+
     def __str__(self) -> str:
         lines = [self.what]
         lines += [f"  {label}: {text}" for label, text in self._details() if text]
-        return "\n".join(lines)
+        return printable("\n".join(lines))
 
     def _details(self) -> list[tuple[str, str]]:
         return [("where", self.where), ("why", self.why), ("remedy", self.remedy)]
+
+
+def printable(text: str) -> str:
+    """The text with control characters escaped, but for line ends and tabs: a terminal would obey them.
+
+    Text from files, ledgers and data sets is shown to people: it may hold anything.
+    """
+    return "".join(
+        character if character.isprintable() or character in "\n\t" else ascii(character)[1:-1]
+        for character in text
+    )
 
 
 def _rebuild(what: str, where: str, why: str, remedy: str) -> InputError:

@@ -30,7 +30,7 @@ from trainables.errors import InputError
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
 
-OUR_PACKAGES = ("orchestrator", "trainables", "search_spaces", "cluster")
+OUR_PACKAGES = ("orchestrator", "trainables", "search_spaces")
 
 _POLL_SECONDS = 2.0
 _PATIENCE_SECONDS = (
@@ -171,7 +171,7 @@ def _parsed(text: str, *, where: str) -> Any:
 
 def _entrypoint(command: str, study: str, overrides: Sequence[str]) -> str:
     settings = [word for override in overrides for word in ("--set", override)]
-    return shlex.join(["python", "-m", "orchestrator", command, study, *settings])
+    return shlex.join(["python", "-m", "orchestrator.cli", command, study, *settings])
 
 
 def _package_folders() -> list[str]:

@@ -6,37 +6,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
 
-import torch
-from huggingface_hub.errors import StrictDataclassError
-from rich import box
-from rich.console import Group, RenderableType
-from rich.panel import Panel
-from rich.table import Table
-from rich.text import Text
-from transformers import AutoConfig
-
-from orchestrator import formatting
-from orchestrator.analysis.statistics import ALPHA, fewest_pairs
-from orchestrator.config.study import ArmSpec, StudySpec
-from orchestrator.reporting.panels import SideBySide
+from orchestrator.config.arms import ArmSpec
+from orchestrator.config.study import StudySpec
 from orchestrator.scheduling.study_budget import require_confirmation
-from search_spaces import Categorical, Dimension
+from search_spaces import Dimension
 from trainables.corpora.preparation.tokenizers import load_tokenizer
 from trainables.errors import InputError, nearest
 from trainables.models.body_config import body_config
 from trainables.models.config import ModelConfig
 from trainables.models.flops import body_flops, recomputed_flops
-from trainables.objectives import Objective, find_objective, vanilla_objective
+from trainables.objectives import Objective, vanilla_objective
 from trainables.objectives.learner import Learner
 from trainables.training.config import MEASURED_UNITS, TrainingConfig, Unit
-
-ARM_WIDTH = 58
-"""Columns an arm's panel needs."""
-
-MOST_LANGUAGES = 8
-"""Languages shown by name."""
 
 
 @dataclass(frozen=True)
@@ -58,17 +40,17 @@ class ArmPlan:
     @cached_property
     def objective(self) -> Objective:
         """What is learned."""
-        return find_objective(self.arm.objective).of(self.arm.options)
+        return self.arm.learned.of(self.arm.options)
 
     @property
     def training(self) -> TrainingConfig:
         """How."""
-        return self.spec.training_of(self.arm)
+        return self.spec.training_of(self.name)
 
     @property
     def searched(self) -> dict[str, Dimension]:
         """What the search varies."""
-        return self.arm.load_space().dimensions if self.spec.search.budget_per_arm else {}
+        return self.arm.search_space.dimensions if self.spec.search.budget_per_arm else {}
 
     @cached_property
     def learner(self) -> Learner:
@@ -86,6 +68,9 @@ class ArmPlan:
                 where=f"{where}.position_limit",
                 remedy=f"--set {where}.position_limit={length}, or a smaller corpora.sequence_length",
             )
+        import torch
+        from huggingface_hub.errors import StrictDataclassError
+
         _refuse_unknown_settings(model, f"{where}.config")
         try:
             body = body_config(
@@ -214,6 +199,8 @@ class ArmPlan:
 
 def _refuse_unknown_settings(model: ModelConfig, where: str) -> None:
     """transformers takes any name in a configuration, and passes over what it does not know."""
+    from transformers import AutoConfig
+
     given = dict(model.config or {})
     known = AutoConfig.for_model(given.pop("model_type")).to_dict() if given else {}
     for name in given:
@@ -265,193 +252,4 @@ def require_confirmable(plans: Sequence[ArmPlan]) -> None:
             for plan in plans
             if spec.cap.unit == unit or not plan.candidates_depend_on_the_text
         }
-    require_confirmation(spec, costs)
-
-
-def num_compared_pairs(spec: StudySpec) -> int:
-    """Pairs of arms that have the same task."""
-    tasks = [find_objective(arm.objective).task for arm in spec.arms.values()]
-    return sum(a == b for a, b in combinations(tasks, 2))
-
-
-def warnings_of(spec: StudySpec) -> list[str]:
-    """What the study cannot do, though nothing in it is wrong."""
-    num_pairs = num_compared_pairs(spec)
-    fewest = fewest_pairs(max(num_pairs, 1))
-    warnings = []
-    if len(spec.arms) < 2:
-        warnings.append("There is one arm, and nothing to compare it with.")
-    elif not num_pairs:
-        warnings.append("No two arms have the same task, masked or causal: they cannot be compared.")
-    elif num_pairs < math.comb(len(spec.arms), 2):
-        warnings.append("Arms of different tasks, masked and causal, are not compared with each other.")
-    if num_pairs and spec.confirm.seeds < fewest:
-        warnings.append(
-            f"No arm can win: with {formatting.plural(spec.confirm.seeds, 'seed')} and "
-            f"{formatting.plural(num_pairs, 'pair')} of arms p cannot reach {ALPHA}. "
-            f"It takes {fewest}: --set confirm.seeds={fewest}"
-        )
-    if num_pairs and spec.confirm.top > 1:
-        warnings.append(
-            f"The verdict will be exploratory: of confirm.top={spec.confirm.top} configurations of an arm the best is "
-            "chosen by the values that are compared."
-        )
-    return warnings
-
-
-def plan_table(spec: StudySpec) -> RenderableType:
-    """What the study will train and spend.
-
-    Raises:
-        InputError: as :func:`arm_plans` does.
-    """
-    plans = arm_plans(spec)
-    require_confirmable(plans)
-    panels = [
-        Panel(_arm_grid(plan), title=Text(plan.name), title_align="left", border_style="dim")
-        for plan in plans
-    ]
-    return Group(
-        _headline(spec, plans[0].vocabulary_size),
-        SideBySide(panels, ARM_WIDTH),
-        _phases_table(spec),
-        *(Text(f"! {warning}", style="yellow") for warning in warnings_of(spec)),
-        *(
-            [Text("* At most: how many candidates a position has depends on the text.", style="dim")]
-            if any(plan.candidates_depend_on_the_text for plan in plans)
-            else []
-        ),
-    )
-
-
-def _headline(spec: StudySpec, vocabulary_size: int) -> RenderableType:
-    languages = sorted({source.language for source in spec.corpora.sources})
-    shown = ", ".join(languages[:MOST_LANGUAGES]) + (", ..." if len(languages) > MOST_LANGUAGES else "")
-    train = spec.tokenizer.train
-    kind = f"{train.type}, trained on the text" if train else spec.tokenizer.pretrained
-    grid = _grid()
-    grid.add_row("text", f"{formatting.plural(len(languages), 'language')}: {shown}")
-    grid.add_row("tokenizer", f"{vocabulary_size:,} pieces ({kind})")
-    grid.add_row("trial", formatting.quantity(spec.budget.amount, spec.budget.unit))
-    if spec.cap is not None:
-        grid.add_row("cap", f"{formatting.quantity(spec.cap.amount, spec.cap.unit)} for the whole study")
-    return Group(
-        Text(spec.name, style="bold"),
-        *([Text(spec.question)] if spec.question else []),
-        Text(),
-        grid,
-    )
-
-
-def _arm_grid(plan: ArmPlan) -> Table:
-    training, learner = plan.training, plan.learner
-    star = "*" if plan.candidates_depend_on_the_text else ""
-    kind = f"{plan.objective.task}, {'headless' if plan.objective.headless else 'vocabulary head'}"
-    num_targets = training.batch_sequences * plan.targets_per_sequence
-    candidates = plan.candidates(training.batch_sequences)
-    embeddings = formatting.quantity(learner.embedding_VD.numel(), "").strip()
-    flops = formatting.quantity(plan.step_flops(training.batch_sequences), "flops")
-    grid = _grid()
-    grid.add_row("objective", f"{plan.objective.name} ({kind})")
-    if plan.arm.options:
-        grid.add_row("", formatting.settings(plan.arm.options, separator=", "))
-    grid.add_row(
-        "model",
-        f"{learner.config.model_type}, {formatting.plural(learner.config.num_hidden_layers, 'layer')} of "
-        f"{learner.config.hidden_size}",
-    )
-    grid.add_row("body", f"{plan.body_parameters:,} parameters, {embeddings} of them the embedding table")
-    grid.add_row("head", f"{plan.head_parameters:,} parameters" if learner.head is not None else "none")
-    if training.restoration is not None:
-        grid.add_row("", f"restored over the last {training.restoration.share:.3g} of a trial")
-    grid.add_row(
-        "step",
-        f"{formatting.plural(training.batch_sequences, 'sequence')} of "
-        f"{plan.spec.corpora.sequence_length} tokens, {num_targets:,} targets",
-    )
-    grid.add_row("", f"{candidates:,}{star} candidates each, {flops}{star}")
-    grid.add_row("trial", _trial_in_words(plan))
-    for number, (name, dimension) in enumerate(plan.searched.items()):
-        grid.add_row("searched" if number == 0 else "", f"{name}: {dimension_in_words(dimension)}")
-    if not plan.searched:
-        grid.add_row("fixed", formatting.settings({"learning_rate": training.learning_rate}, separator=", "))
-    return grid
-
-
-def _trial_in_words(plan: ArmPlan) -> str:
-    units = plan.trial_in_units()
-    binding = plan.spec.budget.unit
-    others = []
-    for unit, amount in units.items():
-        if unit != binding:
-            bound = plan.candidates_depend_on_the_text and "flops" in (unit, binding)
-            prefix = ("at least " if binding == "flops" else "at most ") if bound else ""
-            others.append(prefix + formatting.quantity(amount, unit))
-    if not others:
-        others = ["tokens and FLOPs depend on the machine"]
-    return f"{formatting.quantity(units[binding], binding)}: {', '.join(others)}"
-
-
-def dimension_in_words(dimension: Dimension) -> str:
-    """``0.0001 to 0.01, logarithmic``, or the choices."""
-    if isinstance(dimension, Categorical):
-        return " | ".join(
-            "null" if choice is None else formatting.setting(choice) for choice in dimension.choices
-        )
-    scale = ", logarithmic" if dimension.log else ""
-    return f"{formatting.setting(dimension.low)} to {formatting.setting(dimension.high)}{scale}"
-
-
-_ALGORITHMS = {
-    "tpe": "TPE",
-    "gp": "Gaussian process",
-    "cma_es": "CMA-ES",
-    "random": "random search",
-    "qmc": "Sobol' sequence",
-    "grid": "grid",
-}
-
-
-def _phases_table(spec: StudySpec) -> RenderableType:
-    unit, amount, arms = spec.budget.unit, spec.budget.amount, len(spec.arms)
-    search, confirm = spec.search, spec.confirm
-    algorithm = _ALGORITHMS[search.algorithm]
-    rungs = ", ".join(f"{fraction:.0%}" for fraction in search.halving.fractions)
-    verb = {"stopping": "stops", "promotion": "pauses"}[search.halving.kind]
-    stops = (
-        f"{verb} at {rungs} unless among the best 1/{search.halving.reduction}" if rungs else "no early stops"
-    )
-    runs = arms * confirm.seeds * confirm.top * spec.confirm_budget.amount / amount
-    cooldowns = runs / arms * math.fsum(map(spec.cooldown_share, spec.arms))
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
-    table.add_column("phase")
-    table.add_column("what", ratio=1)
-    table.add_column("trial\nbudgets", justify="right")
-    table.add_column(Text(formatting.UNIT_TITLES[unit]), justify="right")
-
-    def row(phase: str, what: str, budgets: float, style: str = "") -> None:
-        cost = formatting.quantity(budgets * amount, unit).removesuffix(f" {unit}")
-        table.add_row(phase, Text(what), f"{budgets:g}", cost, style=style)
-
-    if search.budget_per_arm:
-        row(
-            "search",
-            f"each arm {search.budget_per_arm:g}; {algorithm}; {stops}",
-            arms * search.budget_per_arm,
-        )
-    seeds, top = formatting.plural(confirm.seeds, "seed"), formatting.plural(confirm.top, "configuration")
-    if confirm.stopping is not None:
-        seeds = f"{confirm.stopping.minimum} to {seeds}, until it is answered,"
-    row("confirm", f"{formatting.plural(arms, 'arm')} x {seeds} x {top}", runs)
-    if confirm.anytime:
-        shares = " and ".join(f"{share:.0%}" for share in confirm.anytime)
-        row("anytime", f"runs that cool down at {shares} of the budget", cooldowns)
-    row("all", "at most", arms * search.budget_per_arm + runs + cooldowns, "bold")
-    return table
-
-
-def _grid() -> Table:
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="dim", no_wrap=True)
-    grid.add_column()
-    return grid
+    require_confirmation(spec, spec.cap, costs)

@@ -11,7 +11,8 @@ from rich.text import Text
 
 from orchestrator import formatting
 from orchestrator.config.files import load_study, study_names
-from search_spaces import load_space, space_names
+from orchestrator.config.yaml_text import parse_yaml
+from search_spaces import Space, space_names, space_path
 from trainables.corpora.grammar import LANGUAGES
 from trainables.corpora.reading.formats import FORMATS
 from trainables.evaluation import YARDSTICKS
@@ -21,7 +22,7 @@ from trainables.objectives import OBJECTIVES
 _FAMILIES: dict[Task, str] = {"masked": "encoder", "causal": "decoder"}
 
 
-def listing() -> RenderableType:
+def catalogue() -> RenderableType:
     """What a study can be made of: everything shipped, by name."""
     return Group(
         _titled(
@@ -66,7 +67,8 @@ def _yardsticks() -> Iterator[tuple[str, str]]:
 
 def _spaces() -> Iterator[tuple[str, str]]:
     for name in space_names():
-        yield name, ", ".join(load_space(name).dimensions)
+        space = Space.model_validate(parse_yaml(space_path(name).read_bytes(), name))
+        yield name, ", ".join(space.dimensions)
 
 
 def _sources() -> Iterator[tuple[str, str]]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.analysis.comparison import chosen_runs
 from orchestrator.analysis.results import Results
+from orchestrator.analysis.selection import chosen_runs
+from orchestrator.config.files import open_frozen
 from orchestrator.config.study import StudySpec
-from orchestrator.ledger.history import History, TrialHistory
+from orchestrator.ledger.history import History
+from orchestrator.ledger.trials import TrialHistory
 from orchestrator.reporting.model_card import model_card
-from orchestrator.scheduling.search import Planner
-from orchestrator.study import Study
+from orchestrator.scheduling.trials import Planner
 from trainables.corpora.stream.packed import PackedCorpus
 from trainables.errors import InputError, nearest
 from trainables.storage import Location
@@ -59,7 +60,7 @@ def export_study(
             why="files of the same names would be replaced",
             remedy="another folder, or --force to write into this one",
         )
-    history, spec = Results(folder).history, Study.open(folder).spec
+    history, spec = Results(folder).history, open_frozen(folder)
     run = _named_run(history, arm, trial) if trial is not None else _chosen_run(history, arm, folder)
     corpus = _corpus(history, spec, folder)
     config = Planner(spec, history, str(corpus.folder)).plan_again(run).config
@@ -92,8 +93,7 @@ def _unwritable(folder: Location, error: OSError) -> InputError:
 
 
 def _chosen_run(history: History, arm: str | None, folder: Location) -> TrialHistory:
-    assert history.study is not None
-    arms = history.study["arms"]
+    arms = history.design.arms
     if arm is None and len(arms) > 1:
         raise InputError(
             f"the study has {len(arms)} arms",
@@ -138,7 +138,7 @@ def _corpus(history: History, spec: StudySpec, folder: Location) -> PackedCorpus
     """The study's corpus, beside the study, wherever that was moved to, or in the storage that it was run in."""
     assert history.corpus is not None, "a trial was completed"
     beside = Location(folder.uri.rstrip("/").rpartition("/")[0])
-    places = [store / "corpora" / history.corpus["fingerprint"] for store in (beside, Location(spec.storage))]
+    places = [store / "corpora" / history.corpus.fingerprint for store in (beside, Location(spec.storage))]
     return PackedCorpus(next((place for place in places if place.exists()), places[-1]))
 
 

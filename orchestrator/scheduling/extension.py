@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from orchestrator.config.extension import Change
 from orchestrator.config.study import StudySpec
 from orchestrator.ledger.history import History
-from orchestrator.ledger.protocol import deciding, protocol
+from orchestrator.ledger.protocol import design_of
+from orchestrator.ledger.records import ExtensionRecord
 from orchestrator.scheduling.confirmation import ConfirmPhase
 from orchestrator.scheduling.search import SearchPhase
 from trainables.errors import InputError
@@ -17,7 +18,7 @@ from trainables.errors import InputError
 def require_work(spec: StudySpec, history: History, changes: Mapping[str, Change]) -> None:
     """Refuse an extension of a finished study by which no trial could begin.
 
-    Runs that leave those of the confirmation are not asked for: all that have a run to leave were made.
+    Branches are not asked for: all that could begin were made.
 
     Args:
         spec: the study as it would go on.
@@ -28,12 +29,11 @@ def require_work(spec: StudySpec, history: History, changes: Mapping[str, Change
         InputError: the study's cap pays for nothing of it, or there is nothing left to do.
     """
     assert history.study is not None
-    history.apply({"kind": "extension", "time": history.updated, "changes": changes})
-    if history.phases.get("compare") == "end":
+    history.apply(ExtensionRecord(time=history.updated, changes=dict(changes)))
+    if history.finished:
         return  # other devices alone: the answer stays as it is
-    history.apply(
-        history.study | deciding(protocol(spec.model_dump(mode="json"))) | {"time": history.updated}
-    )
+    session = history.study.model_copy(update={"design": design_of(spec), "time": history.updated})
+    history.apply(session)
     phases: list[SearchPhase | ConfirmPhase] = [ConfirmPhase(spec, history, "")]
     if history.phases.get("search") != "end":
         phases.insert(0, SearchPhase(spec, history, ""))
@@ -41,8 +41,7 @@ def require_work(spec: StudySpec, history: History, changes: Mapping[str, Change
         return
     where = ", ".join(f"--set {key}" for key in changes)
     capped = [phase for phase in phases if phase.ended_early()]
-    if capped:
-        assert spec.cap is not None
+    if capped and spec.cap is not None:
         sufficient = _rounded_up(max(phase.sufficient_cap() for phase in capped))
         raise InputError(
             "the study's cap pays for nothing of that",

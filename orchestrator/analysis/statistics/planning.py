@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from orchestrator.analysis.statistics.paired import ALPHA, fewest_pairs
+from orchestrator.analysis.statistics.paired import fewest_pairs
+from orchestrator.config.confirmation import ALPHA
 
 POWER = 0.8
 """Chance with which seeds that are planned or asked for would settle a difference."""

@@ -33,8 +33,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from orchestrator.analysis.statistics.paired import ALPHA, Interval
+from orchestrator.analysis.statistics.paired import Interval
 from orchestrator.analysis.statistics.planning import POWER
+from orchestrator.config.confirmation import ALPHA
 
 Floats = NDArray[np.float64]
 Verdict = Literal["a", "b", "equivalent", "undecided", "continue"]
