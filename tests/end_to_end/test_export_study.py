@@ -15,7 +15,7 @@ import yaml
 from orchestrator.analysis.results import Results
 from orchestrator.cli import main
 from trainables.corpora.stream.packed import PackedCorpus
-from trainables.evaluation.recovery import HELD_OUT_SEED
+from trainables.evaluation.held_out import HELD_OUT_SEED
 from trainables.objectives.corruption import masked_positions
 from trainables.storage import Location
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import itertools
 
-from trainables.training.budget import MEASURED_UNITS
-
 from trainables.corpora.stream.token_stream import TokenStream
 from trainables.storage import Location
 from trainables.training.checkpoint import Checkpoints
-from trainables.training.loop import Trial, TrialConfig
+from trainables.training.config import MEASURED_UNITS, TrialConfig
+from trainables.training.loop import Trial
 
 NO_DROPOUT = {
     "mlm": {"hidden_dropout_prob": 0.0},
@@ -71,7 +70,7 @@ def comparable(reports):
     """All that must be the same again: everything but seconds."""
     kept = []
     for report in reports:
-        measure = {key: value for key, value in report.measure.items() if key != "overhead"}
+        measure = report.measure.model_dump(exclude={"overhead"})
         measure["spent"] = {
             unit: amount for unit, amount in measure["spent"].items() if unit not in MEASURED_UNITS
         }

@@ -89,6 +89,8 @@ class Contrastive(Objective):
     def most_candidates(self, num_targets: int, vocabulary_size: int, searched: Container[str] = ()) -> int:
         """All targets different."""
         options, unique = self.options, min(num_targets, vocabulary_size)
+        if "beyond_batch" in searched or ("negatives" in searched and options.beyond_batch != "nothing"):
+            return vocabulary_size
         if options.negatives is None or "negatives" in searched:
             return unique
         if options.beyond_batch != "nothing":

@@ -16,7 +16,8 @@ from tests.helpers.corpus import LENGTH, VOCABULARY, write_corpus
 from tests.helpers.exports import SIZE, WIDE, held_out, make_learner, make_tokenizer
 from trainables.corpora.stream.packed import PackedCorpus
 from trainables.storage import Location
-from trainables.training.checkpoint import Checkpoints, module_tensors
+from trainables.training.checkpoint import Checkpoints
+from trainables.training.checkpoint_tensors import module_tensors
 
 torch.set_num_threads(1)
 

@@ -7,10 +7,12 @@ import json
 import pytest
 import torch
 from pydantic import ValidationError
-from trainables.models.shapes import SHAPES, ModelConfig, body_config, feed_forward_size
 from transformers import AutoModel, AutoModelForCausalLM, BertConfig, GPT2Config, GPTNeoXConfig
 
 from trainables.errors import InputError
+from trainables.models.body_config import body_config
+from trainables.models.config import SHAPES, ModelConfig
+from trainables.models.flops import feed_forward_size
 
 TINY = {
     "bert": BertConfig(

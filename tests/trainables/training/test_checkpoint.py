@@ -13,7 +13,8 @@ from torch.distributed.tensor import DTensor
 from tests.helpers.workers import Model, join, make_model, tokens
 from trainables.errors import InputError
 from trainables.storage import Location
-from trainables.training.checkpoint import KEPT, Checkpoints, module_tensors
+from trainables.training.checkpoint import KEPT, Checkpoints
+from trainables.training.checkpoint_tensors import module_tensors
 from trainables.training.parallel import full, wrap
 from trainables.training.world import World
 

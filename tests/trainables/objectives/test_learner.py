@@ -7,14 +7,15 @@ import pytest
 import torch
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
-from trainables.models.learner import Learner
-from trainables.models.shapes import SHAPES, ModelConfig, body_config
 from transformers import AutoModelForCausalLM, BertForMaskedLM, BertModel, GPTNeoXForCausalLM
 
 from tests.helpers.corpus import LENGTH, VOCABULARY, write_corpus
 from trainables.corpora.stream.token_stream import TokenStream
 from trainables.errors import InputError
+from trainables.models.body_config import body_config
+from trainables.models.config import SHAPES, ModelConfig
 from trainables.objectives import OBJECTIVES, find_objective
+from trainables.objectives.learner import Learner
 from trainables.objectives.loss import linear_cross_entropy
 from trainables.training.batch import BatchMaker
 from trainables.training.world import World
@@ -32,7 +33,7 @@ def make_learner(name, *, model=None, vocabulary=1000, length=32, seed=0, device
     )
     torch.manual_seed(seed)
     with torch.device(device):
-        return Learner(config, objective, objective.options.model_validate(options))
+        return Learner(config, objective.of(options))
 
 
 def make_batch(learner, corpus, num_sequences):
@@ -200,7 +201,7 @@ def test_a_headless_model_has_the_bodys_parameters_only(name):
     assert count_parameters(learner) == count_parameters(learner.body)
 
 
-@pytest.mark.parametrize("name", sorted(OBJECTIVES))
+@pytest.mark.parametrize("name", sorted(OBJECTIVES.names()))
 def test_logits_are_the_definition(name):
     headless = name.startswith(("headless", "nce"))
     learner = make_learner(name, **({"temperature": 0.7} if headless else {})).eval()
