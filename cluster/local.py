@@ -264,16 +264,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m cluster.local", description=__doc__)
     parser.add_argument("--max-workers", type=int, default=2, help="the most worker nodes")
     parser.add_argument("--cpus-per-worker", type=int, default=1, help="CPUs of each worker node")
-    parser.add_argument(
-        "--head-cpus", type=int, default=0, help="CPUs of the head; 0 keeps all work on the workers"
-    )
-    parser.add_argument(
-        "--idle-seconds", type=float, default=30.0, help="an idle worker node goes after this time"
-    )
+    parser.add_argument("--head-cpus", type=int, default=0, help="CPUs of the head; 0 keeps all work on the workers")
+    parser.add_argument("--idle-seconds", type=float, default=30.0, help="an idle worker node goes after this time")
     parser.add_argument("--port", type=int, help="of Ray's control service; any free one by default")
-    parser.add_argument(
-        "--dashboard-port", type=int, help="of dashboard and job server; any free one by default"
-    )
+    parser.add_argument("--dashboard-port", type=int, help="of dashboard and job server; any free one by default")
     options = parser.parse_args(arguments)
     # A handler that raises also interrupts the start, after which the `with` block ends what has started.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

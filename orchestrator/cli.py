@@ -82,9 +82,7 @@ class _Version(argparse.Action):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="h2h", description="Which language-model pretraining objective wins on your budget?"
-    )
+    parser = _Parser(prog="h2h", description="Which language-model pretraining objective wins on your budget?")
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, (command, summary) in COMMANDS.items():
@@ -139,9 +137,7 @@ def _corpus_options(sub: argparse.ArgumentParser) -> None:
 def _export_options(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--to", metavar="DIR", required=True, help="folder to write, new or empty")
     sub.add_argument("--arm", help="which arm's model (default: the only one)")
-    sub.add_argument(
-        "--trial", metavar="NAME", help="which trial's (default: the arm's first paired confirmation run)"
-    )
+    sub.add_argument("--trial", metavar="NAME", help="which trial's (default: the arm's first paired confirmation run)")
     sub.add_argument("--force", action="store_true", help="write into a folder that is not empty")
     sub.add_argument(
         "--push-to-hub",

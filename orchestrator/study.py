@@ -56,9 +56,7 @@ class Study:
         InputError: something in it is wrong.
     """
 
-    def __init__(
-        self, study: str | Path | Mapping[str, JsonValue] | StudySpec, overrides: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, study: str | Path | Mapping[str, JsonValue] | StudySpec, overrides: Sequence[str] = ()) -> None:
         self.file = "study"
         if isinstance(study, StudySpec):
             self.spec = study
@@ -296,9 +294,7 @@ class Study:
 
         begin_session(recorder, self.spec, self.folder, machine, on_cluster=not own_cluster)
         launcher = self._launcher(machine)
-        executor = make_executor(
-            recorder, self.spec, self.folder, machine, launcher, keeps_processes=own_cluster
-        )
+        executor = make_executor(recorder, self.spec, self.folder, machine, launcher, keeps_processes=own_cluster)
         with watching(executor):
             if own_cluster:
                 warm_up(executor)

@@ -130,9 +130,7 @@ def _check_protocol(found: Verification, records: Sequence[Record], file: bytes,
             where, own = f"session {number}", record.protocol
             found.check("protocol", f"{where}: protocol", record.protocol_digest, protocol_digest(own))
             follows = design_of(study_of(own)).model_dump(mode="json")
-            found.check(
-                "protocol", f"{where}: by its protocol", record.design.model_dump(mode="json"), follows
-            )
+            found.check("protocol", f"{where}: by its protocol", record.design.model_dump(mode="json"), follows)
             if known:
                 _check_follows(found, f"{where}: protocol, by the session before", own, known)
             if len(known) == 1:
@@ -270,9 +268,7 @@ def _check_comparison(found: Verification, records: Sequence[Record]) -> None:
     for pair in recorded.pairs:
         for name, row in pair.yardsticks.items():
             where = f"{pair.a} against {pair.b}, {name}"
-            found.check(
-                "comparison, by other code", where, _shown(row), _by_other_code(values, pair, name, row)
-            )
+            found.check("comparison, by other code", where, _shown(row), _by_other_code(values, pair, name, row))
 
 
 Values = dict[tuple[str, str], dict[str, dict[int, float]]]
@@ -306,9 +302,7 @@ def _shown(row: Row) -> dict[str, JsonValue]:
 def _by_other_code(values: Values, pair: Pair, yardstick: str, row: Row) -> dict[str, JsonValue]:
     """Means and the exact permutation test, from the raw values of the configurations with the means recorded."""
     matching: list[dict[str, JsonValue]] = []
-    for one, other in itertools.product(
-        values[pair.a, yardstick].values(), values[pair.b, yardstick].values()
-    ):
+    for one, other in itertools.product(values[pair.a, yardstick].values(), values[pair.b, yardstick].values()):
         seeds = sorted(one.keys() & other.keys())
         if not seeds:
             continue

@@ -77,9 +77,7 @@ def load_study(name_or_path: str | Path, overrides: Sequence[str] = ()) -> Study
     return make_study(_content(text, str(path)), overrides, where=str(path))
 
 
-def make_study(
-    content: Mapping[str, JsonValue], overrides: Sequence[str] = (), where: str = "study"
-) -> StudySpec:
+def make_study(content: Mapping[str, JsonValue], overrides: Sequence[str] = (), where: str = "study") -> StudySpec:
     """Validate a study given as nested dictionaries; see :func:`load_study`."""
     own = copy.deepcopy(_mapping(content, where))
     override(own, overrides)
@@ -160,9 +158,7 @@ def freeze(spec: StudySpec) -> StudySpec:
         update={
             "storage": path(spec.storage),
             "corpora": spec.corpora.model_copy(update={"sources": sources}),
-            "tokenizer": spec.tokenizer.model_copy(
-                update={"pretrained": existing(spec.tokenizer.pretrained)}
-            ),
+            "tokenizer": spec.tokenizer.model_copy(update={"pretrained": existing(spec.tokenizer.pretrained)}),
             "model": model(spec.model),
             "arms": {name: arm(given) for name, given in spec.arms.items()},
         }

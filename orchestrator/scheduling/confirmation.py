@@ -174,9 +174,7 @@ class AnytimePhase(_WholeRuns):
             if trunk.outcome != "completed":
                 continue
             for share in spec.confirm.anytime:
-                planned = planner.plan(
-                    "anytime", trunk.arm, trunk.number, trunk.seed, trunk.configuration, share
-                )
+                planned = planner.plan("anytime", trunk.arm, trunk.number, trunk.seed, trunk.configuration, share)
                 known = history.trials.get(planned.trial)
                 if known is None or known.outcome is None:
                     runs.append(planned)

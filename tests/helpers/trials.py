@@ -72,9 +72,7 @@ def comparable(reports):
     kept = []
     for report in reports:
         measure = {key: value for key, value in report.measure.items() if key != "overhead"}
-        measure["spent"] = {
-            unit: amount for unit, amount in measure["spent"].items() if unit not in MEASURED_UNITS
-        }
+        measure["spent"] = {unit: amount for unit, amount in measure["spent"].items() if unit not in MEASURED_UNITS}
         kept.append((report.status, measure))
     return kept
 

@@ -97,9 +97,7 @@ class Trial:
         self.world = world or World()
         self.should_stop = should_stop
         self.usd_per_hour = usd_per_hour
-        self.spent = Spending(
-            joules=None if energy is None else 0.0, usd=None if usd_per_hour is None else 0.0
-        )
+        self.spent = Spending(joules=None if energy is None else 0.0, usd=None if usd_per_hour is None else 0.0)
         self._require_measured()
         self.meter, self.step_meter = OverheadMeter(), StepMeter(energy)
         with self.meter.measure("startup"):
@@ -305,9 +303,7 @@ class Trial:
 
     def _head_is_due(self) -> bool:
         restoration = self.config.training.restoration
-        return (
-            restoration is not None and not self.stepper.restored and self.progress >= 1.0 - restoration.share
-        )
+        return restoration is not None and not self.stepper.restored and self.progress >= 1.0 - restoration.share
 
     def _affordable(self, batch: Batch) -> PreparedStep | None:
         """The step, cut so that the budget is not overshot; None if nothing fits."""
@@ -404,11 +400,7 @@ class Trial:
         rungs = [number for number, rung in enumerate(self.config.rungs) if rung in crossed]
         milestone = any(point in crossed for point in (*self.config.rungs, *self.config.evaluations))
         milestone = status == "completed" or (status == "running" and milestone)
-        if (
-            status == "completed"
-            and self.config.training.restoration is not None
-            and not self.stepper.restored
-        ):
+        if status == "completed" and self.config.training.restoration is not None and not self.stepper.restored:
             self.messages.append("no head was restored: training.restoration.share was less than a step")
         yardsticks = self._evaluate(status == "completed") if milestone else {}
         measure = {

@@ -111,9 +111,7 @@ class Sequential:
     family_size: int = 1
     ended_at: int | None = None
 
-    def decide(
-        self, differences: Sequence[float], ended: bool = False, with_interval: bool = True
-    ) -> Decision:
+    def decide(self, differences: Sequence[float], ended: bool = False, with_interval: bool = True) -> Decision:
         """The verdict of the first look that has one; differences beyond it, and runs that fail, change nothing.
 
         Args:
@@ -209,9 +207,7 @@ class Sequential:
         signings under each of the differences that an interval tries would take minutes.
         """
         # While no signing is as rare as what may be spent, nothing can be.
-        levels = tuple(
-            self._spent(n) if 2.0 ** (1 - n) <= self._spent(n) * self._level else 0.0 for n in self._looks
-        )
+        levels = tuple(self._spent(n) if 2.0 ** (1 - n) <= self._spent(n) * self._level else 0.0 for n in self._looks)
         inner = np.array(self._equivalence_bounds)
         outer = np.array(_boundaries(self._looks, self.maximum, levels, self._level, sides=2))
         mean, error = _normal_paths(self._looks, self.maximum, STOPPED_PATHS)

@@ -56,9 +56,7 @@ class TimeToTarget:
 
 
 @lru_cache(maxsize=1024)
-def time_to_target(
-    a: Curves, b: Curves, target: float | None = None, lower_is_better: bool = False
-) -> TimeToTarget:
+def time_to_target(a: Curves, b: Curves, target: float | None = None, lower_is_better: bool = False) -> TimeToTarget:
     """Compare paired runs; see the module.
 
     Args:

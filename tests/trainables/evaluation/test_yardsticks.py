@@ -62,9 +62,7 @@ def test_ranks_count_ties_against_the_target(values, data):
     target = data.draw(st.integers(0, len(values) - 1))
     logits = torch.tensor([values], dtype=torch.float32)
     # The last place the target can have in a sorting of the values.
-    worst = max(
-        place for place, value in enumerate(sorted(values, reverse=True), start=1) if value == values[target]
-    )
+    worst = max(place for place, value in enumerate(sorted(values, reverse=True), start=1) if value == values[target])
     assert target_ranks(logits, torch.tensor([target])).tolist() == [worst]
 
 
