@@ -80,6 +80,17 @@ class Verification:
             if not same(one, other):
                 self.mismatches.append(Mismatch(path, one, other))
 
+    def in_words(self) -> str:
+        """A line for each kind of check and each mismatch, or for each damaged line; and what all came to."""
+        if self.damaged:
+            whole = f"{self.records:,} records are whole, {len(self.damaged):,} are not: nothing is derived from them"
+            return "\n".join([*(f"damaged: {line}" for line in self.damaged), whole])
+        lines = [f"{count:>8,}  {kind}" for kind, count in self.checks.items()]
+        lines += [f"mismatch: {m.where}: recorded {m.recorded}, the ledger says {m.derived}" for m in self.mismatches]
+        ending = f"{len(self.mismatches)} mismatches" if self.mismatches else "all as recorded"
+        total = sum(self.checks.values())
+        return "\n".join([*lines, f"{self.records:,} records are whole; {total:,} values derived again: {ending}"])
+
 
 def verify(folder: Location) -> Verification:
     """Check a study's folder. Where its ledger is damaged, only which of its records are whole is told.

@@ -165,6 +165,28 @@ def freeze(spec: StudySpec) -> StudySpec:
     )
 
 
+def require_same(spec: StudySpec, frozen: StudySpec, folder: Location) -> None:
+    """A study goes on as it began: what was changed since would be passed over without a word.
+
+    Args:
+        spec: as it is written now.
+        frozen: as it lies in its folder.
+        folder: see there.
+
+    Raises:
+        InputError: they differ, in more than where they lie.
+    """
+    now, then = freeze(spec).model_dump(), frozen.model_dump()
+    changed = [key for key in now if now[key] != then[key] and key != "storage"]
+    if changed:
+        raise InputError(
+            f"the study in {folder} began with another '{changed[0]}'",
+            where=", ".join(changed),
+            why="a study that has begun cannot change",
+            remedy=f"h2h resume {folder}   goes on as it began;   h2h run --set name=ANOTHER   makes a new one",
+        )
+
+
 def dump_study(spec: StudySpec) -> str:
     """The resolved study as YAML, every default written out."""
     return yaml.safe_dump(spec.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=120)

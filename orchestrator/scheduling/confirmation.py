@@ -158,11 +158,6 @@ class ConfirmPhase(_WholeRuns):
             return ""
         return self._cap.confirmation_ended(self.seeds_begun(), len(self._pending), self._next_arms())
 
-    def sufficient_cap(self) -> float:
-        """The cap that would pay for all runs that have not begun."""
-        assert self._cap is not None
-        return self._cap.amount_for_runs(run.arm for run in self._pending)
-
 
 class AnytimePhase(_WholeRuns):
     """Runs the branches of the completed confirmation runs, each to the end of its share of their budget."""
