@@ -444,8 +444,7 @@ def run(plan: Plan, data: Path) -> dict[str, Any]:
         waits = data_wait(plan, packed)
         print(waits, flush=True)
         memory = {
-            size: preparation_memory(plan, data, scratch, getattr(plan, f"{size}_bytes"))
-            for size in ("small", "large")
+            size: preparation_memory(plan, data, scratch, getattr(plan, f"{size}_bytes")) for size in ("small", "large")
         }
     return {
         "plan": plan._asdict(),

@@ -103,9 +103,7 @@ def fused(model: PreTrainedModel, batch: Labelled) -> Tensor:
     hidden_KD, projection = target_hidden(model, batch), model.get_output_embeddings()
     if model.config.model_type == "bert":
         hidden_KD = model.cls.predictions.transform(hidden_KD)
-    loss: Tensor = LigerFusedLinearCrossEntropyLoss()(
-        projection.weight, hidden_KD, batch.target_K, projection.bias
-    )
+    loss: Tensor = LigerFusedLinearCrossEntropyLoss()(projection.weight, hidden_KD, batch.target_K, projection.bias)
     return loss
 
 

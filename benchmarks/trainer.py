@@ -99,9 +99,7 @@ def prepared(trial: Trial, number: int, device: str) -> tuple[Labelled, MicroBat
     size, stepper = trial.config.training.batch_sequences, trial.stepper
     batch = trial.stream.take(number * size + np.arange(size))
     (part,) = stepper.prepare(batch, number * size).parts
-    labels = labelled(
-        stepper.learner.objective.task, trial.stream, batch, trial.config.training.mask_rate, device
-    )
+    labels = labelled(stepper.learner.objective.task, trial.stream, batch, trial.config.training.mask_rate, device)
     constant = 0.0 if part.candidates is None else part.candidates.constant / part.num_targets
     return labels, stepper.batches.send(part), constant
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue
 
 from orchestrator.analysis.results import Results
-from orchestrator.config.files import dump_study, freeze, load_study, make_study, open_frozen, study_file
+from orchestrator.config.files import dump_study, freeze, load_study, make_study, open_frozen, require_same, study_file
 from orchestrator.config.folder import LEDGER, STUDY_FILE
 from orchestrator.config.study import StudySpec
 from orchestrator.ledger.history import History, read_history
 from orchestrator.ledger.protocol import require_unchanged
 from orchestrator.ledger.recorder import Recorder
-from orchestrator.ledger.records import ComparisonRecord, ExtensionRecord, Phase, PhaseRecord, StopRecord
+from orchestrator.ledger.records import ComparisonRecord, ExtensionRecord, StopRecord
 from orchestrator.ledger.segments import read_ledger
 from trainables.errors import InputError
 from trainables.storage import FullDiskError, Location
@@ -56,9 +56,7 @@ class Study:
         InputError: something in it is wrong.
     """
 
-    def __init__(
-        self, study: str | Path | Mapping[str, JsonValue] | StudySpec, overrides: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, study: str | Path | Mapping[str, JsonValue] | StudySpec, overrides: Sequence[str] = ()) -> None:
         self.file = "study"
         if isinstance(study, StudySpec):
             self.spec = study
@@ -117,7 +115,7 @@ class Study:
         """
         frozen = Study.open(self.folder)
         frozen.say = self.say
-        require_same(self.spec, frozen)
+        require_same(self.spec, frozen.spec, self.folder)
         return frozen._run(address)
 
     def extend(self, overrides: Sequence[str], address: str | None = None) -> Results:
@@ -296,9 +294,7 @@ class Study:
 
         begin_session(recorder, self.spec, self.folder, machine, on_cluster=not own_cluster)
         launcher = self._launcher(machine)
-        executor = make_executor(
-            recorder, self.spec, self.folder, machine, launcher, keeps_processes=own_cluster
-        )
+        executor = make_executor(recorder, self.spec, self.folder, machine, launcher, keeps_processes=own_cluster)
         with watching(executor):
             if own_cluster:
                 warm_up(executor)
@@ -307,7 +303,7 @@ class Study:
             with closing(self._training_phases(recorder, str(corpus))) as phases:
                 executor.run(phases)
             self._require_whole(executor)
-            with _phase(recorder, "compare"):
+            with recorder.phase("compare"):
                 comparison = compare(recorder.history).to_json()
                 recorder.record(ComparisonRecord(comparison=comparison))
 
@@ -334,7 +330,7 @@ class Study:
             return prepared
         assert tokenizer is not None, "it was made where no corpus is prepared"
         store = Location(self.spec.storage) / "corpora"
-        with _phase(recorder, "prepare"):
+        with recorder.phase("prepare"):
             manifest = prepare(
                 self.spec.corpora, tokenizer, store, progress=lambda progress: self.say(in_words(progress))
             )
@@ -368,7 +364,7 @@ class Study:
 
         spec, history = self.spec, recorder.history
         if history.phases.get("search") != "end":
-            with _phase(recorder, "search"):
+            with recorder.phase("search"):
                 search = SearchPhase(spec, history, corpus)
                 yield search
                 end_early(recorder, "search", search)
@@ -377,38 +373,10 @@ class Study:
                         raise StudyError(problem)
                     write_optuna_journal(self.folder, spec, history)
         if history.phases.get("confirm") != "end":
-            with _phase(recorder, "confirm"):
+            with recorder.phase("confirm"):
                 confirmation = ConfirmPhase(spec, history, corpus)
                 yield confirmation
                 end_early(recorder, "confirm", confirmation, confirmation.seeds_begun())
         if history.phases.get("anytime") != "end" and spec.confirm.anytime:
-            with _phase(recorder, "anytime"):
+            with recorder.phase("anytime"):
                 yield AnytimePhase(spec, history, corpus)
-
-
-@contextmanager
-def _phase(recorder: Recorder, name: Phase) -> Iterator[None]:
-    recorder.record(PhaseRecord(phase=name, status="begin"))
-    yield
-    recorder.record(PhaseRecord(phase=name, status="end"))
-
-
-def require_same(study: StudySpec, frozen: Study) -> None:
-    """A study goes on as it began: what was changed since would be passed over without a word.
-
-    Args:
-        study: as it is written now.
-        frozen: as it lies in its folder.
-
-    Raises:
-        InputError: they differ, in more than where they lie.
-    """
-    now, then = freeze(study).model_dump(), frozen.spec.model_dump()
-    changed = [key for key in now if now[key] != then[key] and key != "storage"]
-    if changed:
-        raise InputError(
-            f"the study in {frozen.folder} began with another '{changed[0]}'",
-            where=", ".join(changed),
-            why="a study that has begun cannot change",
-            remedy=f"h2h resume {frozen.folder}   goes on as it began;   h2h run --set name=ANOTHER   makes a new one",
-        )

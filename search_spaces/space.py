@@ -152,11 +152,7 @@ def _same(a: Mapping[str, Setting], b: Mapping[str, Setting]) -> bool:
     """Whether two configurations are one, but for the rounding of a logarithmic grid."""
     return a.keys() == b.keys() and all(
         value == b[name]
-        or (
-            isinstance(value, float)
-            and isinstance(other := b[name], int | float)
-            and math.isclose(value, other)
-        )
+        or (isinstance(value, float) and isinstance(other := b[name], int | float) and math.isclose(value, other))
         for name, value in a.items()
     )
 

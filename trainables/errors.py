@@ -53,8 +53,7 @@ def printable(text: str) -> str:
     Text from files, ledgers and data sets is shown to people: it may hold anything.
     """
     return "".join(
-        character if character.isprintable() or character in "\n\t" else ascii(character)[1:-1]
-        for character in text
+        character if character.isprintable() or character in "\n\t" else ascii(character)[1:-1] for character in text
     )
 
 

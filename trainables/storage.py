@@ -181,9 +181,7 @@ class Location:
         if not trying and self.local is not None:
             there = next(folder for folder in (self.local, *self.local.parents) if folder.exists())
             if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-                raise self._unwritable(
-                    f"{there} is {'not yours to write to' if there.is_dir() else 'a file'}"
-                )
+                raise self._unwritable(f"{there} is {'not yours to write to' if there.is_dir() else 'a file'}")
             return
         probe = self / f".h2h-write-probe-{uuid.uuid4().hex}"
         try:

@@ -256,9 +256,7 @@ def _fit_with_ray_train(config: dict[str, Any], workers: WorkerConfig) -> None:
         _train_worker,
         train_loop_config=config,
         scaling_config=ScalingConfig(
-            num_workers=(workers.minimum_workers, workers.workers)
-            if workers.minimum_workers
-            else workers.workers,
+            num_workers=(workers.minimum_workers, workers.workers) if workers.minimum_workers else workers.workers,
             # Workers that are whole are left to work: a new number of them starts from the last checkpoint.
             elastic_resize_monitor_interval_s=math.inf,
             use_gpu=workers.gpus_per_worker > 0,

@@ -108,10 +108,7 @@ def _decision(history: History, rule: Sequential, a: Runs, b: Runs, with_interva
         if any(run is None or run.outcome is None for run in (a.get(seed), b.get(seed))):
             break
         ended.add(seed)
-    values = [
-        {s: v for s, v in final_values(runs, design.yardsticks.primary).items() if s in ended}
-        for runs in (a, b)
-    ]
+    values = [{s: v for s, v in final_values(runs, design.yardsticks.primary).items() if s in ended} for runs in (a, b)]
     all_ended = len(ended) >= min(rule.maximum, history.planned_seeds)
     return rule.decide(_differences(*values), ended=all_ended, with_interval=with_interval)
 
@@ -128,9 +125,7 @@ def _settled(a: Runs, b: Runs, primary: str, decision: Decision | None) -> tuple
 # --- two arms --------------------------------------------------------------------------------------------------------
 
 
-def _pair(
-    history: History, names: tuple[str, str], runs: Mapping[str, Runs], decision: Decision | None
-) -> Pair:
+def _pair(history: History, names: tuple[str, str], runs: Mapping[str, Runs], decision: Decision | None) -> Pair:
     """All of a pair but its adjusted p-values and its verdict."""
     (a, b), design = names, history.design
     primary = design.yardsticks.primary
@@ -211,8 +206,7 @@ def _at_shares(history: History, a: Runs, b: Runs) -> tuple[BranchRow, ...]:
                 branches[trial.share][side][trial.seed] = trial
     return tuple(
         BranchRow(
-            **_row(design, name, *(final_values(runs, name) for runs in both)).model_dump()
-            | {"role": "exploratory"},
+            **_row(design, name, *(final_values(runs, name) for runs in both)).model_dump() | {"role": "exploratory"},
             share=share,
             yardstick=name,
             missing=tuple(gap for runs in both for gap in _missing(runs, name)),
@@ -256,9 +250,7 @@ def _matched(design: Design, a: Runs, b: Runs, unit: Unit) -> Matched:
         nothing = dict.fromkeys(("spent", "progress", "mean_a", "mean_b", "difference", "interval"))
         return Matched(n=0, annealed=False, **nothing)
     at = {key: float(np.interp(progress, curve[:, 0], curve[:, 2])) for key, curve in curves.items()}
-    values = [
-        {seed: at[run.arm, seed] for seed, run in runs.items() if (run.arm, seed) in at} for runs in (a, b)
-    ]
+    values = [{seed: at[run.arm, seed] for seed, run in runs.items() if (run.arm, seed) in at} for runs in (a, b)]
     row, annealed = _row(design, primary, *values), bool(completed)
     return Matched(
         spent=min(spent),
@@ -280,10 +272,7 @@ def _paired(
     return {
         seed: pair
         for seed, pair in both.items()
-        if all(
-            run.outcome in outcomes and (run.outcome in _BROKEN or run.score(primary) is not None)
-            for run in pair
-        )
+        if all(run.outcome in outcomes and (run.outcome in _BROKEN or run.score(primary) is not None) for run in pair)
     }
 
 
@@ -318,9 +307,7 @@ def _holm(rows: Sequence[_AnyRow]) -> list[_AnyRow]:
     ]
 
 
-def _judged(
-    history: History, pairs: Sequence[Pair], decisions: _Decisions, runs: Mapping[str, Runs]
-) -> list[Pair]:
+def _judged(history: History, pairs: Sequence[Pair], decisions: _Decisions, runs: Mapping[str, Runs]) -> list[Pair]:
     design, judged = history.design, []
     primary = design.yardsticks.primary
     for pair, decision in zip(pairs, decisions.values(), strict=True):

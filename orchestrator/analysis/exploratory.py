@@ -48,9 +48,7 @@ def _curves(runs: Sequence[TrialHistory], unit: Unit, yardstick: str, worst: flo
     )
 
 
-def describe_tuning(
-    trials: Sequence[TrialHistory], yardstick: str, lower_is_better: bool
-) -> TuningCurve | None:
+def describe_tuning(trials: Sequence[TrialHistory], yardstick: str, lower_is_better: bool) -> TuningCurve | None:
     """The tuning curve of an arm's ended search trials; None before the first score.
 
     A pruned trial counts with the last score it had, as halving kept better ones, and one that failed or diverged

@@ -80,6 +80,17 @@ class Verification:
             if not same(one, other):
                 self.mismatches.append(Mismatch(path, one, other))
 
+    def in_words(self) -> str:
+        """A line for each kind of check and each mismatch, or for each damaged line; and what all came to."""
+        if self.damaged:
+            whole = f"{self.records:,} records are whole, {len(self.damaged):,} are not: nothing is derived from them"
+            return "\n".join([*(f"damaged: {line}" for line in self.damaged), whole])
+        lines = [f"{count:>8,}  {kind}" for kind, count in self.checks.items()]
+        lines += [f"mismatch: {m.where}: recorded {m.recorded}, the ledger says {m.derived}" for m in self.mismatches]
+        ending = f"{len(self.mismatches)} mismatches" if self.mismatches else "all as recorded"
+        total = sum(self.checks.values())
+        return "\n".join([*lines, f"{self.records:,} records are whole; {total:,} values derived again: {ending}"])
+
 
 def verify(folder: Location) -> Verification:
     """Check a study's folder. Where its ledger is damaged, only which of its records are whole is told.
@@ -130,9 +141,7 @@ def _check_protocol(found: Verification, records: Sequence[Record], file: bytes,
             where, own = f"session {number}", record.protocol
             found.check("protocol", f"{where}: protocol", record.protocol_digest, protocol_digest(own))
             follows = design_of(study_of(own)).model_dump(mode="json")
-            found.check(
-                "protocol", f"{where}: by its protocol", record.design.model_dump(mode="json"), follows
-            )
+            found.check("protocol", f"{where}: by its protocol", record.design.model_dump(mode="json"), follows)
             if known:
                 _check_follows(found, f"{where}: protocol, by the session before", own, known)
             if len(known) == 1:
@@ -270,9 +279,7 @@ def _check_comparison(found: Verification, records: Sequence[Record]) -> None:
     for pair in recorded.pairs:
         for name, row in pair.yardsticks.items():
             where = f"{pair.a} against {pair.b}, {name}"
-            found.check(
-                "comparison, by other code", where, _shown(row), _by_other_code(values, pair, name, row)
-            )
+            found.check("comparison, by other code", where, _shown(row), _by_other_code(values, pair, name, row))
 
 
 Values = dict[tuple[str, str], dict[str, dict[int, float]]]
@@ -306,9 +313,7 @@ def _shown(row: Row) -> dict[str, JsonValue]:
 def _by_other_code(values: Values, pair: Pair, yardstick: str, row: Row) -> dict[str, JsonValue]:
     """Means and the exact permutation test, from the raw values of the configurations with the means recorded."""
     matching: list[dict[str, JsonValue]] = []
-    for one, other in itertools.product(
-        values[pair.a, yardstick].values(), values[pair.b, yardstick].values()
-    ):
+    for one, other in itertools.product(values[pair.a, yardstick].values(), values[pair.b, yardstick].values()):
         seeds = sorted(one.keys() & other.keys())
         if not seeds:
             continue

@@ -44,9 +44,7 @@ class ArmSpec(Config):
         options = self.learned.Options
         what = f"the objective {self.objective} has no option"
         _refuse_unknown(self.options, options.model_fields, what, "options")
-        _refuse_unknown(
-            self.training, TrainingConfig.model_fields, "there is no training setting", "training"
-        )
+        _refuse_unknown(self.training, TrainingConfig.model_fields, "there is no training setting", "training")
         _validate(options, self.options, "options")
         _validate(TrainingConfig, self.training, "training")
         self._check_space(options)
@@ -62,9 +60,7 @@ class ArmSpec(Config):
             owner = options if name in options.model_fields else TrainingConfig
             types = get_args(fields[name].annotation) or (fields[name].annotation,)
             if int in types and float not in types and isinstance(dimension, Float):
-                raise InputError(
-                    f"'{name}' is a whole number", where=key, remedy=f"{name}: {{type: int, ...}}"
-                )
+                raise InputError(f"'{name}' is a whole number", where=key, remedy=f"{name}: {{type: int, ...}}")
             for value in dimension.ends:
                 _validate(owner, {name: value}, key)
         for configuration in space.first:

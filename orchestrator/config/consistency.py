@@ -28,9 +28,7 @@ def require_consistent(spec: StudySpec) -> None:
     """
     for name, arm in spec.arms.items():
         if not name.replace("_", "").replace("-", "").isalnum() or not name.isascii():
-            raise InputError(
-                f"an arm cannot be called '{name}'", where="arms", remedy="letters, digits, '-' and '_'"
-            )
+            raise InputError(f"an arm cannot be called '{name}'", where="arms", remedy="letters, digits, '-' and '_'")
         _require_whole_shares(spec, name, arm)
         _require_fitting_stages(spec, name, arm)
         _require_own_tokenizer(spec, name, arm)
@@ -81,8 +79,7 @@ def _require_searchable(spec: StudySpec, name: str, arm: ArmSpec) -> None:
         return
     points = spec.search.grid_points
     size = math.prod(
-        min(points, LARGEST_GRID) if isinstance(d, Float | Integer) else len(d.ends)
-        for d in space.dimensions.values()
+        min(points, LARGEST_GRID) if isinstance(d, Float | Integer) else len(d.ends) for d in space.dimensions.values()
     )
     if size > LARGEST_GRID:
         raise InputError(

@@ -38,9 +38,7 @@ _WORDS = {
 """What is wrong, by pydantic's type of finding; its own message is for programmers."""
 
 
-def input_error(
-    error: ValidationError, model: type[BaseModel], file: str, overrides: Sequence[str] = ()
-) -> InputError:
+def input_error(error: ValidationError, model: type[BaseModel], file: str, overrides: Sequence[str] = ()) -> InputError:
     """The first finding as an :class:`InputError`; the others are counted.
 
     Args:

@@ -77,9 +77,7 @@ def load_study(name_or_path: str | Path, overrides: Sequence[str] = ()) -> Study
     return make_study(_content(text, str(path)), overrides, where=str(path))
 
 
-def make_study(
-    content: Mapping[str, JsonValue], overrides: Sequence[str] = (), where: str = "study"
-) -> StudySpec:
+def make_study(content: Mapping[str, JsonValue], overrides: Sequence[str] = (), where: str = "study") -> StudySpec:
     """Validate a study given as nested dictionaries; see :func:`load_study`."""
     own = copy.deepcopy(_mapping(content, where))
     override(own, overrides)
@@ -160,13 +158,33 @@ def freeze(spec: StudySpec) -> StudySpec:
         update={
             "storage": path(spec.storage),
             "corpora": spec.corpora.model_copy(update={"sources": sources}),
-            "tokenizer": spec.tokenizer.model_copy(
-                update={"pretrained": existing(spec.tokenizer.pretrained)}
-            ),
+            "tokenizer": spec.tokenizer.model_copy(update={"pretrained": existing(spec.tokenizer.pretrained)}),
             "model": model(spec.model),
             "arms": {name: arm(given) for name, given in spec.arms.items()},
         }
     )
+
+
+def require_same(spec: StudySpec, frozen: StudySpec, folder: Location) -> None:
+    """A study goes on as it began: what was changed since would be passed over without a word.
+
+    Args:
+        spec: as it is written now.
+        frozen: as it lies in its folder.
+        folder: see there.
+
+    Raises:
+        InputError: they differ, in more than where they lie.
+    """
+    now, then = freeze(spec).model_dump(), frozen.model_dump()
+    changed = [key for key in now if now[key] != then[key] and key != "storage"]
+    if changed:
+        raise InputError(
+            f"the study in {folder} began with another '{changed[0]}'",
+            where=", ".join(changed),
+            why="a study that has begun cannot change",
+            remedy=f"h2h resume {folder}   goes on as it began;   h2h run --set name=ANOTHER   makes a new one",
+        )
 
 
 def dump_study(spec: StudySpec) -> str:

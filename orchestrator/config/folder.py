@@ -34,9 +34,7 @@ def no_study(folder: Location) -> InputError:
         remedy = nearest(folder.name, beside)
     else:
         remedy = "h2h run STUDY makes one: of a study file, or a shipped study (h2h list)"
-    return InputError(
-        f"no study lies in {folder}", where=str(folder), why=f"it has no {STUDY_FILE}", remedy=remedy
-    )
+    return InputError(f"no study lies in {folder}", where=str(folder), why=f"it has no {STUDY_FILE}", remedy=remedy)
 
 
 def studies_in(folder: Location) -> list[str]:

@@ -46,9 +46,7 @@ def _put(content: dict[str, JsonValue], one: str) -> None:
         elif isinstance(place, list) and _is_position(parent, place):
             place = place[int(parent)]
         else:
-            raise InputError(
-                f"there is nothing under '{parent}' to set", where=where, remedy=_positions(place)
-            )
+            raise InputError(f"there is nothing under '{parent}' to set", where=where, remedy=_positions(place))
     if isinstance(place, dict):
         place[last] = value
     elif isinstance(place, list) and _is_position(last, place):

@@ -33,9 +33,7 @@ def parse_yaml(text: str | bytes, where: str, remedy: str = "") -> JsonValue:
     try:
         decoded = text if isinstance(text, str) else text.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InputError(
-            "this is not UTF-8 text", where=where, why=str(error), remedy="save it as UTF-8"
-        ) from error
+        raise InputError("this is not UTF-8 text", where=where, why=str(error), remedy="save it as UTF-8") from error
     try:
         value = yaml.load(decoded, _Loader)
         _require_plain(value)

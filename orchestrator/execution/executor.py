@@ -62,9 +62,7 @@ class Executor:
         self.running: dict[str, PlannedTrial] = {}
         self._phase: PhaseOfTrials | None = None
         self._coming: Iterator[PhaseOfTrials] = iter(())
-        self._starting: dict[
-            str, int
-        ] = {}  # the steps that attempts are to start from, until they have begun
+        self._starting: dict[str, int] = {}  # the steps that attempts are to start from, until they have begun
         self._out_of_memory: set[str] = set()  # trials whose last attempt ended so
         self.stop_name = f"h2h-stop-{uuid.uuid4().hex}"
         self._stop = ray.remote(num_cpus=0)(StopSignal).options(name=self.stop_name).remote()

@@ -33,9 +33,7 @@ from trainables.trial import WorkerConfig
 _PACKAGES = ("headtohead", "ray", "torch", "transformers", "optuna")
 
 
-def begin_session(
-    recorder: Recorder, spec: StudySpec, folder: Location, machine: Machine, *, on_cluster: bool
-) -> None:
+def begin_session(recorder: Recorder, spec: StudySpec, folder: Location, machine: Machine, *, on_cluster: bool) -> None:
     """Record that a session begins.
 
     Args:
@@ -60,8 +58,7 @@ def begin_session(
             protocol=fixed,
             protocol_digest=protocol_digest(fixed),
             design=design_of(spec),
-            versions={package: _version(package) for package in _PACKAGES}
-            | {"python": platform.python_version()},
+            versions={package: _version(package) for package in _PACKAGES} | {"python": platform.python_version()},
             machine=MachineRecord(system=platform.platform(), cpus=os.cpu_count()),
             usd_per_hour=spec.resources.usd_per_hour(gpus),
         )
@@ -79,9 +76,7 @@ def _energy_problem_there(gpus_per_worker: int, cpus: int) -> EnergyProblem | No
     """As :func:`energy_problem_here`, of a machine of the cluster that has room for a worker."""
     import ray
 
-    task: Callable[..., object] = ray.remote(num_cpus=cpus, num_gpus=gpus_per_worker)(
-        energy_problem_here
-    ).remote
+    task: Callable[..., object] = ray.remote(num_cpus=cpus, num_gpus=gpus_per_worker)(energy_problem_here).remote
     problem: EnergyProblem | None = ray.get(task(gpus_per_worker, cpus))
     return problem
 
@@ -111,9 +106,7 @@ def make_executor(
     if slots == 0:
         recorder.event("the cluster cannot place a trial as it is now: its autoscaler is waited for")
     concurrent = resources.concurrent_trials or max(1, slots)
-    return Executor(
-        recorder, folder, workers, concurrent, resources.attempts, keeps_processes=keeps_processes
-    )
+    return Executor(recorder, folder, workers, concurrent, resources.attempts, keeps_processes=keeps_processes)
 
 
 def warm_up(executor: Executor) -> None:
@@ -161,9 +154,7 @@ def corpus_record(folder: Location, corpora: CorporaConfig) -> CorpusRecord:
     )
 
 
-def end_early(
-    recorder: Recorder, name: TrainingPhase, phase: PhaseOfTrials, seeds: int | None = None
-) -> None:
+def end_early(recorder: Recorder, name: TrainingPhase, phase: PhaseOfTrials, seeds: int | None = None) -> None:
     """Record that the study's cap ended a phase, if it did."""
     if message := phase.ended_early():
         recorder.record(CapRecord(message=message, phase=name, seeds=seeds))

@@ -101,8 +101,6 @@ def _placement_groups(recorder: Recorder, worker_resources: Mapping[str, float])
     def free() -> None:
         if number := groups.remove_empty():
             with suppress(FullDiskError):
-                recorder.event(
-                    f"placement groups of killed trials are removed, to free their devices: {number}"
-                )
+                recorder.event(f"placement groups of killed trials are removed, to free their devices: {number}")
 
     return free

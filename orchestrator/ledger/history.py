@@ -208,9 +208,7 @@ def _apply(record: object, history: History, before: float) -> None:
 @_apply.register
 def _(record: StudyRecord, history: History, before: float) -> None:
     history.study, history.stop = record, None
-    history.close_attempts(
-        before
-    )  # a session before it was cut off: its trials ran up to its last record at least
+    history.close_attempts(before)  # a session before it was cut off: its trials ran up to its last record at least
 
 
 @_apply.register

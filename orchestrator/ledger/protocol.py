@@ -91,9 +91,7 @@ def design_of(spec: StudySpec) -> Design:
             primary=yardsticks.primary,
             others=yardsticks.names[1:],
             target=yardsticks.target,
-            lower_is_better=tuple(
-                name for name in yardsticks.names if not find_yardstick(name).higher_is_better
-            ),
+            lower_is_better=tuple(name for name in yardsticks.names if not find_yardstick(name).higher_is_better),
         ),
     )
 
@@ -173,9 +171,7 @@ def require_unchanged(folder: Location, records: Iterable[Record]) -> None:
     if len(known) > 1 and now in known:
         return
     changed = dict(differences(known[-1], now))
-    listing = "; ".join(
-        f"{key} was {_short(was)} and is {_short(is_)}" for key, (was, is_) in changed.items()
-    )
+    listing = "; ".join(f"{key} was {_short(was)} and is {_short(is_)}" for key, (was, is_) in changed.items())
     raise InputError(
         "the study's file was changed after the study began",
         where=": ".join([where, *([", ".join(changed)] if changed else [])]),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from orchestrator.ledger.history import read_history
-from orchestrator.ledger.records import EndRecord, EventRecord, Record
+from orchestrator.ledger.records import EndRecord, EventRecord, Phase, PhaseRecord, Record
 from orchestrator.ledger.segments import LedgerWriter
 from trainables.storage import Location
 
@@ -25,6 +28,13 @@ class Recorder:
         self.history.apply(record)
         if isinstance(record, EndRecord) and record.phase == "search":
             self.history.trials[record.trial].forget_curve()
+
+    @contextmanager
+    def phase(self, name: Phase) -> Iterator[None]:
+        """A phase begins, and ends unless something is raised inside."""
+        self.record(PhaseRecord(phase=name, status="begin"))
+        yield
+        self.record(PhaseRecord(phase=name, status="end"))
 
     def event(self, message: str) -> None:
         """Add a message for a person."""

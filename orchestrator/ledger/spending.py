@@ -148,8 +148,7 @@ def attempt_spendings(attempts: Sequence[Attempt], now: float) -> list[AttemptSp
         if starts:  # a checkpoint may be newer than the last report
             reached = {unit: max(amount, starts[0].get(unit, amount)) for unit, amount in reached.items()}
         kept = {
-            unit: min([amount, *(later[unit] for later in starts if unit in later)])
-            for unit, amount in reached.items()
+            unit: min([amount, *(later[unit] for later in starts if unit in later)]) for unit, amount in reached.items()
         }
         useful = {unit: max(0.0, amount - start[unit]) for unit, amount in kept.items() if unit in start}
         lost = {unit: reached[unit] - start[unit] - amount for unit, amount in useful.items()}

@@ -87,9 +87,7 @@ class ArmPlan:
         except (ValueError, TypeError, KeyError, ZeroDivisionError, StrictDataclassError) as error:
             reason = str(error).strip().splitlines()[-1].strip().removeprefix("ValueError: ")
             remedy = "h2h list shows shapes that work"
-            raise InputError(
-                "there is no such model", where=f"{where}.config", why=reason, remedy=remedy
-            ) from error
+            raise InputError("there is no such model", where=f"{where}.config", why=reason, remedy=remedy) from error
         tables = learner.tables
         self.training.updates_rows(only_looked_up="embedding" in tables, num_rows=self.vocabulary_size)
         return learner
@@ -120,9 +118,7 @@ class ArmPlan:
         pool = num_sequences * self.targets_per_sequence
         if not self.objective.gathered:
             rows = self.training.micro_batch_sequences
-            pool //= (
-                max(1, -(-num_sequences // rows)) if isinstance(rows, int) else self.spec.resources.workers
-            )
+            pool //= max(1, -(-num_sequences // rows)) if isinstance(rows, int) else self.spec.resources.workers
         return self.objective.most_candidates(pool, self.vocabulary_size, self.searched)
 
     @property

@@ -96,9 +96,7 @@ class Forecast:
     def trial_budgets(self, arm: str) -> float:
         """Of an arm, search and confirmation together, at most."""
         runs = self.spec.confirm.seeds * self.spec.confirm.top
-        return self.spec.search.budget_per_arm + runs * self.confirm_share * (
-            1 + self.spec.cooldown_share(arm)
-        )
+        return self.spec.search.budget_per_arm + runs * self.confirm_share * (1 + self.spec.cooldown_share(arm))
 
     @property
     def device_seconds(self) -> float | None:

@@ -25,9 +25,7 @@ _FAMILIES: dict[Task, str] = {"masked": "encoder", "causal": "decoder"}
 def catalogue() -> RenderableType:
     """What a study can be made of: everything shipped, by name."""
     return Group(
-        _titled(
-            "Studies", "h2h run NAME", _pairs((name, load_study(name).question) for name in study_names())
-        ),
+        _titled("Studies", "h2h run NAME", _pairs((name, load_study(name).question) for name in study_names())),
         _titled("Objectives", "arms.ARM.objective", _pairs(_objectives())),
         _titled("Search spaces", "arms.ARM.space", _pairs(_spaces())),
         _titled("Yardsticks", "yardsticks.primary, yardsticks.others", _pairs(_yardsticks())),

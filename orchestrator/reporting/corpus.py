@@ -92,9 +92,7 @@ def sequences_of_a_trial(spec: StudySpec) -> float | None:
     return spec.budget.steps * sizes.pop()
 
 
-def show_corpus(
-    corpus: PackedCorpus, corpora: CorporaConfig, trial_sequences: float | None = None
-) -> RenderableType:
+def show_corpus(corpus: PackedCorpus, corpora: CorporaConfig, trial_sequences: float | None = None) -> RenderableType:
     """The training text by language, what was held out, and what was left out of the sources.
 
     Args:
@@ -138,9 +136,7 @@ def _mix_bars(
 ) -> RenderableType:
     """Of each language its share of the text and, below, of the stream."""
     longest = max(natural_l.max(), target_l.max())
-    rows = Grid.grid(
-        Column(no_wrap=True), Column(ratio=1), Column(justify="right"), padding=(0, 1), expand=True
-    )
+    rows = Grid.grid(Column(no_wrap=True), Column(ratio=1), Column(justify="right"), padding=(0, 1), expand=True)
     for language, natural, target in zip(languages, natural_l, target_l, strict=True):
         for name, share, colour in ((language, natural, "bright_black"), ("", target, "cyan")):
             rows.add_row(Text(name, style="cyan"), Bar(longest, 0, share, color=colour), f"{share:.1%}")
@@ -209,8 +205,7 @@ def _notes(corpus: PackedCorpus, trial_sequences: float | None) -> list[str]:
             for split in manifest.splits
             if split != "train"
         ),
-        f"left out: {formatting.plural(empty, 'record')} without text, "
-        f"{formatting.plural(duplicates, 'duplicate')}",
+        f"left out: {formatting.plural(empty, 'record')} without text, {formatting.plural(duplicates, 'duplicate')}",
         *warnings(manifest),
         "words: what stands between white space; where a script has none, see chars a token",
         "unknown: tokens of characters without a piece",

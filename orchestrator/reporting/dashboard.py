@@ -112,9 +112,7 @@ def follow(
             stop = stop or (until is None and history.finished)
             if live is not None:
                 live.transient = stop and history.study is None  # an error follows, or the study was there
-                shown = render(
-                    history, None if stop else time.time(), stage.text if stage and not stop else ""
-                )
+                shown = render(history, None if stop else time.time(), stage.text if stage and not stop else "")
                 live.update(shown, refresh=True)
             elif not stop:
                 log.still(history)

@@ -116,15 +116,11 @@ def _chosen_run(history: History, arm: str | None, folder: Location) -> TrialHis
 
 def _named_run(history: History, arm: str | None, trial: str) -> TrialHistory:
     completed = {
-        run.trial: run
-        for run in history.trials.values()
-        if run.outcome == "completed" and arm in (None, run.arm)
+        run.trial: run for run in history.trials.values() if run.outcome == "completed" and arm in (None, run.arm)
     }
     if trial not in completed:
         known = history.trials.get(trial)
-        state = known and (
-            f"is one of the arm {known.arm}" if known.outcome == "completed" else known.outcome
-        )
+        state = known and (f"is one of the arm {known.arm}" if known.outcome == "completed" else known.outcome)
         raise InputError(
             f"no completed trial is called '{trial}'",
             where="--trial",

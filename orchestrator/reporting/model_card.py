@@ -94,9 +94,7 @@ def _origin(history: History, run: TrialHistory, *, encoder: bool) -> str:
 
 
 def _use(name: str, *, encoder: bool) -> str:
-    auto, task = (
-        ("AutoModelForMaskedLM", "fill-mask") if encoder else ("AutoModelForCausalLM", "text-generation")
-    )
+    auto, task = ("AutoModelForMaskedLM", "fill-mask") if encoder else ("AutoModelForCausalLM", "text-generation")
     return "\n".join(
         [
             "```python",
@@ -117,9 +115,7 @@ def _cautions(*, encoder: bool, embedding_head: bool, document_attention: bool) 
     else:
         yield f"{sequences}; the separator is also the token that generation begins after and ends with."
     if document_attention:
-        yield (
-            "In training attention stayed inside documents. Here nothing knows of documents: give it one at a time."
-        )
+        yield ("In training attention stayed inside documents. Here nothing knows of documents: give it one at a time.")
     if embedding_head:
         yield (
             "It was trained without a vocabulary head. The head that it has now scores as the embeddings that it was "

@@ -54,18 +54,14 @@ def write_optuna_journal(folder: Location, spec: StudySpec, history: History) ->
         path = Path(scratch) / OPTUNA_FILE
         storage = JournalStorage(JournalFileBackend(str(path)))
         for arm, own in spec.arms.items():
-            study = optuna.create_study(
-                storage=storage, study_name=f"{spec.name}/{arm}", direction=direction(higher)
-            )
+            study = optuna.create_study(storage=storage, study_name=f"{spec.name}/{arm}", direction=direction(higher))
             varied = distributions(own.search_space)
             trials = history.trials_of("search", arm)
             study.add_trials([_frozen(spec, trial, varied, design.yardsticks.primary) for trial in trials])
         (folder / OPTUNA_FILE).write_bytes(path.read_bytes())
 
 
-def _frozen(
-    spec: StudySpec, trial: TrialHistory, varied: dict[str, BaseDistribution], primary: str
-) -> FrozenTrial:
+def _frozen(spec: StudySpec, trial: TrialHistory, varied: dict[str, BaseDistribution], primary: str) -> FrozenTrial:
     steps = {
         int(spec.search.halving.reduction**measure.rung): measure.yardsticks[primary].overall
         for measure in trial.evaluations

@@ -206,9 +206,7 @@ def _matched(pair: Pair, primary: str, separator: str) -> Grid:
             mark = " " if point.annealed else "≈"
             spent = formatting.quantity(point.spent, unit)
             points.append((f"{mark}{device}{spent}", point, "" if point.annealed else "dim"))
-    branches = [
-        (f" {row.share:.0%} of the budget", row, "") for row in pair.branches if row.yardstick == primary
-    ]
+    branches = [(f" {row.share:.0%} of the budget", row, "") for row in pair.branches if row.yardstick == primary]
     for title, row, style in (*points, *branches):
         rows.add_row(
             title,

@@ -175,18 +175,14 @@ def _forecast_lines(found: Forecast) -> list[str]:
         lines.append(f"Not tried here, as a step is too large: {', '.join(unmeasured)}.")
     if found.device_seconds is not None:
         hours = formatting.duration(found.device_seconds)
-        lines.append(
-            f"The study: at most {hours} of one device in training steps, by the steps measured here."
-        )
+        lines.append(f"The study: at most {hours} of one device in training steps, by the steps measured here.")
     if found.usd is not None:
         lines.append(f"They cost {formatting.quantity(found.usd, 'usd')} at the study's prices.")
     if spec.search.budget_per_arm:
         whole, most = int(spec.search.budget_per_arm), found.most_search_trials
         trials = formatting.plural(whole, "trial") if most == whole else f"{whole} to {most} trials"
         lines.append(f"The search of an arm has {trials}: the sooner they are stopped, the more.")
-    lines.append(
-        f"Disk: up to {formatting.size(found.disk_bytes)} for checkpoints, beside the prepared text."
-    )
+    lines.append(f"Disk: up to {formatting.size(found.disk_bytes)} for checkpoints, beside the prepared text.")
     if found.detectable is not None:
         seeds = formatting.plural(spec.confirm.seeds, "seed")
         lines.append(

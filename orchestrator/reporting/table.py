@@ -62,9 +62,7 @@ class Table:
         """A column for each row, which suits a narrow terminal."""
         corner, *names = self.columns
         columns = (corner, *(row.cells[0] for row in self.rows))
-        rows = [
-            Row((name, *(row.cells[index] for row in self.rows))) for index, name in enumerate(names, start=1)
-        ]
+        rows = [Row((name, *(row.cells[index] for row in self.rows))) for index, name in enumerate(names, start=1)]
         return replace(self, columns=columns, rows=tuple(rows), align=())
 
     def _aligned(self) -> list[tuple[str, Align]]:

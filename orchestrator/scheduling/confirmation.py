@@ -158,11 +158,6 @@ class ConfirmPhase(_WholeRuns):
             return ""
         return self._cap.confirmation_ended(self.seeds_begun(), len(self._pending), self._next_arms())
 
-    def sufficient_cap(self) -> float:
-        """The cap that would pay for all runs that have not begun."""
-        assert self._cap is not None
-        return self._cap.amount_for_runs(run.arm for run in self._pending)
-
 
 class AnytimePhase(_WholeRuns):
     """Runs the branches of the completed confirmation runs, each to the end of its share of their budget."""
@@ -174,9 +169,7 @@ class AnytimePhase(_WholeRuns):
             if trunk.outcome != "completed":
                 continue
             for share in spec.confirm.anytime:
-                planned = planner.plan(
-                    "anytime", trunk.arm, trunk.number, trunk.seed, trunk.configuration, share
-                )
+                planned = planner.plan("anytime", trunk.arm, trunk.number, trunk.seed, trunk.configuration, share)
                 known = history.trials.get(planned.trial)
                 if known is None or known.outcome is None:
                     runs.append(planned)

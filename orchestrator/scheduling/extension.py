@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 from orchestrator.config.extension import Change
@@ -42,12 +41,11 @@ def require_work(spec: StudySpec, history: History, changes: Mapping[str, Change
     where = ", ".join(f"--set {key}" for key in changes)
     capped = [phase for phase in phases if phase.ended_early()]
     if capped and spec.cap is not None:
-        sufficient = _rounded_up(max(phase.sufficient_cap() for phase in capped))
         raise InputError(
             "the study's cap pays for nothing of that",
             where=where,
             why="; ".join(phase.ended_early() for phase in capped),
-            remedy=f"in the same command --set cap.{spec.cap.unit}={sufficient} pays for all of it, by what is known",
+            remedy=f"in the same command, --set cap.{spec.cap.unit}=MORE",
         )
     stopping = "; where adaptive stopping has its answer, with --set confirm.stopping=null"
     raise InputError(
@@ -57,9 +55,3 @@ def require_work(spec: StudySpec, history: History, changes: Mapping[str, Change
         "count as that of the protocol",
         remedy=f"more, such as --set confirm.seeds=NUMBER{stopping if spec.confirm.stopping else ''}",
     )
-
-
-def _rounded_up(amount: float) -> str:
-    """At three digits, written out."""
-    decimals = 2 - math.floor(math.log10(amount))
-    return f"{math.ceil(amount * 10.0**decimals - 1e-9) / 10.0**decimals:.{max(0, decimals)}f}"

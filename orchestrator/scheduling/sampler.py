@@ -149,9 +149,7 @@ class ArmSampler:
         elif outcome in ("completed", "pruned", "diverged", "failed"):
             worst = self._shown.worst(min if self._higher_is_better else max)
             known = worst is not None and self.search.algorithm in _VALUES_ALONE
-            self._shown.show(
-                trial, TrialState.COMPLETE if known else TrialState.PRUNED, worst if known else None
-            )
+            self._shown.show(trial, TrialState.COMPLETE if known else TrialState.PRUNED, worst if known else None)
 
     def _seed(self, purpose: object) -> int:
         text = f"{self.seed}/{self.arm}/{purpose}"
@@ -172,13 +170,9 @@ class ArmSampler:
                     constant_liar=search.concurrent_per_arm > 1,
                 )
             if search.algorithm == "gp":
-                return samplers.GPSampler(
-                    seed=seed, n_startup_trials=search.startup_trials, independent_sampler=alone
-                )
+                return samplers.GPSampler(seed=seed, n_startup_trials=search.startup_trials, independent_sampler=alone)
             if search.algorithm == "cma_es":
-                return samplers.CmaEsSampler(
-                    seed=seed, independent_sampler=alone, warn_independent_sampling=False
-                )
+                return samplers.CmaEsSampler(seed=seed, independent_sampler=alone, warn_independent_sampling=False)
             if search.algorithm == "qmc":
                 return samplers.QMCSampler(
                     scramble=True,
@@ -196,9 +190,7 @@ class _TpeOfFixedSpace(optuna.samplers.TPESampler):
         super().__init__(**options)  # type: ignore[arg-type]
         self._varied = {name: d for name, d in sorted(distributions.items()) if not d.single()}
 
-    def infer_relative_search_space(
-        self, study: optuna.Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
+    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """Optuna's interface."""
         return self._varied
 
@@ -227,9 +219,7 @@ class _ShownTrials(optuna.storages.InMemoryStorage):
 
     def worst(self, worse: Callable[[Iterable[float]], float]) -> float | None:
         """The worst score of the complete trials; None where none is."""
-        scores = [
-            t.value for t in self._shown.values() if t.state == TrialState.COMPLETE and t.value is not None
-        ]
+        scores = [t.value for t in self._shown.values() if t.state == TrialState.COMPLETE and t.value is not None]
         return worse(scores) if scores else None
 
     def get_all_trials(

@@ -87,9 +87,3 @@ class SearchPhase:
         if self._cap is None or self._next_arm(capped=False) is None:
             return ""
         return self._cap.search_ended()
-
-    def sufficient_cap(self) -> float:
-        """The cap that would pay for all that the arms may still spend, and for the confirmation."""
-        assert self._cap is not None
-        most, totals = self._spec.search.budget_per_arm, {arm: b.totals for arm, b in self._budgets.items()}
-        return self._cap.amount_for_search({arm: most - t.paid - t.owed for arm, t in totals.items()})

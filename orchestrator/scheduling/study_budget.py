@@ -174,20 +174,6 @@ class StudyBudget:
     def _fits(self, cost: float) -> bool:
         return self.spent + cost <= self.cap.amount * _ROUNDING
 
-    def amount_for_runs(self, arms: Iterable[str]) -> float:
-        """The cap that would let all of these runs begin, one of an arm for each of ``arms``."""
-        return self.spent + self._cost_of_runs(arms)
-
-    def amount_for_search(self, left: Mapping[str, float]) -> float:
-        """The cap that would let the search spend all it may, and keep back what confirmation needs.
-
-        Args:
-            left: by arm, of its search budget in trial budgets.
-        """
-        # What an arm is behind by is rounded to whole trials, see `allows_search_trial`.
-        search = sum((share + 0.5) * self.trial_cost("search", arm) for arm, share in left.items())
-        return self.spent + search + self.reserve * (1.0 + self._margin)
-
     # --- in words ----------------------------------------------------------------------------------------------------
 
     def search_ended(self) -> str:

@@ -104,9 +104,7 @@ class Planner:
             split="validation" if searching else "test",
             yardsticks=spec.yardsticks.names[:1] if searching else spec.yardsticks.names,
             rungs=spec.search.halving.fractions if searching else (),
-            evaluations=tuple((i + 1) / evaluations for i in range(evaluations - 1))
-            if phase == "confirm"
-            else (),
+            evaluations=tuple((i + 1) / evaluations for i in range(evaluations - 1)) if phase == "confirm" else (),
             branches=branches if phase == "confirm" else (),
         )
         known = self.history.trials.get(name)

@@ -156,8 +156,7 @@ def outcome(folder: Path) -> dict[str, Any]:
         found[f"best of {arm}"] = [t.trial for t in best_trials(history, arm, "recovery_accuracy", 3)]
         if study.spec.search.budget_per_arm:
             found[f"optuna of {arm}"] = [
-                (t.state, t.params, t.values, t.intermediate_values)
-                for t in optuna_trials(folder, study, arm)
+                (t.state, t.params, t.values, t.intermediate_values) for t in optuna_trials(folder, study, arm)
             ]
         found[f"spent by {arm}"] = [
             history.spent(phase, arm, unit)

@@ -126,9 +126,7 @@ def test_every_write_of_a_preparation(text, tokenizer, alone, tmp_path, monkeypa
         assert any(file in error for error in errors), file
 
 
-def test_a_preparation_on_a_small_disk(
-    text, tokenizer, ray_cluster, tmp_path, monkeypatch, small_disk
-) -> None:
+def test_a_preparation_on_a_small_disk(text, tokenizer, ray_cluster, tmp_path, monkeypatch, small_disk) -> None:
     """Through Ray's tasks."""
     monkeypatch.setattr(preparation, "PART_BYTES", 1)
     corpora = corpora_of(text, deduplicate=True)

@@ -43,9 +43,9 @@ def make_tokenizer():
 
 
 def held_out(corpus):
-    token_NL = np.concatenate(
-        [corpus.take("test", language, np.arange(8)) for language in corpus.languages]
-    ).astype(np.int64)
+    token_NL = np.concatenate([corpus.take("test", language, np.arange(8)) for language in corpus.languages]).astype(
+        np.int64
+    )
     position_NT = masked_positions(
         token_NL, np.arange(len(token_NL)), HELD_OUT_SEED, MASK_RATE, corpus.manifest.special_tokens
     )

@@ -202,9 +202,7 @@ def cross_entropy_definition(learner, hidden_KD, part):
     """Against the whole vocabulary, by the head."""
     bias = 0 if learner.head.bias is None else learner.head.bias
     logits = learner.head(hidden_KD) @ learner.head.weight_VD.T + bias
-    return functional.cross_entropy(
-        logits, torch.from_numpy(part.corrupted.target_NT.ravel()), reduction="sum"
-    )
+    return functional.cross_entropy(logits, torch.from_numpy(part.corrupted.target_NT.ravel()), reduction="sum")
 
 
 def contrastive_definition(learner, hidden_KD, part, log_frequency_V, weight_VD, temperature):

@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 
-def write_package(
-    folder: Path, name: str, modules: Mapping[str, str], entry_points: Mapping[str, str]
-) -> None:
+def write_package(folder: Path, name: str, modules: Mapping[str, str], entry_points: Mapping[str, str]) -> None:
     """Modules, and the metadata that names what they bring.
 
     Args:

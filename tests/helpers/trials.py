@@ -71,9 +71,7 @@ def comparable(reports):
     kept = []
     for report in reports:
         measure = report.measure.model_dump(exclude={"overhead"})
-        measure["spent"] = {
-            unit: amount for unit, amount in measure["spent"].items() if unit not in MEASURED_UNITS
-        }
+        measure["spent"] = {unit: amount for unit, amount in measure["spent"].items() if unit not in MEASURED_UNITS}
         kept.append((report.status, measure))
     return kept
 

@@ -145,9 +145,7 @@ def write_spoken_corpus(folder):
     words = {f"w{token}": token for token in range(VOCABULARY)}
     backend = Tokenizer(models.WordLevel(words, unk_token="w1"))
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=backend, unk_token="w1", sep_token="w3", pad_token="w0"
-    )
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="w1", sep_token="w3", pad_token="w0")
     tokenizer.save_pretrained(folder / "tokenizer")
     rng = np.random.default_rng(0)
     with (folder / "minimal_pairs.jsonl").open("w") as file:

@@ -148,12 +148,8 @@ STRANGE = "my text/日本 100%+#é"
 """What a name on an object store may hold and a URI may not."""
 
 
-@pytest.mark.parametrize(
-    "suffix", [".jsonl", ".jsonl.gz", ".jsonl.zst", ".txt", ".csv", ".parquet", ".arrow"]
-)
-def test_files_of_strange_names_are_read_through_a_wildcard(
-    s3: str, tmp_path, monkeypatch, suffix: str
-) -> None:
+@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".jsonl.zst", ".txt", ".csv", ".parquet", ".arrow"])
+def test_files_of_strange_names_are_read_through_a_wildcard(s3: str, tmp_path, monkeypatch, suffix: str) -> None:
     """Whole and, where the format allows, in ranges: the same documents as from this machine."""
     monkeypatch.setattr(readers, "BLOCK_BYTES", 1000)
     texts = [f"text {n} of {n * 17} 日本" for n in range(500)]

@@ -46,14 +46,10 @@ class CorporaConfig(Config):
     @model_validator(mode="after")
     def _something_to_train_on(self) -> CorporaConfig:
         if self.validation_share + self.test_share >= 1:
-            raise ValueError(
-                "validation_share and test_share leave nothing to train on: their sum must be below 1"
-            )
+            raise ValueError("validation_share and test_share leave nothing to train on: their sum must be below 1")
         return self
 
     @property
     def has_minimal_pairs(self) -> bool:
         """Whether any language's grammar gives minimal pairs."""
-        return self.minimal_pairs_per_language > 0 and any(
-            source.grammar is not None for source in self.sources
-        )
+        return self.minimal_pairs_per_language > 0 and any(source.grammar is not None for source in self.sources)

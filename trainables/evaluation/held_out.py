@@ -50,9 +50,7 @@ def masked_targets(token_NL: NDArray[np.int64], manifest: Manifest, mask_rate: f
     return Targets(input_NL, sequence_K, position_K, target_K)
 
 
-def likelihood_targets(
-    token_NL: NDArray[np.int64], manifest: Manifest, mask_rate: float, task: Task
-) -> Targets:
+def likelihood_targets(token_NL: NDArray[np.int64], manifest: Manifest, mask_rate: float, task: Task) -> Targets:
     """The targets of a likelihood: a decoder's are all tokens but the first, an encoder's those of recovery."""
     if task == "masked":
         return masked_targets(token_NL, manifest, mask_rate, task)
@@ -70,9 +68,7 @@ class HeldOut:
         split: ``validation`` while searching, ``test`` when confirming: what was tuned on is not what is reported.
     """
 
-    def __init__(
-        self, corpus: PackedCorpus, config: EvaluationConfig, split: Literal["validation", "test"]
-    ) -> None:
+    def __init__(self, corpus: PackedCorpus, config: EvaluationConfig, split: Literal["validation", "test"]) -> None:
         self.corpus, self.config, self.split = corpus, config, split
 
     @cached_property

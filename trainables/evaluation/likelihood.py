@@ -35,8 +35,7 @@ class Perplexity(Yardstick):
 
     name = "perplexity"
     description = (
-        "exp of the mean negative log-likelihood of held-out tokens: "
-        "all for a decoder, masked ones for an encoder"
+        "exp of the mean negative log-likelihood of held-out tokens: all for a decoder, masked ones for an encoder"
     )
     higher_is_better = False
 
@@ -59,8 +58,7 @@ class BitsPerByte(Yardstick):
 
     name = "bits_per_byte"
     description = (
-        "the same likelihood in bits, over the UTF-8 bytes of the tokens: "
-        "a decoder's does not depend on the tokenizer"
+        "the same likelihood in bits, over the UTF-8 bytes of the tokens: a decoder's does not depend on the tokenizer"
     )
     higher_is_better = False
 
@@ -70,10 +68,7 @@ class BitsPerByte(Yardstick):
 
         bytes_V = taking.held_out.token_bytes_V
         return mean_score(
-            {
-                language: bits_per_byte(found.nats_K, bytes_V[found.target_K])
-                for language, found in taking.nats.items()
-            }
+            {language: bits_per_byte(found.nats_K, bytes_V[found.target_K]) for language, found in taking.nats.items()}
         )
 
     def tokens(self, held_out: HeldOut, task: Task) -> int:

@@ -102,9 +102,7 @@ def ranks_of(logits_KV: Tensor, target_K: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _of_targets(
-    learner: Learner, targets: Targets, function: Callable[[Tensor, Tensor], Tensor]
-) -> NDArray[Any]:
+def _of_targets(learner: Learner, targets: Targets, function: Callable[[Tensor, Tensor], Tensor]) -> NDArray[Any]:
     """A function of the logits and the target at each target position, slice by slice."""
     device, sequence_K = learner.embedding_VD.device, targets.sequence_K
     num_sequences, length = targets.input_NL.shape
@@ -116,8 +114,6 @@ def _of_targets(
         part = slice(*np.searchsorted(sequence_K, [start, start + sequences]))
         hidden_KD = hidden_NLD[sequence_K[part] - start, targets.position_K[part]]
         target_K = torch.from_numpy(targets.target_K[part]).to(device)
-        for hidden, target in zip(
-            torch.split(hidden_KD, positions), torch.split(target_K, positions), strict=True
-        ):
+        for hidden, target in zip(torch.split(hidden_KD, positions), torch.split(target_K, positions), strict=True):
             found.append(function(learner.logits(hidden).float(), target).cpu())
     return np.asarray(torch.cat(found).numpy())

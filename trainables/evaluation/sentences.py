@@ -23,9 +23,7 @@ ROWS = 256
 
 
 @torch.no_grad()
-def log_likelihoods(
-    learner: Learner, sentences: Sequence[Sequence[int]], manifest: Manifest
-) -> NDArray[np.float64]:
+def log_likelihoods(learner: Learner, sentences: Sequence[Sequence[int]], manifest: Manifest) -> NDArray[np.float64]:
     """Each sentence's (pseudo-)log-likelihood over the whole vocabulary, in nats, (S,).
 
     Args:

@@ -28,9 +28,7 @@ class LastLayer(BertLayer):  # type: ignore[misc]
     the target positions. The result there is the same.
     """
 
-    def forward(
-        self, hidden_NLD: Tensor, attention_mask: Tensor | None = None, *args: Any, **kwargs: Any
-    ) -> Tensor:
+    def forward(self, hidden_NLD: Tensor, attention_mask: Tensor | None = None, *args: Any, **kwargs: Any) -> Tensor:
         """(N, L, D), or (N, T, D) where ``target_position_NT`` names positions."""
         position_NT = kwargs.pop("target_position_NT", None)
         if position_NT is None:

@@ -55,10 +55,7 @@ _DECODERS = {f"neox-{name}": Shape("gpt_neox", *size) for name, size in _SIZES.i
     "gpt2-tiny": Shape("gpt2", *_SIZES["tiny"]),
 }
 SHAPES: dict[str, dict[Task, Shape]] = {
-    **{
-        name: {"masked": Shape("bert", *size), "causal": Shape("gpt_neox", *size)}
-        for name, size in _SIZES.items()
-    },
+    **{name: {"masked": Shape("bert", *size), "causal": Shape("gpt_neox", *size)} for name, size in _SIZES.items()},
     **{name: {"masked": shape} for name, shape in _ENCODERS.items()},
     **{name: {"causal": shape} for name, shape in _DECODERS.items()},
 }

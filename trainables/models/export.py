@@ -75,17 +75,13 @@ def _whole_model(
     # A document begins after the separator of the one before: so does a text that is generated from nothing.
     config.bos_token_id = None if encoder else separator
     with torch.device("meta"):
-        model = (AutoModelForMaskedLM if encoder else AutoModelForCausalLM).from_config(
-            config, dtype=torch.float32
-        )
+        model = (AutoModelForMaskedLM if encoder else AutoModelForCausalLM).from_config(config, dtype=torch.float32)
     projection = _name_of(model, model.get_output_embeddings())
     weights = {f"{model.base_model_prefix}.{name}": value for name, value in body.state_dict().items()}
     weights[f"{projection}.weight"] = head.weight_VD
     if head.transform is not None and head.bias is not None:
         inside = projection.rpartition(".")[0]
-        weights |= {
-            f"{inside}.transform.{name}": value for name, value in head.transform.state_dict().items()
-        }
+        weights |= {f"{inside}.transform.{name}": value for name, value in head.transform.state_dict().items()}
         # Of untied weights transformers reads both biases, and saves but one of two that share their memory.
         weights |= {f"{inside}.bias": head.bias, f"{projection}.bias": head.bias.clone()}
     model.load_state_dict(
@@ -104,9 +100,7 @@ def _name_of(model: nn.Module, module: nn.Module) -> str:
     return names[0]
 
 
-def _tokenizer_as_trained(
-    tokenizer: PreTrainedTokenizerFast, config: PreTrainedConfig
-) -> PreTrainedTokenizerFast:
+def _tokenizer_as_trained(tokenizer: PreTrainedTokenizerFast, config: PreTrainedConfig) -> PreTrainedTokenizerFast:
     """The tokenizer, adding no special tokens: the model was trained on none but the separator after a document."""
     backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     backend.no_padding()

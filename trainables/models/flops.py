@@ -37,9 +37,7 @@ def body_flops(config: PreTrainedConfig, num_sequences: int, sequence_length: in
     return FORWARD_AND_BACKWARD * ((layers - 1) * layer(num_tokens) + layer(last))
 
 
-def recomputed_flops(
-    config: PreTrainedConfig, num_sequences: int, sequence_length: int, num_targets: int
-) -> int:
+def recomputed_flops(config: PreTrainedConfig, num_sequences: int, sequence_length: int, num_targets: int) -> int:
     """FLOPs that activation checkpointing adds: a layer's forward pass once more, as far as its backward pass asks.
 
     A decoder's layer ends in a product whose result only a dropout would keep; without one torch stops short of it

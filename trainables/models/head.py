@@ -110,9 +110,7 @@ class Head(nn.Module):
 
 
 @torch.no_grad()
-def _make_division(
-    transform: BertPredictionHeadTransform, final_norm: nn.LayerNorm, temperature: float
-) -> None:
+def _make_division(transform: BertPredictionHeadTransform, final_norm: nn.LayerNorm, temperature: float) -> None:
     """Makes the transform (dense, activation, LayerNorm) divide the body's last hidden states by the temperature.
 
     They come out of a LayerNorm: ``x = w z + b``, with z of zero mean, unit variance and so ``|z| <= sqrt(D - 1)``.

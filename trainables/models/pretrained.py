@@ -99,9 +99,7 @@ def _load_head(head: Head, model: Any, missing: set[str], embedding_VD: nn.Param
         head.find_offset()
 
 
-def _require_same(
-    own: PreTrainedConfig, given: PreTrainedConfig, path_or_name: str, *, headful: bool
-) -> None:
+def _require_same(own: PreTrainedConfig, given: PreTrainedConfig, path_or_name: str, *, headful: bool) -> None:
     if given.model_type != own.model_type:
         raise InputError(
             f"{path_or_name} is a {given.model_type} model, the study's is a {own.model_type} model",

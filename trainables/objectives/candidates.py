@@ -117,9 +117,7 @@ class CandidateSet:
         )
 
 
-def target_candidates(
-    pool_P: NDArray[np.int64], log_frequency_V: NDArray[np.float64] | None = None
-) -> CandidateSet:
+def target_candidates(pool_P: NDArray[np.int64], log_frequency_V: NDArray[np.float64] | None = None) -> CandidateSet:
     """The candidates that targets make: each counts as often as it occurs among them.
 
     exp(s) summed over the m copies of a token is exp(s + log m); the paper's numerator has one copy, so log m of the

@@ -33,9 +33,7 @@ class Combined(Tied):
     headless = False
     cross_entropy = CrossEntropy(NoOptions())
 
-    def parts(
-        self, config: PreTrainedConfig, embedding_VD: nn.Parameter
-    ) -> dict[str, nn.Module | nn.Parameter]:
+    def parts(self, config: PreTrainedConfig, embedding_VD: nn.Parameter) -> dict[str, nn.Module | nn.Parameter]:
         """Head and temperature."""
         return self.cross_entropy.parts(config, embedding_VD) | super().parts(config, embedding_VD)
 

@@ -82,9 +82,7 @@ class Contrastive(Objective):
         elif missing > 0 and options.beyond_batch == "queue":
             beyond_E = pool.targets_before(missing)
         chosen_P = negatives_of(target_P, options.negatives, pool.rng, beyond_E)
-        return target_candidates(
-            chosen_P, pool.text.by_frequency.log_probability_V if options.log_q else None
-        )
+        return target_candidates(chosen_P, pool.text.by_frequency.log_probability_V if options.log_q else None)
 
     def most_candidates(self, num_targets: int, vocabulary_size: int, searched: Container[str] = ()) -> int:
         """All targets different."""
@@ -97,9 +95,7 @@ class Contrastive(Objective):
             return min(max(options.negatives, num_targets), vocabulary_size)
         return min(options.negatives, unique) + 1
 
-    def parts(
-        self, config: PreTrainedConfig, embedding_VD: nn.Parameter
-    ) -> dict[str, nn.Module | nn.Parameter]:
+    def parts(self, config: PreTrainedConfig, embedding_VD: nn.Parameter) -> dict[str, nn.Module | nn.Parameter]:
         """A learned temperature."""
         if not self.options.learn_temperature:
             return {}
@@ -187,9 +183,7 @@ class Tied(Contrastive):
 class Untied(Contrastive):
     """A table of its own scores tokens."""
 
-    def parts(
-        self, config: PreTrainedConfig, embedding_VD: nn.Parameter
-    ) -> dict[str, nn.Module | nn.Parameter]:
+    def parts(self, config: PreTrainedConfig, embedding_VD: nn.Parameter) -> dict[str, nn.Module | nn.Parameter]:
         """The table, drawn as the embedding is."""
         import torch
 

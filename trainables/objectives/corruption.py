@@ -116,9 +116,7 @@ def shift(token_NL: NDArray[np.int64]) -> Corrupted:
     return Corrupted(token_NL, position_NT, token_NL[:, 1:])
 
 
-def _keys(
-    token_NL: NDArray[np.int64], number_N: NDArray[np.int64], seed: int, salt: int
-) -> NDArray[np.uint64]:
+def _keys(token_NL: NDArray[np.int64], number_N: NDArray[np.int64], seed: int, salt: int) -> NDArray[np.uint64]:
     position_L = np.arange(token_NL.shape[1], dtype=np.uint64)
     sequence_key_N = hash_uint64(number_N.astype(np.uint64), seed, salt)
     return hash_uint64(sequence_key_N[:, None] + position_L[None, :])

@@ -19,9 +19,7 @@ class CrossEntropy(Objective):
 
     restorable = False
 
-    def parts(
-        self, config: PreTrainedConfig, embedding_VD: nn.Parameter
-    ) -> dict[str, nn.Module | nn.Parameter]:
+    def parts(self, config: PreTrainedConfig, embedding_VD: nn.Parameter) -> dict[str, nn.Module | nn.Parameter]:
         """The family's head."""
         from trainables.models.head import Head
 

@@ -143,9 +143,7 @@ class Learner(nn.Module):
             self.body,
             F.embedding(input_NL, self.embedding_VD),
             attention_mask_NL=attention_mask_NL,
-            document_NL=documents(input_NL, self.separator)
-            if packed and self.separator is not None
-            else None,
+            document_NL=documents(input_NL, self.separator) if packed and self.separator is not None else None,
         )
 
     def forward(self, batch: MicroBatch) -> Tensor:

@@ -62,9 +62,7 @@ def linear_cross_entropy(
     return loss
 
 
-def candidate_cross_entropy(
-    found: CandidateBatch, hidden_KD: Tensor, candidate_CD: Tensor, own_KD: Tensor
-) -> Tensor:
+def candidate_cross_entropy(found: CandidateBatch, hidden_KD: Tensor, candidate_CD: Tensor, own_KD: Tensor) -> Tensor:
     """Sum over positions of the cross-entropy against candidates, with its constant.
 
     Args:
@@ -146,9 +144,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         # One element, not none: it takes part in type promotion, so its own precision is not lost to a narrow gradient.
         factor_1 = grad_loss.reshape(1)
         # In place, as these are ours: a second backward pass through the same graph is refused by autograd.
-        hidden, weight, bias, own = (
-            None if grad is None else grad.mul_(factor_1) for grad in ctx.saved_tensors
-        )
+        hidden, weight, bias, own = (None if grad is None else grad.mul_(factor_1) for grad in ctx.saved_tensors)
         return hidden, weight, None, bias, own, None
 
 

@@ -110,9 +110,7 @@ class Objective(ABC):
 
     # --- what is trained ------------------------------------------------------------------------------------------
 
-    def parts(
-        self, config: PreTrainedConfig, embedding_VD: nn.Parameter
-    ) -> dict[str, nn.Module | nn.Parameter]:
+    def parts(self, config: PreTrainedConfig, embedding_VD: nn.Parameter) -> dict[str, nn.Module | nn.Parameter]:
         """What the objective adds to a body, by name; newly drawn. A vocabulary projection is called ``head``.
 
         Args:

@@ -47,9 +47,7 @@ class SampledSoftmax(Objective):
         """All samples different, and the position's own."""
         return min(self.options.samples, vocabulary_size) + 1
 
-    def parts(
-        self, config: PreTrainedConfig, embedding_VD: nn.Parameter
-    ) -> dict[str, nn.Module | nn.Parameter]:
+    def parts(self, config: PreTrainedConfig, embedding_VD: nn.Parameter) -> dict[str, nn.Module | nn.Parameter]:
         """The family's head."""
         from trainables.models.head import Head
 

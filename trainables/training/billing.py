@@ -33,9 +33,7 @@ class Billing:
         self, budget: BudgetConfig, world: World, energy: EnergyCounter | None, usd_per_hour: float | None
     ) -> None:
         self.budget, self.world, self.usd_per_hour = budget, world, usd_per_hour
-        self.spent = Spending(
-            joules=None if energy is None else 0.0, usd=None if usd_per_hour is None else 0.0
-        )
+        self.spent = Spending(joules=None if energy is None else 0.0, usd=None if usd_per_hour is None else 0.0)
         self.step_cost = 0.0
         """Of the last step, in the budget's unit."""
         self._meter = StepMeter(energy)

@@ -79,9 +79,7 @@ class Checkpoints:
 
     # --- writing --------------------------------------------------------------------------------------------------
 
-    def save(
-        self, step: int, groups: Mapping[str, Tensors], state: TrialState, world: World | None = None
-    ) -> None:
+    def save(self, step: int, groups: Mapping[str, Tensors], state: TrialState, world: World | None = None) -> None:
         """Copy a checkpoint to host memory and begin to write it; all workers call it at the same step.
 
         What the loop reports meanwhile may be rolled back: after a crash the trial goes on from the newest whole
@@ -218,9 +216,7 @@ class Checkpoints:
                 for bad, why in damaged.items()
             ]
         if damaged:
-            raise _damaged(
-                self._at(max(damaged)), f"{damaged[max(damaged)]}; there is no undamaged one before"
-            )
+            raise _damaged(self._at(max(damaged)), f"{damaged[max(damaged)]}; there is no undamaged one before")
         return None, []
 
     def read_model(self, step: int) -> dict[str, Tensor]:

@@ -81,9 +81,7 @@ class GroupReader:
         layout: names, shapes and sharding that are wanted; of the ``optimiser`` not of all; empty: whatever there is.
     """
 
-    def __init__(
-        self, folder: Location, group: str, files: Mapping[str, FileRecord], layout: Tensors
-    ) -> None:
+    def __init__(self, folder: Location, group: str, files: Mapping[str, FileRecord], layout: Tensors) -> None:
         self.folder, self.group, self.files, self.layout = folder, group, files, layout
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.rows: dict[str, list[tuple[int, Tensor]]] = {}

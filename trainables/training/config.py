@@ -13,9 +13,7 @@ from trainables.evaluation.yardstick import EvaluationConfig
 from trainables.models.config import ModelConfig
 from trainables.training.schedule import Schedule, learning_rate_share
 
-Unit = Literal[
-    "tokens", "steps", "flops", "hardware_flops", "device_seconds", "wall_seconds", "joules", "usd"
-]
+Unit = Literal["tokens", "steps", "flops", "hardware_flops", "device_seconds", "wall_seconds", "joules", "usd"]
 UNITS: tuple[Unit, ...] = get_args(Unit)
 
 MEASURED_UNITS: tuple[Unit, ...] = ("device_seconds", "wall_seconds", "joules", "usd")
@@ -173,13 +171,9 @@ class TrainingConfig(Config):
         if self.embedding_update == "rows" and obstacle:
             raise _no_rows(obstacle)
         if self.schedule == "wsd" and self.warmup + self.cooldown > 1:
-            raise ValueError(
-                "'warmup' and 'cooldown' are longer than the budget: their sum must be at most 1"
-            )
+            raise ValueError("'warmup' and 'cooldown' are longer than the budget: their sum must be at most 1")
         if self.parallel == "fsdp" and self.micro_batch_sequences == "auto":
-            raise ValueError(
-                "'micro_batch_sequences: auto' is tried out on whole weights: give fsdp a number"
-            )
+            raise ValueError("'micro_batch_sequences: auto' is tried out on whole weights: give fsdp a number")
         for setting, without in (("restoration", None), ("ema_decay", None), ("optimiser", "adamw")):
             if self.parallel == "fsdp" and getattr(self, setting) != without:
                 raise ValueError(f"'{setting}' needs whole weights: set parallel to ddp, or leave it out")

@@ -29,9 +29,7 @@ class Optimiser:
         tables: by name, embedding tables that need no gradient and are updated by rows: ``rows[name]`` does it.
     """
 
-    def __init__(
-        self, model: nn.Module, training: TrainingConfig, tables: Mapping[str, Tensor] | None = None
-    ) -> None:
+    def __init__(self, model: nn.Module, training: TrainingConfig, tables: Mapping[str, Tensor] | None = None) -> None:
         matrices = hidden_matrices(model.get_submodule("body")) if training.optimiser == "muon" else []
         taken = {id(p) for p in matrices}
         others = [p for p in model.parameters() if p.requires_grad and id(p) not in taken]
@@ -42,9 +40,7 @@ class Optimiser:
         betas = (training.beta1, training.beta2)
         # Fused also on a CPU: 6 times faster there than foreach or the plain loop.
         self.parts: dict[str, torch.optim.Optimizer] = {
-            "adamw": torch.optim.AdamW(
-                groups, lr=training.learning_rate, betas=betas, eps=training.epsilon, fused=True
-            )
+            "adamw": torch.optim.AdamW(groups, lr=training.learning_rate, betas=betas, eps=training.epsilon, fused=True)
         }
         if matrices:
             self.parts["muon"] = torch.optim.Muon(
@@ -54,9 +50,7 @@ class Optimiser:
                 adjust_lr_fn="match_rms_adamw",
             )
         self.rows = {
-            name: RowAdamW(
-                table_VD, betas=betas, epsilon=training.epsilon, weight_decay=training.weight_decay
-            )
+            name: RowAdamW(table_VD, betas=betas, epsilon=training.epsilon, weight_decay=training.weight_decay)
             for name, table_VD in (tables or {}).items()
         }
         self.rate = training.learning_rate

@@ -53,9 +53,7 @@ class RowAdamW:
         InputError: a missed row's moves do not die out with these betas.
     """
 
-    def __init__(
-        self, table_VD: Tensor, *, betas: tuple[float, float], epsilon: float, weight_decay: float
-    ) -> None:
+    def __init__(self, table_VD: Tensor, *, betas: tuple[float, float], epsilon: float, weight_decay: float) -> None:
         beta1, beta2 = betas
         if not can_defer(beta1, beta2):
             raise InputError(

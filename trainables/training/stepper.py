@@ -80,9 +80,7 @@ class Stepper:
             learner.config.use_cache = False  # nothing is cached while training; transformers warns otherwise
             learner.body.gradient_checkpointing_enable({"use_reentrant": False})  # type: ignore[operator]
         self.model = parallel.wrap(learner, self.world, training.parallel)
-        self.optimiser = Optimiser(
-            learner, training, {str(name): table for name, table in self.tables.items()}
-        )
+        self.optimiser = Optimiser(learner, training, {str(name): table for name, table in self.tables.items()})
         self.average = WeightAverage(learner, training.ema_decay) if training.ema_decay else None
         self.batches = BatchMaker(learner, self.stream, training.mask_rate, self.world)
 
@@ -121,9 +119,7 @@ class Stepper:
         num_targets = sum(part.num_targets for part in parts) * self.world.size
         flops, again = self.world.sum_integers(flops), 0
         if self.training.activation_checkpointing:
-            again = recomputed_flops(
-                self.learner.config, num_sequences * self.world.size, length, num_targets
-            )
+            again = recomputed_flops(self.learner.config, num_sequences * self.world.size, length, num_targets)
         tokens = num_sequences * length * self.world.size
         return PreparedStep(batch, parts, num_targets, flops, flops + again, tokens)
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from itertools import product
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from orchestrator.config.confirmation import ALPHA
 
@@ -31,7 +31,7 @@ def mean_interval(differences: Sequence[float], confidence: float = 0.95) -> Int
     if n < 2:
         return None
     mean, error = float(np.mean(differences)), float(np.std(differences, ddof=1)) / math.sqrt(n)
-    reach = float(stats.t.ppf((1 + confidence) / 2, n - 1)) * error
+    reach = float(special.stdtrit(n - 1, (1 + confidence) / 2)) * error
     return mean - reach, mean + reach
 
 
@@ -49,6 +49,8 @@ def permutation_p(differences: tuple[float, ...]) -> float | None:
         # By hand: scipy's tolerance for ties is a share of the observed mean, which misses those near zero.
         sums = np.abs(np.array(list(product((1, -1), repeat=len(values)))) @ values)
         return float(np.mean(sums >= abs(values.sum()) - TIE * np.abs(values).sum()))
+    from scipy import stats  # a second to import
+
     test = stats.permutation_test(
         (values,),
         np.mean,

@@ -90,9 +90,7 @@ def test_micro_batches_and_workers_bound_the_candidates():
     workers = arm_plans(masked("resources.workers=2", local))[0].step_flops(32)
     gathered = arm_plans(masked("training.micro_batch_sequences=16", "resources.workers=2"))[0].step_flops(32)
     assert gathered == whole > halves == workers
-    fixed = arm_plans(masked("arms.headless={objective: headless_mlm, space: mlm, options: {negatives: 9}}"))[
-        0
-    ]
+    fixed = arm_plans(masked("arms.headless={objective: headless_mlm, space: mlm, options: {negatives: 9}}"))[0]
     assert fixed.candidates(32) == 10
 
 
@@ -115,9 +113,7 @@ def test_a_restored_head_is_paid_for():
 
 
 def test_totals():
-    text = rendered(
-        plan_table(masked("budget={tokens: 1e6}", "confirm.top=2", "search.budget_per_arm=3.5")), 100
-    )
+    text = rendered(plan_table(masked("budget={tokens: 1e6}", "confirm.top=2", "search.budget_per_arm=3.5")), 100)
     rows = {
         line.split()[0]: line.split()[-2:]
         for line in text.splitlines()

@@ -59,9 +59,7 @@ def corpus(tmp_path_factory):
 def make_learner(name, shape):
     """A model with weights large enough that its scores differ."""
     objective = find_objective(name)
-    config = body_config(
-        ModelConfig(shape=shape), objective.task, vocabulary_size=VOCABULARY, sequence_length=LENGTH
-    )
+    config = body_config(ModelConfig(shape=shape), objective.task, vocabulary_size=VOCABULARY, sequence_length=LENGTH)
     torch.manual_seed(1)
     learner = Learner(config, objective.of({"temperature": 0.5} if objective.headless else {}))
     with torch.no_grad():
@@ -167,9 +165,7 @@ def test_each_language_has_its_own_sequences(corpus):
 
 @pytest.mark.parametrize(("name", "shape"), CASES[:3])
 @pytest.mark.parametrize("weight", [math.nan, 1e8])
-def test_a_model_beyond_all_bounds_is_the_worst_there_is_and_can_be_written_down(
-    corpus, tmp_path, name, shape, weight
-):
+def test_a_model_beyond_all_bounds_is_the_worst_there_is_and_can_be_written_down(corpus, tmp_path, name, shape, weight):
     learner = make_learner(name, shape)
     with torch.no_grad():
         learner.embedding_VD.mul_(weight)
@@ -209,9 +205,7 @@ def texts():
 @pytest.mark.parametrize("type", ["unigram", "bpe", "byte_bpe", "wordpiece"])
 def test_tokens_add_up_to_the_text(type):
     sample = texts()
-    tokenizer = train_tokenizer(
-        TrainTokenizer.model_validate({"type": type, "vocabulary_size": 400}), iter(sample)
-    )
+    tokenizer = train_tokenizer(TrainTokenizer.model_validate({"type": type, "vocabulary_size": 400}), iter(sample))
     size_V = token_bytes(tokenizer)
     assert size_V.shape == (len(tokenizer),)
     assert not size_V[tokenizer.convert_tokens_to_ids(SPECIAL_TOKENS)].any()
@@ -232,9 +226,7 @@ def test_bytes_that_stand_for_themselves():
     vocabulary = {"<unk>": 0, "▁": 1, "a": 2, "▁a": 3, **{f"<0x{byte:02X}>": 4 + byte for byte in range(256)}}
     backend = Tokenizer(models.BPE(vocabulary, [("▁", "a")], unk_token="<unk>", byte_fallback=True))
     backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    backend.decoder = decoders.Sequence(
-        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
-    )
+    backend.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>")
     text = "a aä語🙂 a"
     assert token_bytes(tokenizer)[tokenizer(text)["input_ids"]].sum() == len(text.encode()) + 1
@@ -307,9 +299,7 @@ def mirrored(scores, lower, *extra):
     return History.of(records)
 
 
-@pytest.mark.parametrize(
-    ("headless", "verdict"), [(0.45, "headless"), (0.35, "vanilla"), (0.401, "equivalent")]
-)
+@pytest.mark.parametrize(("headless", "verdict"), [(0.45, "headless"), (0.35, "vanilla"), (0.401, "equivalent")])
 def test_each_verdict_upside_down(headless, verdict):
     scores = {"vanilla": (0.4,) * 6, "headless": ledgers.around(headless)}
     up, down = compare(mirrored(scores, lower=False)), compare(mirrored(scores, lower=True))
@@ -325,9 +315,7 @@ def test_each_verdict_upside_down(headless, verdict):
 
 def test_words_name_the_winner_and_its_smaller_value_first():
     words = verdict_in_words(compare(mirrored({"vanilla": (0.2,) * 6, "headless": (0.4,) * 6}, lower=True)))
-    assert words.startswith(
-        "headless is ahead of vanilla on accuracy (lower is better) at 2.0M tokens a trial: "
-    )
+    assert words.startswith("headless is ahead of vanilla on accuracy (lower is better) at 2.0M tokens a trial: ")
     assert "0.600 against 0.800, difference -0.200 [-0.200, -0.200]" in words
 
 

@@ -71,9 +71,7 @@ def test_ranks_count_ties_against_the_target(values, data):
     target = data.draw(st.integers(0, len(values) - 1))
     logits = torch.tensor([values], dtype=torch.float32)
     # The last place the target can have in a sorting of the values.
-    worst = max(
-        place for place, value in enumerate(sorted(values, reverse=True), start=1) if value == values[target]
-    )
+    worst = max(place for place, value in enumerate(sorted(values, reverse=True), start=1) if value == values[target])
     assert ranks_of(logits, torch.tensor([target])).tolist() == [worst]
 
 
@@ -313,9 +311,7 @@ def test_minimal_pair_accuracy(corpus, monkeypatch, name):
     monkeypatch.setattr(corpus, "minimal_pairs", lambda: pairs)
     monkeypatch.setattr(corpus, "tokenizer", WordTokenizer)
     found = take(learner, held_out(corpus), ("minimal_pair_accuracy",))
-    assert found == {
-        "minimal_pair_accuracy": Score(overall=(0.75 + 0.5) / 2, languages={"en": 0.75, "fr": 0.5})
-    }
+    assert found == {"minimal_pair_accuracy": Score(overall=(0.75 + 0.5) / 2, languages={"en": 0.75, "fr": 0.5})}
 
 
 def test_a_text_without_pairs_is_refused():
@@ -325,9 +321,7 @@ def test_a_text_without_pairs_is_refused():
         find_yardstick("minimal_pair_accuracy").require(corpora)
     find_yardstick("recovery_mrr").require(corpora)
     grammar = {"language": "veldan", "grammar": "veldan", "documents": 10}
-    find_yardstick("minimal_pair_accuracy").require(
-        CorporaConfig.model_validate({"sources": [source, grammar]})
-    )
+    find_yardstick("minimal_pair_accuracy").require(CorporaConfig.model_validate({"sources": [source, grammar]}))
 
 
 def test_yardsticks_share_their_passes(tmp_path, monkeypatch):

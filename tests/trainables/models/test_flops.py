@@ -71,9 +71,7 @@ def test_a_step_computes_what_it_is_billed(stream, name, family, again, dropout)
     model = ModelConfig(config={"model_type": family, **SMALL[family], DROPOUT[family]: dropout})
     config = body_config(model, objective.task, vocabulary_size=VOCABULARY, sequence_length=LENGTH)
     learner = Learner(config, objective.of({})).train()
-    training = TrainingConfig(
-        activation_checkpointing=again, micro_batch_sequences=5, embedding_update="dense"
-    )
+    training = TrainingConfig(activation_checkpointing=again, micro_batch_sequences=5, embedding_update="dense")
     stepper = Stepper(learner, stream, training, World())
     step = stepper.prepare(stream.take(np.arange(40, 52)), 40)
     assert len(step.parts) == 3

@@ -27,9 +27,7 @@ class TiedConformance(ObjectiveConformance):
     def definition(self, learner, hidden_KD, part, log_frequency_V):
         weight_VD = learner.embedding_VD
         weight_VD = weight_VD.detach() if learner.objective.options.detached else weight_VD
-        return contrastive_definition(
-            learner, hidden_KD, part, log_frequency_V, weight_VD, temperature_of(learner)
-        )
+        return contrastive_definition(learner, hidden_KD, part, log_frequency_V, weight_VD, temperature_of(learner))
 
 
 class UntiedConformance(ObjectiveConformance):

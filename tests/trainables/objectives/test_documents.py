@@ -45,9 +45,7 @@ def test_attention_inside_documents_is_that_of_documents_alone(family):
     packed = learner.hidden(torch.tensor([[token for piece in pieces for token in piece]]))[0]
     separate = torch.cat([alone.hidden(torch.tensor([piece]))[0] for piece in pieces])
     torch.testing.assert_close(packed, separate, rtol=1e-9, atol=1e-9)
-    assert not torch.allclose(
-        alone.hidden(torch.tensor([[token for piece in pieces for token in piece]]))[0], separate
-    )
+    assert not torch.allclose(alone.hidden(torch.tensor([[token for piece in pieces for token in piece]]))[0], separate)
 
 
 @pytest.mark.parametrize(

@@ -89,12 +89,8 @@ def test_an_unknown_objective():
     assert "mlm" in error.value.remedy
 
 
-@pytest.mark.parametrize(
-    ("registry_of_all", "room"), [(OBJECTIVES, "objectives"), (YARDSTICKS, "evaluation")]
-)
+@pytest.mark.parametrize(("registry_of_all", "room"), [(OBJECTIVES, "objectives"), (YARDSTICKS, "evaluation")])
 def test_every_member_has_its_test(registry_of_all, room):
     code = "".join(file.read_text() for file in (Path(__file__).parents[1] / room).glob("test_*.py"))
-    tested = re.findall(
-        r'^class Test\w+\(\w*Conformance\):\n(?:    """.*"""\n\n)?    name = "(.+)"', code, re.M
-    )
+    tested = re.findall(r'^class Test\w+\(\w*Conformance\):\n(?:    """.*"""\n\n)?    name = "(.+)"', code, re.M)
     assert set(tested) >= set(registry_of_all.names())

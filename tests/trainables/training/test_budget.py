@@ -266,9 +266,7 @@ def test_the_price_must_be_of_what_trials_run_on():
     with pytest.raises(InputError) as error:
         require_measurable(spec, 0)
     assert error.value.where == "resources.prices.cpu_hour"
-    both = load_study(
-        "demo", ["resources.prices={gpu_hour: 2, cpu_hour: 0.5}", "resources.cpus_per_worker=4"]
-    )
+    both = load_study("demo", ["resources.prices={gpu_hour: 2, cpu_hour: 0.5}", "resources.cpus_per_worker=4"])
     assert both.resources.usd_per_hour(0) == 2.0
     assert both.resources.usd_per_hour(3) == 6.0
 

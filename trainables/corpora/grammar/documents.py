@@ -23,8 +23,7 @@ def documents(language: str, number: int, seed: int = 0) -> Iterator[tuple[str, 
     """
     grammar(language)  # a wrong name is an error now, not at the first document
     return (
-        (f"{language}-{seed}-{index}", _document(language, f"{language}/{seed}/{index}"))
-        for index in range(number)
+        (f"{language}-{seed}-{index}", _document(language, f"{language}/{seed}/{index}")) for index in range(number)
     )
 
 

@@ -57,10 +57,7 @@ def _pair(grammar: Grammar, contrast: Contrast, turn: int, random: Random) -> tu
         target = _find(grammar, expansion, contrast.target, contrast.feature, right)
         if target is None:
             continue
-        if (
-            contrast.attractor
-            and _find(grammar, expansion, contrast.attractor, contrast.feature, wrong) is None
-        ):
+        if contrast.attractor and _find(grammar, expansion, contrast.attractor, contrast.feature, wrong) is None:
             continue
         broken = list(words)
         if contrast.feature:
@@ -91,7 +88,5 @@ def _find(
 
 def _reinflected(grammar: Grammar, word: Word, feature: str, value: str) -> Word:
     category = grammar.categories[word.category]
-    values = [
-        value if each == feature else old for each, old in zip(category.features, word.values, strict=True)
-    ]
+    values = [value if each == feature else old for each, old in zip(category.features, word.values, strict=True)]
     return category.word(word.stem, tuple(values))

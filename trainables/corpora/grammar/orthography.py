@@ -30,21 +30,15 @@ _MARKS = {".": ".", ",": ",", "?": "?"}
 _ONSETS = _letters("gndlmbsjcktph", "ᄀᄂᄃᄅᄆᄇᄉᄌᄎᄏᄐᄑᄒ")
 _VOWELS = _letters("aeiouəɨ", "ᅡᅦᅵᅩᅮᅥᅳ")
 _CODAS = _letters("knlmŋ", "ᆨᆫᆯᆷᆼ")
-_SYLLABLE = re.compile(
-    rf"([{''.join(_ONSETS)}])([{''.join(_VOWELS)}])([{''.join(_CODAS)}](?![{''.join(_VOWELS)}]))?"
-)
+_SYLLABLE = re.compile(rf"([{''.join(_ONSETS)}])([{''.join(_VOWELS)}])([{''.join(_CODAS)}](?![{''.join(_VOWELS)}]))?")
 
 SCRIPTS = {
     "latin": Script({}, _MARKS, capitals=True),
-    "cyrillic": Script(
-        _letters("abvgdežzijklmnoprstufhcčšıöü", "абвгдежзийклмнопрстуфхцчшыөү"), _MARKS, capitals=True
-    ),
+    "cyrillic": Script(_letters("abvgdežzijklmnoprstufhcčšıöü", "абвгдежзийклмнопрстуфхцчшыөү"), _MARKS, capitals=True),
     "greek": Script(
         _letters("abgdezhqiklmnxoprstufcyw", "αβγδεζηθικλμνξοπρστυφχψω"), {**_MARKS, "?": ";"}, capitals=True
     ),
-    "georgian": Script(
-        _letters("abgdevzqiklmnoprstufxčcjšhġ", "აბგდევზთიკლმნოპრსტუფხჩცჯშჰღ"), _MARKS, capitals=False
-    ),
+    "georgian": Script(_letters("abgdevzqiklmnoprstufxčcjšhġ", "აბგდევზთიკლმნოპრსტუფხჩცჯშჰღ"), _MARKS, capitals=False),
     "hangul": Script({}, _MARKS, capitals=False),
 }
 

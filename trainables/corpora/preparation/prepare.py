@@ -101,19 +101,14 @@ def _sample(corpora: CorporaConfig, sample_bytes: int) -> Iterator[str]:
         for portion in expand(source, f"corpora.sources[{number}]"):
             portions.setdefault(source.language, []).append((source, portion))
     weights = {
-        language: max(1.0, _language_bytes(portions[language])) ** corpora.alpha
-        for language in sorted(portions)
+        language: max(1.0, _language_bytes(portions[language])) ** corpora.alpha for language in sorted(portions)
     }
     most_characters = max(SAMPLE_READ_CHARACTERS, 4 * sample_bytes)
-    documents = {
-        language: documents_in_turn(portions[language], Allowance(most_characters)) for language in weights
-    }
+    documents = {language: documents_in_turn(portions[language], Allowance(most_characters)) for language in weights}
     room_bytes = sample_bytes
     while weights and room_bytes >= len(weights):
         total_weight = sum(weights.values())
-        quotas_bytes = {
-            language: int(room_bytes * weight / total_weight) for language, weight in weights.items()
-        }
+        quotas_bytes = {language: int(room_bytes * weight / total_weight) for language, weight in weights.items()}
         for language, quota_bytes in quotas_bytes.items():
             while quota_bytes > 0:
                 document = next(documents[language], None)
@@ -142,9 +137,7 @@ def _language_bytes(portions: list[tuple[SourceConfig, Portion]]) -> float:
     return size_bytes
 
 
-def documents_in_turn(
-    portions: list[tuple[SourceConfig, Portion]], allowance: Allowance
-) -> Iterator[Document]:
+def documents_in_turn(portions: list[tuple[SourceConfig, Portion]], allowance: Allowance) -> Iterator[Document]:
     """One document each of some ranges of files in turn, spread evenly over all; then of the next ranges.
 
     Args:
@@ -239,9 +232,7 @@ def prepare(
     progress(Progress("packing", 0, len(parts), 0))
     languages = sorted({source.language for source in corpora.sources})
     tails = {
-        (split, language): Packer(
-            folder, f"shards/{split}/{language}-tails", corpora.sequence_length, np.dtype(dtype)
-        )
+        (split, language): Packer(folder, f"shards/{split}/{language}-tails", corpora.sequence_length, np.dtype(dtype))
         for split in SPLITS
         for language in languages
     }
@@ -329,9 +320,7 @@ def _part_bytes(total_bytes: int) -> int:
     return max(PART_BYTES, min(total_bytes // FEW_PARTS, MOST_PART_BYTES))
 
 
-def _part(
-    numbering: Iterator[int], source_number: int, source: SourceConfig, portions: tuple[Portion, ...]
-) -> Part:
+def _part(numbering: Iterator[int], source_number: int, source: SourceConfig, portions: tuple[Portion, ...]) -> Part:
     return Part(number=next(numbering), source_number=source_number, source=source, portions=portions)
 
 

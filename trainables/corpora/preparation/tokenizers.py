@@ -116,9 +116,7 @@ def _alphabet(type: str, sample: list[str]) -> list[str]:
     characters = sorted(set().union(*sample))
     if type == "wordpiece":
         characters = [character for character in characters if not character.isspace()]
-        return characters + [
-            "##" + character for character in characters if unicodedata.category(character)[0] != "P"
-        ]
+        return characters + ["##" + character for character in characters if unicodedata.category(character)[0] != "P"]
     return characters
 
 

@@ -102,17 +102,13 @@ class SourceConfig(Config):
     def _one_kind_with_its_options(self) -> SourceConfig:
         kinds = [kind for kind in _KIND_OPTIONS if getattr(self, kind) not in (None, "", ())]
         if len(kinds) != 1:
-            raise ValueError(
-                f"set exactly one of files, dataset and grammar, not {' and '.join(kinds) or 'none'}"
-            )
+            raise ValueError(f"set exactly one of files, dataset and grammar, not {' and '.join(kinds) or 'none'}")
         options = dict.fromkeys(option for options in _KIND_OPTIONS.values() for option in options)
         for option in options:
             changed = getattr(self, option) != type(self).model_fields[option].default
             if changed and option not in _KIND_OPTIONS[kinds[0]]:
                 owners = [kind for kind in _KIND_OPTIONS if option in _KIND_OPTIONS[kind]]
-                raise ValueError(
-                    f"{option} is an option of {' and '.join(owners)}; this source is a {kinds[0]} source"
-                )
+                raise ValueError(f"{option} is an option of {' and '.join(owners)}; this source is a {kinds[0]} source")
         return self
 
     @property
@@ -152,9 +148,7 @@ def expand(source: SourceConfig, where: str = "source") -> list[Portion]:
         return [Portion(source.grammar, source.documents * GRAMMAR_DOCUMENT_BYTES, 0, source.documents)]
     if source.dataset is not None:
         _, num_shards, size_bytes = open_data_set(source, where)
-        return [
-            Portion(source.dataset, size_bytes // num_shards, shard, shard + 1) for shard in range(num_shards)
-        ]
+        return [Portion(source.dataset, size_bytes // num_shards, shard, shard + 1) for shard in range(num_shards)]
     patterns = (source.files,) if isinstance(source.files, str) else source.files or ()
     found = {file for pattern in patterns for file in matching_files(pattern, f"{where}.files")}
     return [Portion(name, size_bytes) for name, size_bytes in sorted(found)]
@@ -261,9 +255,7 @@ def _read(
         yield item if isinstance(item, Malformed) else _document(item[1], source, f"{file}, {item[0]}")
 
 
-def _document(
-    record: Mapping[str, object], source: SourceConfig, place: str
-) -> Document | Malformed | Passed:
+def _document(record: Mapping[str, object], source: SourceConfig, place: str) -> Document | Malformed | Passed:
     """The record's document, or what it is instead."""
     if source.language_column is not None:
         language = record[source.language_column]

@@ -52,9 +52,7 @@ class Reader(Protocol):
     of :data:`BLOCK_BYTES` (plain lines and text: the records that begin in them).
     """
 
-    def __call__(
-        self, file: Location, columns: Columns, groups: range | None = None
-    ) -> Iterator[Record | Malformed]:
+    def __call__(self, file: Location, columns: Columns, groups: range | None = None) -> Iterator[Record | Malformed]:
         """The records in the file's order.
 
         Raises:
@@ -97,9 +95,7 @@ def suffix_of(name: str) -> str | None:
     return next((suffix for suffix in FORMATS if name.endswith(suffix)), None)
 
 
-def read_records(
-    file: Location, columns: Columns, groups: range | None = None
-) -> Iterator[Record | Malformed]:
+def read_records(file: Location, columns: Columns, groups: range | None = None) -> Iterator[Record | Malformed]:
     """The records of a file, in its order, by the reader for its suffix.
 
     Raises:
@@ -196,9 +192,7 @@ def _check_magic(file: Location, suffix: str) -> None:
     with file.filesystem.open_input_file(file.path) as stream:
         head = bytes(stream.read(max(map(len, _MAGICS.values()))))
     if not head:
-        raise InputError(
-            f"{file.name} is empty", where=str(file), remedy="remove it, or leave it out of the pattern"
-        )
+        raise InputError(f"{file.name} is empty", where=str(file), remedy="remove it, or leave it out of the pattern")
     expected = FORMATS[suffix].kinds
     found = next((kind for kind, magic in _MAGICS.items() if head.startswith(magic)), "plain text")
     if found not in expected:
@@ -379,9 +373,7 @@ def read_text(file: Location, columns: Columns, groups: range | None = None) -> 
         yield from record()
 
 
-def read_delimited(
-    file: Location, columns: Columns, groups: range | None = None
-) -> Iterator[Record | Malformed]:
+def read_delimited(file: Location, columns: Columns, groups: range | None = None) -> Iterator[Record | Malformed]:
     """Comma- or tab-separated values with a header line, quoted with ``"`` where needed."""
     malformed: list[Malformed] = []
     texts = (line.text for line in _lines(file, malformed))
@@ -396,9 +388,7 @@ def read_delimited(
             lost = ", and what follows is lost" if is_end else ""
             malformed.append(
                 Malformed(
-                    f"a quote is not closed in {file.name}"
-                    if is_end
-                    else f"a row is malformed in {file.name}",
+                    f"a quote is not closed in {file.name}" if is_end else f"a row is malformed in {file.name}",
                     f"{file}, line {begin if is_end else rows.line_num}",
                     f"from line {begin}: {error}{lost}",
                     'double the quotes inside quoted text: "say ""yes"""',
@@ -428,9 +418,7 @@ def read_delimited(
             return
 
 
-def read_parquet(
-    file: Location, columns: Columns, groups: range | None = None
-) -> Iterator[Record | Malformed]:
+def read_parquet(file: Location, columns: Columns, groups: range | None = None) -> Iterator[Record | Malformed]:
     """The rows of the given row groups, or of all."""
     source = file.filesystem.open_input_file(file.path)
     # Buffered before it is asked for, a row group would be held whole: pyarrow writes a million rows in one.

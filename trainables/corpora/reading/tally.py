@@ -84,10 +84,7 @@ class Tally:
         listing = "; ".join(f"{one.where}: {one.what}: {one.why}" for one in self.examples)
         more = "; ..." if self.malformed > len(self.examples) else ""
         lost = f", and the rest of {self.cut_short} files" if self.cut_short else ""
-        return (
-            f"{where}: {self.malformed} of {self.records} records are malformed and left out{lost}: "
-            f"{listing}{more}"
-        )
+        return f"{where}: {self.malformed} of {self.records} records are malformed and left out{lost}: {listing}{more}"
 
     def require_sound(self, malformed_share: float, where: str, least_share: float = 0.0) -> None:
         """Refuse a source with too many malformed records, or with a file of which an unknown part is lost.
@@ -110,8 +107,7 @@ class Tally:
             raise InputError(
                 first.what + more,
                 where=first.where,
-                why=f"{first.why}. How many records of {where} that is nobody knows, so no share below 1 "
-                "tolerates it",
+                why=f"{first.why}. How many records of {where} that is nobody knows, so no share below 1 tolerates it",
                 remedy=f"{first.remedy}; or leave out whatever cannot be read: --set corpora.malformed_share=1",
             )
         share = self.malformed / self.records

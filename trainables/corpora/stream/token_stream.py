@@ -68,9 +68,7 @@ class TokenStream:
     def take(self, number_N: NDArray[np.int64]) -> Batch:
         """The sequences at these places. Per language every sequence comes once before any comes twice."""
         language_N, count_N = self._pattern.locate(number_N)
-        token_NL = np.empty(
-            (len(number_N), self.corpus.manifest.sequence_length), dtype=self.corpus.manifest.dtype
-        )
+        token_NL = np.empty((len(number_N), self.corpus.manifest.sequence_length), dtype=self.corpus.manifest.dtype)
         for language in np.unique(language_N):
             here = language_N == language
             size = int(self._size_l[language])
@@ -197,9 +195,7 @@ def _datasource(stream: TokenStream, firsts: list[int], block: int, step: int) -
 
         def get_read_tasks(self, parallelism: int, *_: Any, **__: Any) -> list[ReadTask]:
             def task(first: int) -> ReadTask:
-                size = BlockMetadata(
-                    num_rows=block, size_bytes=block * row_bytes, input_files=None, exec_stats=None
-                )
+                size = BlockMetadata(num_rows=block, size_bytes=block * row_bytes, input_files=None, exec_stats=None)
                 return ReadTask(lambda: read(first), size)
 
             return [task(first) for first in firsts]

@@ -282,9 +282,7 @@ def test_the_realised_mix_is_the_target(stream):
 @pytest.mark.parametrize("world_size", [1, 2, 4])
 def test_workers_share_the_single_workers_batches(stream, world_size):
     single = list(islice(local_batches(stream, 24, 16), 5))
-    ranks = [
-        islice(local_batches(stream, 24, 16 // world_size, rank, world_size), 5) for rank in range(world_size)
-    ]
+    ranks = [islice(local_batches(stream, 24, 16 // world_size, rank, world_size), 5) for rank in range(world_size)]
     for alone, together in zip(single, zip(*ranks, strict=True), strict=True):
         assert_same(join(together), alone)
 

@@ -171,9 +171,7 @@ ALEIOS = Language(
             "number",
             attractor="object noun",
         ),
-        Contrast(
-            "adjective–noun agreement in definiteness", "transitive", "object adjective", "definiteness"
-        ),
+        Contrast("adjective–noun agreement in definiteness", "transitive", "object adjective", "definiteness"),
         Contrast("adjective–noun agreement in number", "intransitive", "np adjective", "number"),
         Contrast(
             "relative pronoun–antecedent agreement in number",
