@@ -15,6 +15,7 @@ from torch.nn import functional
 from transformers import PreTrainedTokenizerFast
 
 from tests.helpers.corpus import LENGTH, VOCABULARY, write_corpus
+from trainables.corpora.preparation.tokenizers import SPECIAL_TOKENS
 from trainables.evaluation import EvaluationConfig, find_yardstick, passes, sentences
 from trainables.evaluation.held_out import HELD_OUT_SEED, HeldOut, masked_targets
 from trainables.models.body_config import body_config
@@ -142,10 +143,12 @@ def make_scored_learner(name, dropout=0.0):
 def write_spoken_corpus(folder):
     """A corpus with a tokenizer, whose words are ``w5`` and so on, and minimal pairs, good if words follow."""
     corpus = write_corpus(folder, {"en": 200, "fr": 80, "sw": 40})
-    words = {f"w{token}": token for token in range(VOCABULARY)}
-    backend = Tokenizer(models.WordLevel(words, unk_token="w1"))
+    words = {word: token for token, word in enumerate(SPECIAL_TOKENS)}
+    words |= {f"w{token}": token for token in range(len(words), VOCABULARY)}
+    backend = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="w1", sep_token="w3", pad_token="w0")
+    roles = {"unk_token": "[UNK]", "sep_token": "[SEP]", "pad_token": "[PAD]", "mask_token": "[MASK]"}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, **roles)
     tokenizer.save_pretrained(folder / "tokenizer")
     rng = np.random.default_rng(0)
     with (folder / "minimal_pairs.jsonl").open("w") as file:

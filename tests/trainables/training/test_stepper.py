@@ -266,8 +266,6 @@ def test_a_learned_temperature_comes_back_from_its_lowest(corpus):
 
 # --- workers --------------------------------------------------------------------------------------------------------
 
-WORKER_CASES = [case.values for case in CASES]
-
 
 def _work(rank, folder):
     torch.set_num_threads(1)
@@ -275,7 +273,7 @@ def _work(rank, folder):
     torch.distributed.init_process_group("gloo", f"file://{folder}/meeting", rank=rank, world_size=2)
     corpus, world = PackedCorpus(Location(folder / "corpus")), World(rank, 2)
     found = {}
-    for number, (name, family, options) in enumerate(WORKER_CASES):
+    for number, (name, family, options) in enumerate(CASES):
         found[number] = train(corpus, name, family, options, world=world, steps=2)
     found["rows"] = train(corpus, "headless_mlm", world=world, embedding_update="rows")
     found["fsdp"] = train(corpus, "headless_clm", "gpt2", world=world, parallel="fsdp")
@@ -292,8 +290,8 @@ def test_two_workers_make_the_step_of_one(tmp_path):
     corpus = write_corpus(tmp_path / "corpus", {"en": 300, "fr": 60, "sw": 20})
     torch.multiprocessing.spawn(_work, (str(tmp_path),), nprocs=2)
     found = json.loads((tmp_path / "losses.json").read_text())
-    assert {name for name, _, _ in WORKER_CASES} == set(OBJECTIVES.names())
-    for number, (name, family, options) in enumerate(WORKER_CASES):
+    assert {name for name, _, _ in CASES} == set(OBJECTIVES.names())
+    for number, (name, family, options) in enumerate(CASES):
         # Negatives of each worker's share are those of as many micro-batches of one process.
         local = options.get("gathered") is False
         alone = train(corpus, name, family, options, steps=2, micro_batch_sequences=4 if local else None)
