@@ -105,6 +105,7 @@ class Checkpoints:
         if world.device.type == "cuda":
             torch.cuda.current_stream(world.device).synchronize()
         random, finished = _random_state(world.device), "optimiser" not in groups
+        state = state.model_copy(deep=True)
 
         def write() -> None:
             folder = self._at(step)
