@@ -251,7 +251,7 @@ def test_joules_are_refused_before_anything_starts(monkeypatch, tmp_path, key):
     def untold(device, cpus):
         return RaplCounter(1.0, tmp_path)
 
-    monkeypatch.setattr("orchestrator.planning.preflight.energy_counter", untold)
+    monkeypatch.setattr("trainables.training.energy.energy_counter", untold)
     spec = load_study("demo", ["budget={joules: 100}"] if key == "budget" else ["cap={joules: 100}"])
     with pytest.raises(InputError, match="joules") as error:
         require_measurable(spec, 0)
