@@ -22,9 +22,7 @@ def override(content: dict[str, JsonValue], overrides: Sequence[str]) -> None:
     """
     if isinstance(overrides, str):
         raise InputError(
-            f"the overrides are a list, not the text '{overrides}'",
-            where="overrides",
-            remedy=f'["{overrides}"]',
+            f"the overrides are a list, not the text '{overrides}'", where="overrides", remedy=f'["{overrides}"]'
         )
     for one in overrides:
         _put(content, one)

@@ -13,14 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from orchestrator.ledger.recorder import Recorder
-from orchestrator.ledger.records import (
-    AttemptOutcome,
-    BegunRecord,
-    EndRecord,
-    MeasureRecord,
-    StopRecord,
-    TrialRecord,
-)
+from orchestrator.ledger.records import AttemptOutcome, BegunRecord, EndRecord, MeasureRecord, StopRecord, TrialRecord
 from orchestrator.ledger.trials import TrialHistory
 from orchestrator.scheduling.trials import PhaseOfTrials, PlannedTrial
 from trainables.storage import FullDiskError, Location
@@ -227,11 +220,7 @@ class Executor:
         self._phase.ended(history, outcome)
 
     def _record_end(
-        self,
-        planned: PlannedTrial,
-        outcome: AttemptOutcome,
-        reason: str,
-        saved: MeasureRecord | None = None,
+        self, planned: PlannedTrial, outcome: AttemptOutcome, reason: str, saved: MeasureRecord | None = None
     ) -> None:
         self.recorder.record(
             EndRecord(

@@ -82,13 +82,7 @@ def _energy_problem_there(gpus_per_worker: int, cpus: int) -> EnergyProblem | No
 
 
 def make_executor(
-    recorder: Recorder,
-    spec: StudySpec,
-    folder: Location,
-    machine: Machine,
-    launcher: str,
-    *,
-    keeps_processes: bool,
+    recorder: Recorder, spec: StudySpec, folder: Location, machine: Machine, launcher: str, *, keeps_processes: bool
 ) -> Executor:
     """What runs the study's trials, as many at a time as there is room for."""
     resources, gpus = spec.resources, machine.gpus_per_worker(spec.resources)

@@ -19,14 +19,7 @@ from orchestrator.config.extension import Change, differences
 from orchestrator.config.files import frozen_content, make_study, read_frozen
 from orchestrator.config.folder import STUDY_FILE
 from orchestrator.config.study import StudySpec
-from orchestrator.ledger.records import (
-    ArmDesign,
-    Design,
-    ExtensionRecord,
-    Record,
-    StudyRecord,
-    YardstickDesign,
-)
+from orchestrator.ledger.records import ArmDesign, Design, ExtensionRecord, Record, StudyRecord, YardstickDesign
 from trainables.errors import InputError
 from trainables.evaluation import find_yardstick
 from trainables.storage import Location

@@ -178,9 +178,7 @@ class EnergyProblem(NamedTuple):
 
 
 def require_measurable(
-    spec: StudySpec,
-    gpus_per_worker: int,
-    energy_problem: Callable[[int, int], EnergyProblem | None] | None = None,
+    spec: StudySpec, gpus_per_worker: int, energy_problem: Callable[[int, int], EnergyProblem | None] | None = None
 ) -> None:
     """Refuse a budget or a cap in a unit that is not measured where the trials will run.
 

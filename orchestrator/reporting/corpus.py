@@ -111,10 +111,7 @@ def show_corpus(corpus: PackedCorpus, corpora: CorporaConfig, trial_sequences: f
 
 
 def languages_table(
-    corpus: PackedCorpus,
-    target_l: NDArray[np.float64],
-    natural_l: NDArray[np.float64],
-    trial_sequences: float | None,
+    corpus: PackedCorpus, target_l: NDArray[np.float64], natural_l: NDArray[np.float64], trial_sequences: float | None
 ) -> Table:
     """The training text by language."""
     counts = corpus.manifest.splits["train"]

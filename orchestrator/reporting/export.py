@@ -96,9 +96,7 @@ def _chosen_run(history: History, arm: str | None, folder: Location) -> TrialHis
     arms = history.design.arms
     if arm is None and len(arms) > 1:
         raise InputError(
-            f"the study has {len(arms)} arms",
-            where="--arm",
-            remedy=f"name one: --arm {' or --arm '.join(arms)}",
+            f"the study has {len(arms)} arms", where="--arm", remedy=f"name one: --arm {' or --arm '.join(arms)}"
         )
     arm = arm if arm is not None else next(iter(arms))
     if arm not in arms:
@@ -193,9 +191,7 @@ def push(folder: Location, names: tuple[str, ...], repository: str) -> str:
     """
     if folder.local is None:
         raise InputError(
-            "only a folder on this machine can be pushed",
-            where="--to",
-            remedy="--to FOLDER, and push from there",
+            "only a folder on this machine can be pushed", where="--to", remedy="--to FOLDER, and push from there"
         )
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError

@@ -66,11 +66,7 @@ def _front_matter(arm: ArmDesign, corpus: CorpusRecord, *, encoder: bool) -> str
     fields |= {
         "library_name": "transformers",
         "pipeline_tag": "fill-mask" if encoder else "text-generation",
-        "tags": [
-            "headtohead",
-            arm.objective,
-            *(["headless", "arxiv:2309.08351"] if arm.headless else []),
-        ],
+        "tags": ["headtohead", arm.objective, *(["headless", "arxiv:2309.08351"] if arm.headless else [])],
     }
     return f"---\n{yaml.safe_dump(fields, sort_keys=False)}# license: yours to choose before you publish\n---"
 
