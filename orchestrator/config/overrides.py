@@ -13,10 +13,6 @@ from trainables.errors import InputError
 def override(content: dict[str, JsonValue], overrides: Sequence[str]) -> None:
     """Change a study's keys and values in place.
 
-    Args:
-        content: the study as its file has it.
-        overrides: ``key=value`` each.
-
     Raises:
         InputError: one is not ``key=value``, its value is not YAML, or there is no such place in a list.
     """

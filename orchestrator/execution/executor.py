@@ -25,10 +25,6 @@ class Executor:
     """Runs phases on a Ray cluster.
 
     Args:
-        recorder: the study's.
-        folder: the study's.
-        workers: what each trial runs on.
-        concurrent_trials: trials at a time.
         attempts: starts in a row without a newer checkpoint after which a trial has failed.
         keeps_processes: idle ones are kept for later trials, as many as run at a time; on a cluster that shrinks
             they would hold its nodes.

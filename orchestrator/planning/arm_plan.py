@@ -214,9 +214,6 @@ def arm_plans(spec: StudySpec) -> list[ArmPlan]:
 def require_confirmable(plans: Sequence[ArmPlan]) -> None:
     """Refuse a cap that cannot pay for confirmation, where that can be told before anything runs.
 
-    Args:
-        plans: of all arms of a study.
-
     Raises:
         InputError: it cannot.
     """

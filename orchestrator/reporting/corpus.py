@@ -96,8 +96,6 @@ def show_corpus(corpus: PackedCorpus, corpora: CorporaConfig, trial_sequences: f
     """The training text by language, what was held out, and what was left out of the sources.
 
     Args:
-        corpus: prepared.
-        corpora: how its languages are mixed.
         trial_sequences: how many a trial reads; None: how often it sees a language is not told.
     """
     stream = TokenStream(corpus, 0, corpora.alpha, corpora.maximum_repetition)

@@ -37,7 +37,6 @@ def export_study(
     arm in the comparison. The best of the seeds would be better than the evidence on its card says.
 
     Args:
-        folder: the study's.
         to: where to: an empty folder or none, on this machine or on an object store.
         arm: may be left out of a study with one arm, or with ``trial``.
         trial: a completed trial's name.
@@ -180,7 +179,6 @@ def push(folder: Location, names: tuple[str, ...], repository: str) -> str:
 
     Args:
         folder: of :func:`export_study`, on this machine.
-        names: of the files.
         repository: ``OWNER/NAME``, or ``NAME`` for one's own.
 
     Returns:

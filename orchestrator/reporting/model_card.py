@@ -28,9 +28,6 @@ def model_card(
     """The card, Markdown with the hub's front matter. Its licence is left to whoever publishes the model.
 
     Args:
-        history: of the study.
-        run: the trial that is exported.
-        name: of the folder or repository, for the example.
         embedding_head: whether its head was made of a table of embeddings, for want of one.
         document_attention: whether attention stayed inside documents.
     """
