@@ -124,9 +124,7 @@ class LocalCluster:
         # order.
         watchdog = Path(__file__).with_name("watchdog.py")
         self._watchdog = subprocess.Popen(
-            [sys.executable, "-P", str(watchdog), self._mark, folder],
-            stdin=subprocess.PIPE,
-            start_new_session=True,
+            [sys.executable, "-P", str(watchdog), self._mark, folder], stdin=subprocess.PIPE, start_new_session=True
         )
         try:
             if self.authentication == "token":

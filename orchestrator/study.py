@@ -281,12 +281,7 @@ class Study:
         return "direct" if resources.workers == 1 and not machine.gpus_per_worker(resources) else "ray_train"
 
     def _run_phases(
-        self,
-        recorder: Recorder,
-        machine: Machine,
-        tokenizer: PreTrainedTokenizerFast | None,
-        *,
-        own_cluster: bool,
+        self, recorder: Recorder, machine: Machine, tokenizer: PreTrainedTokenizerFast | None, *, own_cluster: bool
     ) -> None:
         from orchestrator.analysis.compare import compare
         from orchestrator.execution.session import begin_session, make_executor, warm_up

@@ -26,7 +26,6 @@ def describe_time_to_target(
         unit: in which spending is counted.
         yardstick: and its target; None: the worse of the arms' final means.
         target: see there.
-        lower_is_better: of the yardstick.
     """
     if not any(run.outcome == "completed" for both in paired.values() for run in both):
         return None

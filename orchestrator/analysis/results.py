@@ -168,8 +168,7 @@ class Results:
         trials = [*chosen_runs(self.history, arm).values(), best_of_search(self.history, arm)]
         if trials[0] is None:
             raise InputError(
-                f"no trial of the arm '{arm}' has ended yet",
-                remedy="ask again later; h2h watch shows the study",
+                f"no trial of the arm '{arm}' has ended yet", remedy="ask again later; h2h watch shows the study"
             )
         return dict(trials[0].configuration)
 

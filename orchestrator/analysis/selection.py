@@ -24,11 +24,6 @@ def best_trials(history: History, arm: str, top: int) -> list[TrialHistory]:
 
     Of equal ones the earlier comes first. Of those with the same configuration, which a grid of choices or a sampler
     may come to twice, only the best is among them.
-
-    Args:
-        history: of the study.
-        arm: its name.
-        top: how many.
     """
     primary = history.design.yardsticks.primary
     sign = 1 if history.design.lower_is_better(primary) else -1

@@ -122,14 +122,7 @@ def verify(folder: Location) -> Verification:
 
 
 def _check_protocol(found: Verification, records: Sequence[Record], file: bytes, fixed: Protocol) -> None:
-    """What decides is what the study's file says, and was so from the beginning but for what extensions say.
-
-    Args:
-        found: takes the checks.
-        records: the ledger.
-        file: the study's.
-        fixed: the protocol by that file.
-    """
+    """What decides is what the study's file says, and was so from the beginning but for what extensions say."""
     number, digest, known = 0, "", list[Protocol]()
     for place, record in enumerate(records):
         if isinstance(record, ExtensionRecord):

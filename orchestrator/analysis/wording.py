@@ -46,7 +46,6 @@ def what_would_settle(pair: Pair, n: int) -> str:
     """What an undecided pair's number of further seeds stands for, such as ``about 5 more seeds would settle it``.
 
     Args:
-        pair: of the comparison.
         n: its complete pairs so far; of fewer than two there is no spread, and only what the test needs is known.
     """
     if pair.more_seeds is None:

@@ -120,9 +120,7 @@ def _require_folder_of(file: str) -> None:
     folder = Location(file).parent
     if folder.local is not None and not folder.local.is_dir():
         raise InputError(
-            f"there is no folder {folder}",
-            where=f"--svg {file}",
-            remedy=f"mkdir -p {folder}, or another file",
+            f"there is no folder {folder}", where=f"--svg {file}", remedy=f"mkdir -p {folder}, or another file"
         )
 
 
@@ -134,12 +132,7 @@ def _export(options: Options) -> int:
     to = Location(options.to)
     repository = options.push_to_hub
     names = export_study(
-        folder_named(options),
-        to,
-        arm=options.arm,
-        trial=options.trial,
-        repository=repository,
-        force=options.force,
+        folder_named(options), to, arm=options.arm, trial=options.trial, repository=repository, force=options.force
     )
     print(f"wrote {to}: {', '.join(names)}")
     if repository:

@@ -39,14 +39,7 @@ _WORDS = {
 
 
 def input_error(error: ValidationError, model: type[BaseModel], file: str, overrides: Sequence[str] = ()) -> InputError:
-    """The first finding as an :class:`InputError`; the others are counted.
-
-    Args:
-        error: what pydantic found.
-        model: what was validated, for the valid names.
-        file: where it was written.
-        overrides: ``key=value`` each, that were put on top of the file.
-    """
+    """The first finding as an :class:`InputError`; the others are counted."""
     findings = error.errors(include_url=False)
     first = findings[0]
     # A list of which an item is wrong is also found to be too short: that is no second mistake.

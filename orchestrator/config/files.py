@@ -64,7 +64,6 @@ def load_study(name_or_path: str | Path, overrides: Sequence[str] = ()) -> Study
 
     Args:
         name_or_path: a YAML file, or a shipped study's name.
-        overrides: ``key=value`` each, as of ``--set``.
 
     Raises:
         InputError: no such study, not YAML, or something in it is wrong.
@@ -117,10 +116,6 @@ def open_frozen(folder: Location) -> StudySpec:
 def frozen_content(data: bytes, where: str) -> StudyContent:
     """The keys and values of a study's file as it was frozen in its folder.
 
-    Args:
-        data: the file.
-        where: its name, for errors.
-
     Raises:
         InputError: it is not a mapping in YAML.
     """
@@ -167,11 +162,6 @@ def freeze(spec: StudySpec) -> StudySpec:
 
 def require_same(spec: StudySpec, frozen: StudySpec, folder: Location) -> None:
     """A study goes on as it began: what was changed since would be passed over without a word.
-
-    Args:
-        spec: as it is written now.
-        frozen: as it lies in its folder.
-        folder: see there.
 
     Raises:
         InputError: they differ, in more than where they lie.

@@ -13,18 +13,12 @@ from trainables.errors import InputError
 def override(content: dict[str, JsonValue], overrides: Sequence[str]) -> None:
     """Change a study's keys and values in place.
 
-    Args:
-        content: the study as its file has it.
-        overrides: ``key=value`` each.
-
     Raises:
         InputError: one is not ``key=value``, its value is not YAML, or there is no such place in a list.
     """
     if isinstance(overrides, str):
         raise InputError(
-            f"the overrides are a list, not the text '{overrides}'",
-            where="overrides",
-            remedy=f'["{overrides}"]',
+            f"the overrides are a list, not the text '{overrides}'", where="overrides", remedy=f'["{overrides}"]'
         )
     for one in overrides:
         _put(content, one)

@@ -10,8 +10,4 @@ from orchestrator.config.study import StudySpec
 def study_schema() -> dict[str, JsonValue]:
     """The schema, of draft 2020-12."""
     schema: dict[str, JsonValue] = StudySpec.model_json_schema()
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **schema,
-        "title": "A headtohead study",
-    }
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "A headtohead study"}

@@ -24,8 +24,6 @@ def parse_yaml(text: str | bytes, where: str, remedy: str = "") -> JsonValue:
 
     Args:
         text: one document; bytes are UTF-8.
-        where: the file or option that it is from, for errors.
-        remedy: what to do about a mistake in it.
 
     Raises:
         InputError: it is no YAML, not UTF-8, has a key twice, or is larger or deeper than any study is.

@@ -13,9 +13,6 @@ from trainables.errors import InputError
 def cluster_machine(resources: ResourcesSpec) -> Machine:
     """What trials can be placed on: of a cluster that grows, all that its autoscaler may add.
 
-    Args:
-        resources: of the study.
-
     Raises:
         InputError: the cluster may grow, it does not say how far, and the study leaves open what follows from that.
     """

@@ -13,14 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from orchestrator.ledger.recorder import Recorder
-from orchestrator.ledger.records import (
-    AttemptOutcome,
-    BegunRecord,
-    EndRecord,
-    MeasureRecord,
-    StopRecord,
-    TrialRecord,
-)
+from orchestrator.ledger.records import AttemptOutcome, BegunRecord, EndRecord, MeasureRecord, StopRecord, TrialRecord
 from orchestrator.ledger.trials import TrialHistory
 from orchestrator.scheduling.trials import PhaseOfTrials, PlannedTrial
 from trainables.storage import FullDiskError, Location
@@ -32,10 +25,6 @@ class Executor:
     """Runs phases on a Ray cluster.
 
     Args:
-        recorder: the study's.
-        folder: the study's.
-        workers: what each trial runs on.
-        concurrent_trials: trials at a time.
         attempts: starts in a row without a newer checkpoint after which a trial has failed.
         keeps_processes: idle ones are kept for later trials, as many as run at a time; on a cluster that shrinks
             they would hold its nodes.
@@ -227,11 +216,7 @@ class Executor:
         self._phase.ended(history, outcome)
 
     def _record_end(
-        self,
-        planned: PlannedTrial,
-        outcome: AttemptOutcome,
-        reason: str,
-        saved: MeasureRecord | None = None,
+        self, planned: PlannedTrial, outcome: AttemptOutcome, reason: str, saved: MeasureRecord | None = None
     ) -> None:
         self.recorder.record(
             EndRecord(

@@ -59,7 +59,6 @@ def ray_session(address: str | None, machine: Machine, *, dashboard: bool) -> It
 
     Args:
         address: of the cluster; None: this machine's own.
-        machine: this one.
         dashboard: with its server, which answers questions about the cluster's state.
 
     Raises:

@@ -36,13 +36,6 @@ _PACKAGES = ("headtohead", "ray", "torch", "transformers", "optuna")
 def begin_session(recorder: Recorder, spec: StudySpec, folder: Location, machine: Machine, *, on_cluster: bool) -> None:
     """Record that a session begins.
 
-    Args:
-        recorder: the study's.
-        spec: the study.
-        folder: the study's.
-        machine: on which trials are placed.
-        on_cluster: it is not this one.
-
     Raises:
         InputError: the budget's unit or the cap's is not measured there.
     """
@@ -82,13 +75,7 @@ def _energy_problem_there(gpus_per_worker: int, cpus: int) -> EnergyProblem | No
 
 
 def make_executor(
-    recorder: Recorder,
-    spec: StudySpec,
-    folder: Location,
-    machine: Machine,
-    launcher: str,
-    *,
-    keeps_processes: bool,
+    recorder: Recorder, spec: StudySpec, folder: Location, machine: Machine, launcher: str, *, keeps_processes: bool
 ) -> Executor:
     """What runs the study's trials, as many at a time as there is room for."""
     resources, gpus = spec.resources, machine.gpus_per_worker(spec.resources)

@@ -183,9 +183,6 @@ class History:
 def read_history(folder: Location) -> History:
     """What a study's ledger adds up to.
 
-    Args:
-        folder: the study's ``ledger`` folder.
-
     Raises:
         InputError: a record is damaged, or does not follow from those before it; it names file and line.
     """

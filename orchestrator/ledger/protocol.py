@@ -19,14 +19,7 @@ from orchestrator.config.extension import Change, differences
 from orchestrator.config.files import frozen_content, make_study, read_frozen
 from orchestrator.config.folder import STUDY_FILE
 from orchestrator.config.study import StudySpec
-from orchestrator.ledger.records import (
-    ArmDesign,
-    Design,
-    ExtensionRecord,
-    Record,
-    StudyRecord,
-    YardstickDesign,
-)
+from orchestrator.ledger.records import ArmDesign, Design, ExtensionRecord, Record, StudyRecord, YardstickDesign
 from trainables.errors import InputError
 from trainables.evaluation import find_yardstick
 from trainables.storage import Location
@@ -110,12 +103,7 @@ def value_of(fixed: Protocol, key: str) -> JsonValue:
 
 
 def with_changes(fixed: Protocol, changes: Mapping[str, Change]) -> Protocol:
-    """The protocol after an extension.
-
-    Args:
-        fixed: the protocol before.
-        changes: by dotted key before and after, as the ledger has them.
-    """
+    """The protocol after an extension."""
     changed = copy.deepcopy(fixed)
     for key, (_, after) in changes.items():
         if is_fixed(key):
@@ -137,9 +125,6 @@ def protocols_after(records: Iterable[Record]) -> list[Protocol]:
     """The protocols that a study may be followed by: that of its last session and that after each extension since.
 
     Any of them: a study may be cut off between the record of its extension and its file.
-
-    Args:
-        records: of its ledger.
     """
     found: list[Protocol] = []
     for record in records:
@@ -152,10 +137,6 @@ def protocols_after(records: Iterable[Record]) -> list[Protocol]:
 
 def require_unchanged(folder: Location, records: Iterable[Record]) -> None:
     """Refuse a study whose file is not what its ledger says that the study is.
-
-    Args:
-        folder: the study's.
-        records: of its ledger.
 
     Raises:
         InputError: the file is missing, or was changed since the last session by other means than ``h2h extend``.

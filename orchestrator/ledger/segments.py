@@ -30,11 +30,7 @@ REMOTE_FLUSH_SECONDS = 2.0
 
 
 class LedgerWriter:
-    """The one writer of a study's ledger. Not safe for two processes; safe for the threads of one.
-
-    Args:
-        folder: the study's ``ledger`` folder.
-    """
+    """The one writer of a study's ledger. Not safe for two processes; safe for the threads of one."""
 
     def __init__(self, folder: Location) -> None:
         self._folder = folder
@@ -58,7 +54,6 @@ class LedgerWriter:
         """Add one record.
 
         Args:
-            record: what happened.
             flush: on an object store, whether it must be there on return (True) or may wait a moment.
 
         Raises:
@@ -200,12 +195,7 @@ def parse_line(line: Line) -> Record:
 
 
 def damaged(place: str, why: str) -> InputError:
-    """That a ledger is not as this program writes it.
-
-    Args:
-        place: file and line.
-        why: what is wrong there.
-    """
+    """That a ledger is not as this program writes it."""
     return InputError(
         "the ledger is damaged",
         where=place,

@@ -110,9 +110,6 @@ class AttemptSpending:
 
         Energy is measured in training steps alone; outside of them the devices are taken to draw as much as in them,
         which is an upper bound.
-
-        Args:
-            unit: of the budget.
         """
         steps = self.useful.get(unit, 0.0) + self.lost.get(unit, 0.0)
         if unit == "wall_seconds":
@@ -136,7 +133,6 @@ def attempt_spendings(attempts: Sequence[Attempt], now: float) -> list[AttemptSp
     """What each of a trial's attempts cost.
 
     Args:
-        attempts: all of the trial, in order.
         now: until when one that runs is counted, seconds since the epoch.
     """
     spendings = []

@@ -13,8 +13,6 @@ def trial_name(phase: TrainingPhase, arm: str, number: int, share: float | None 
     """A trial's name: its ledger records and its folder are under it.
 
     Args:
-        phase: that it is of.
-        arm: its arm.
         number: among the arm's trials of the phase; a branch has that of its confirmation run.
         share: of a branch, the share of the budget at which it is compared.
     """

@@ -74,11 +74,7 @@ class ArmPlan:
         _refuse_unknown_settings(model, f"{where}.config")
         try:
             body = body_config(
-                model,
-                self.objective.task,
-                vocabulary_size=self.vocabulary_size,
-                sequence_length=length,
-                where=where,
+                model, self.objective.task, vocabulary_size=self.vocabulary_size, sequence_length=length, where=where
             )
             with torch.device("meta"):
                 learner = Learner(body, self.objective)
@@ -185,11 +181,7 @@ class ArmPlan:
         sequences = int(amount) * batch if unit == "steps" else int(amount) // (length * workers) * workers
         full, rest = divmod(sequences, batch)
         flops = full * self._mean_step_flops(batch) + self._mean_step_flops(rest)
-        trial: dict[Unit, float] = {
-            "tokens": sequences * length,
-            "steps": full + (rest > 0),
-            "flops": flops,
-        }
+        trial: dict[Unit, float] = {"tokens": sequences * length, "steps": full + (rest > 0), "flops": flops}
         return trial | ({"hardware_flops": flops + sequences * again} if again else {})
 
 
@@ -221,9 +213,6 @@ def arm_plans(spec: StudySpec) -> list[ArmPlan]:
 
 def require_confirmable(plans: Sequence[ArmPlan]) -> None:
     """Refuse a cap that cannot pay for confirmation, where that can be told before anything runs.
-
-    Args:
-        plans: of all arms of a study.
 
     Raises:
         InputError: it cannot.

@@ -52,7 +52,6 @@ def check_text(spec: StudySpec, *, writing: bool = True) -> None:
     """Check all that can be seen without a tokenizer: models, storage, sources and their splits.
 
     Args:
-        spec: the study.
         writing: the storage is tried out by writing to it; else its rights are looked at.
 
     Raises:
@@ -178,15 +177,11 @@ class EnergyProblem(NamedTuple):
 
 
 def require_measurable(
-    spec: StudySpec,
-    gpus_per_worker: int,
-    energy_problem: Callable[[int, int], EnergyProblem | None] | None = None,
+    spec: StudySpec, gpus_per_worker: int, energy_problem: Callable[[int, int], EnergyProblem | None] | None = None
 ) -> None:
     """Refuse a budget or a cap in a unit that is not measured where the trials will run.
 
     Args:
-        spec: the study.
-        gpus_per_worker: GPUs of a worker.
         energy_problem: :func:`energy_problem_here`, where the trials will run; None: on this machine.
 
     Raises:

@@ -57,10 +57,7 @@ def _objectives() -> Iterator[tuple[str, str]]:
 
 def _yardsticks() -> Iterator[tuple[str, str]]:
     for yardstick in YARDSTICKS:
-        yield (
-            yardstick.name,
-            yardstick.description + ("" if yardstick.higher_is_better else "; lower is better"),
-        )
+        yield (yardstick.name, yardstick.description + ("" if yardstick.higher_is_better else "; lower is better"))
 
 
 def _spaces() -> Iterator[tuple[str, str]]:

@@ -96,8 +96,6 @@ def show_corpus(corpus: PackedCorpus, corpora: CorporaConfig, trial_sequences: f
     """The training text by language, what was held out, and what was left out of the sources.
 
     Args:
-        corpus: prepared.
-        corpora: how its languages are mixed.
         trial_sequences: how many a trial reads; None: how often it sees a language is not told.
     """
     stream = TokenStream(corpus, 0, corpora.alpha, corpora.maximum_repetition)
@@ -111,10 +109,7 @@ def show_corpus(corpus: PackedCorpus, corpora: CorporaConfig, trial_sequences: f
 
 
 def languages_table(
-    corpus: PackedCorpus,
-    target_l: NDArray[np.float64],
-    natural_l: NDArray[np.float64],
-    trial_sequences: float | None,
+    corpus: PackedCorpus, target_l: NDArray[np.float64], natural_l: NDArray[np.float64], trial_sequences: float | None
 ) -> Table:
     """The training text by language."""
     counts = corpus.manifest.splits["train"]

@@ -57,7 +57,6 @@ def render(history: History, now: float | None = None, stage: str = "") -> Rende
     """The dashboard of a study's state.
 
     Args:
-        history: what the ledger says.
         now: seconds since the epoch; without it, the time of the last record.
         stage: what is done beside what the ledger says.
     """
@@ -89,8 +88,6 @@ def follow(
     """Show a study while it runs: a live dashboard on a terminal, else a line for every noteworthy thing.
 
     Args:
-        folder: the study's folder.
-        console: where to.
         until: asked at every turn whether to stop; without it, the study's comparison is waited for.
         since: records before this time, seconds since the epoch, print no lines: no old news on a resume.
         stage: what the study does beside what is in its ledger.

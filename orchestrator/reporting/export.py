@@ -37,7 +37,6 @@ def export_study(
     arm in the comparison. The best of the seeds would be better than the evidence on its card says.
 
     Args:
-        folder: the study's.
         to: where to: an empty folder or none, on this machine or on an object store.
         arm: may be left out of a study with one arm, or with ``trial``.
         trial: a completed trial's name.
@@ -96,9 +95,7 @@ def _chosen_run(history: History, arm: str | None, folder: Location) -> TrialHis
     arms = history.design.arms
     if arm is None and len(arms) > 1:
         raise InputError(
-            f"the study has {len(arms)} arms",
-            where="--arm",
-            remedy=f"name one: --arm {' or --arm '.join(arms)}",
+            f"the study has {len(arms)} arms", where="--arm", remedy=f"name one: --arm {' or --arm '.join(arms)}"
         )
     arm = arm if arm is not None else next(iter(arms))
     if arm not in arms:
@@ -183,7 +180,6 @@ def push(folder: Location, names: tuple[str, ...], repository: str) -> str:
 
     Args:
         folder: of :func:`export_study`, on this machine.
-        names: of the files.
         repository: ``OWNER/NAME``, or ``NAME`` for one's own.
 
     Returns:
@@ -194,9 +190,7 @@ def push(folder: Location, names: tuple[str, ...], repository: str) -> str:
     """
     if folder.local is None:
         raise InputError(
-            "only a folder on this machine can be pushed",
-            where="--to",
-            remedy="--to FOLDER, and push from there",
+            "only a folder on this machine can be pushed", where="--to", remedy="--to FOLDER, and push from there"
         )
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError

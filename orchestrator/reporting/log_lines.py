@@ -22,12 +22,7 @@ from orchestrator.ledger.records import (
 
 
 def lines_of(record: Record, history: History) -> Iterator[str]:
-    """The lines a record is worth: a time, a word for its kind, the rest.
-
-    Args:
-        record: the newest record.
-        history: the study's state with the record in it.
-    """
+    """The lines a record is worth: a time, a word for its kind, the rest."""
     for line in _describe(record, history):
         yield f"{clock(record.time)} {line}"
 

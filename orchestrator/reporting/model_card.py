@@ -28,9 +28,6 @@ def model_card(
     """The card, Markdown with the hub's front matter. Its licence is left to whoever publishes the model.
 
     Args:
-        history: of the study.
-        run: the trial that is exported.
-        name: of the folder or repository, for the example.
         embedding_head: whether its head was made of a table of embeddings, for want of one.
         document_attention: whether attention stayed inside documents.
     """
@@ -66,11 +63,7 @@ def _front_matter(arm: ArmDesign, corpus: CorpusRecord, *, encoder: bool) -> str
     fields |= {
         "library_name": "transformers",
         "pipeline_tag": "fill-mask" if encoder else "text-generation",
-        "tags": [
-            "headtohead",
-            arm.objective,
-            *(["headless", "arxiv:2309.08351"] if arm.headless else []),
-        ],
+        "tags": ["headtohead", arm.objective, *(["headless", "arxiv:2309.08351"] if arm.headless else [])],
     }
     return f"---\n{yaml.safe_dump(fields, sort_keys=False)}# license: yours to choose before you publish\n---"
 

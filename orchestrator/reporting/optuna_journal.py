@@ -40,11 +40,6 @@ _STATES = {
 def write_optuna_journal(folder: Location, spec: StudySpec, history: History) -> None:
     """Make the file anew, whole.
 
-    Args:
-        folder: the study's.
-        spec: the study.
-        history: of its ledger.
-
     Raises:
         FullDiskError: there is no space for it.
     """

@@ -150,9 +150,7 @@ def phases_table(spec: StudySpec) -> Table:
 def show_forecast(found: Forecast) -> RenderableType:
     """Seconds, memory and disk, by arm and in all."""
     table = Table.of(
-        ("arm", "a step", "tokens\na second", "memory", "a trial"),
-        map(_forecast_row, found.arms),
-        numbers=True,
+        ("arm", "a step", "tokens\na second", "memory", "a trial"), map(_forecast_row, found.arms), numbers=True
     )
     return Group(on_terminal(table), *(Text(line, style="dim") for line in _forecast_lines(found)))
 

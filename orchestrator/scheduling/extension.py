@@ -20,9 +20,7 @@ def require_work(spec: StudySpec, history: History, changes: Mapping[str, Change
     Branches are not asked for: all that could begin were made.
 
     Args:
-        spec: the study as it would go on.
         history: as it came to its end; it is not to be used afterwards.
-        changes: by key, before and after.
 
     Raises:
         InputError: the study's cap pays for nothing of it, or there is nothing left to do.

@@ -9,11 +9,6 @@ class Rungs:
     """The scores that an arm's trials had at each rung; a trial goes on while it is among the best ``1 / reduction``.
 
     The first trial at a rung goes on: there is nothing better to compare it with.
-
-    Args:
-        number: rungs before the end of the budget.
-        reduction: eta.
-        higher_is_better: of the scores.
     """
 
     def __init__(self, number: int, reduction: int, *, higher_is_better: bool) -> None:

@@ -13,12 +13,7 @@ import warnings
 from collections.abc import Callable, Container, Iterable, Mapping
 
 import optuna
-from optuna.distributions import (
-    BaseDistribution,
-    CategoricalDistribution,
-    FloatDistribution,
-    IntDistribution,
-)
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
@@ -39,14 +34,7 @@ _STATEFUL = ("cma_es", "qmc")
 
 
 class ArmSampler:
-    """Suggests an arm's configurations and decides at rungs which trials go on.
-
-    Args:
-        arm: its name.
-        space: what may vary.
-        search: how it is searched.
-        design: of the study: the primary yardstick, its direction, the seed.
-    """
+    """Suggests an arm's configurations and decides at rungs which trials go on."""
 
     def __init__(self, arm: str, space: Space, search: SearchSpec, design: Design) -> None:
         self.arm, self.space, self.search, self.seed = arm, space, search, design.seed
@@ -66,12 +54,7 @@ class ArmSampler:
             random.Random(f"{self.seed}/{arm}").shuffle(self._grid)
 
     def go_through(self, events: Iterable[SearchEvent], trials: Mapping[int, TrialHistory]) -> None:
-        """Go again through what an earlier session did.
-
-        Args:
-            events: of the arm's search.
-            trials: what became of its trials, by number.
-        """
+        """Go again through what an earlier session did."""
         for event in events:
             if isinstance(event, Asked):
                 self._adopt(trials[event.number])

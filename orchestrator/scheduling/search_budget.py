@@ -28,12 +28,7 @@ class Totals(NamedTuple):
 
 
 class SearchBudget:
-    """One arm's search, in trial budgets.
-
-    Args:
-        history: of the study; what the arm's trials report is read from it.
-        arm: its name.
-    """
+    """One arm's search, in trial budgets."""
 
     def __init__(self, history: History, arm: str) -> None:
         self._history = history

@@ -67,8 +67,6 @@ class StudyBudget:
         """What a trial is expected to cost; in a unit of which nothing is known yet 0.
 
         Args:
-            phase: that it is of.
-            arm: its arm.
             share: of the phase's budget that it spends by itself.
         """
         amount = self._amount(phase) * share
@@ -188,7 +186,6 @@ class StudyBudget:
 
         Args:
             seeds: that have begun.
-            runs: that never begin.
             arms: of those of them that would have been next, as of :meth:`allows_runs`.
         """
         return (
@@ -213,8 +210,6 @@ def require_confirmation(spec: StudySpec, cap: CapConfig, costs: Mapping[str, fl
     """Refuse a cap that cannot pay for confirmation, and a search trial of each arm before it where there is a search.
 
     Args:
-        spec: the study.
-        cap: the study's.
         costs: by arm, of a whole search trial, in the cap's unit, at least.
 
     Raises:

@@ -72,11 +72,7 @@ class Planner:
         """The next attempt at an arm's trial of that number.
 
         Args:
-            phase: that it is of.
-            arm: its arm.
             number: among the arm's trials of the phase; a branch has that of its confirmation run.
-            seed: of data and weights.
-            configuration: the searched settings' values.
             share: of a branch, the share of its confirmation run's budget at which it is compared.
         """
         name, searching = trial_name(phase, arm, number, share), phase == "search"

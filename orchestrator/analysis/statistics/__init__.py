@@ -13,13 +13,7 @@ generator's seed is fixed, so that a ledger always yields the same verdict.
 ================  ==================================================================================
 """
 
-from orchestrator.analysis.statistics.paired import (
-    Interval,
-    fewest_pairs,
-    holm,
-    mean_interval,
-    permutation_p,
-)
+from orchestrator.analysis.statistics.paired import Interval, fewest_pairs, holm, mean_interval, permutation_p
 from orchestrator.analysis.statistics.planning import POWER, minimum_detectable_effect, power, seeds_needed
 from orchestrator.analysis.statistics.sequential import Decision, Sequential
 from orchestrator.analysis.statistics.time_to_target import Curves, TimeToTarget, time_to_target

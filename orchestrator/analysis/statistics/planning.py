@@ -29,12 +29,7 @@ MOST_ENUMERATED = 10
 
 @lru_cache(maxsize=4096)
 def power(
-    num_pairs: int,
-    difference: float,
-    deviation: float,
-    margin: float = 0.0,
-    family_size: int = 1,
-    alpha: float = ALPHA,
+    num_pairs: int, difference: float, deviation: float, margin: float = 0.0, family_size: int = 1, alpha: float = ALPHA
 ) -> float:
     """The chance that the rules name the better arm, by simulation of normal differences.
 
@@ -83,9 +78,7 @@ def minimum_detectable_effect(
     if num_pairs < fewest_pairs(family_size, alpha) or deviation == 0:
         return None
     return smallest_with(
-        lambda difference: power(num_pairs, difference, deviation, margin, family_size, alpha),
-        deviation,
-        wanted,
+        lambda difference: power(num_pairs, difference, deviation, margin, family_size, alpha), deviation, wanted
     )
 
 

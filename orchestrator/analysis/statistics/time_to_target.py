@@ -78,10 +78,7 @@ def time_to_target(a: Curves, b: Curves, target: float | None = None, lower_is_b
         draws = np.random.default_rng(0).integers(0, n, (NUM_RESAMPLES, n))
         lows, highs = _ratio_bounds(curves, draws, wanted)
         tail = float(special.ndtr(-math.sqrt(n / (n - 1)) * special.stdtrit(n - 1, 0.975)))
-        ends = (
-            float(np.quantile(lows, tail, method="lower")),
-            float(np.quantile(highs, 1 - tail, method="higher")),
-        )
+        ends = (float(np.quantile(lows, tail, method="lower")), float(np.quantile(highs, 1 - tail, method="higher")))
         interval = (ends[0] or None, ends[1] if math.isfinite(ends[1]) else None)
     relation: Literal["=", "<=", ">="] | None = None
     ratio = None
