@@ -64,7 +64,7 @@ CASES = [
 
 
 def make_learner(name, family, options, dtype=torch.float64, **arguments):
-    objective = find_objective(name)
+    objective = find_objective(name) if isinstance(name, str) else name
     model = ModelConfig(config={"model_type": family, **SMALL[family]})
     config = body_config(model, objective.task, vocabulary_size=VOCABULARY, sequence_length=LENGTH)
     torch.manual_seed(0)

@@ -35,9 +35,14 @@ class ObjectiveConformance:
     """Whether its models can be given a head that scores as they do."""
 
     @property
+    def objective(self):
+        """Its class."""
+        return find_objective(self.name)
+
+    @property
     def variations(self):
         """Its options, in several ways."""
-        return VARIATIONS.get(find_objective(self.name).Options, [{}])
+        return VARIATIONS.get(self.objective.Options, [{}])
 
     def definition(self, learner, hidden_KD, part, log_frequency_V):
         """The loss written out, position by position, summed over positions.
@@ -52,25 +57,25 @@ class ObjectiveConformance:
 
     def pytest_generate_tests(self, metafunc):
         if "options" in metafunc.fixturenames:
-            cases = [(f, o) for f in FAMILIES[find_objective(self.name).task] for o in self.variations]
+            cases = [(f, o) for f in FAMILIES[self.objective.task] for o in self.variations]
             metafunc.parametrize(("family", "options"), cases, ids=[f"{f}-{o}" for f, o in cases])
         elif "family" in metafunc.fixturenames:
-            metafunc.parametrize("family", FAMILIES[find_objective(self.name).task])
+            metafunc.parametrize("family", FAMILIES[self.objective.task])
 
     @pytest.fixture(scope="class")
     def stream(self, tmp_path_factory):
         corpus = write_corpus(tmp_path_factory.mktemp("corpus"), {"en": 300, "fr": 60})
         return TokenStream(corpus, 3, 0.3, 4.0)
 
-    def test_it_is_found_by_its_name_and_its_options_refuse_what_they_do_not_have(self):
-        objective = find_objective(self.name)
+    def test_it_has_its_name_and_its_options_refuse_what_they_do_not_have(self):
+        objective = self.objective
         assert objective.name == self.name
         assert objective.of({}).options == objective.Options()
         with pytest.raises(ValidationError, match="no_such_option"):
             objective.of({"no_such_option": 1})
 
     def test_loss_and_gradients_are_the_definition_s(self, stream, family, options):
-        learner = make_learner(self.name, family, options)
+        learner = make_learner(self.objective, family, options)
         if learner.head is not None and learner.head.bias is not None:
             torch.nn.init.normal_(learner.head.bias)
         maker = BatchMaker(learner, stream, MASK_RATE, World())
@@ -82,7 +87,7 @@ class ObjectiveConformance:
             )
 
     def test_every_parameter_learns(self, stream, family, options):
-        learner = make_learner(self.name, family, options)
+        learner = make_learner(self.objective, family, options)
         maker = BatchMaker(learner, stream, MASK_RATE, World())
         (part,) = maker.prepare(take(stream), FIRST)
         learner(maker.send(part)).backward()
@@ -90,7 +95,7 @@ class ObjectiveConformance:
 
     def test_a_step_does_not_depend_on_its_micro_batches(self, stream, family, options):
         """Unless the objective says so."""
-        learner = make_learner(self.name, family, options)
+        learner = make_learner(self.objective, family, options)
         maker = BatchMaker(learner, stream, MASK_RATE, World())
         with torch.no_grad():
             whole, parts = (
@@ -101,7 +106,7 @@ class ObjectiveConformance:
         assert same == learner.objective.gathered
 
     def test_a_step_is_a_pure_function_of_its_place(self, stream, family, options):
-        learner = make_learner(self.name, family, options)
+        learner = make_learner(self.objective, family, options)
         maker, other = (BatchMaker(learner, stream, MASK_RATE, World()) for _ in range(2))
         other.prepare(take(stream, 100), 100)
         (one,), (again,) = maker.prepare(take(stream), FIRST), other.prepare(take(stream), FIRST)
@@ -109,7 +114,7 @@ class ObjectiveConformance:
         assert one.num_targets == 6 * maker.targets_per_sequence
 
     def test_flops_are_what_the_counter_counts(self, monkeypatch, stream, family, options):
-        learner = make_learner(self.name, family, options, torch.float32)
+        learner = make_learner(self.objective, family, options, torch.float32)
         maker = BatchMaker(learner, stream, MASK_RATE, World())
         (part,) = maker.prepare(take(stream, count=12), FIRST)
         stated = learner.flops(12, LENGTH, part.num_targets, part.num_candidates)
@@ -117,7 +122,7 @@ class ObjectiveConformance:
 
     def test_flops_of_every_shape(self, monkeypatch, stream):
         """In full size, without memory for it."""
-        objective = find_objective(self.name)
+        objective = self.objective
         for shape, config in full_size_configs(objective):
             with torch.device("meta"):
                 learner = Learner(config, objective.of({}))
@@ -128,7 +133,7 @@ class ObjectiveConformance:
             assert stated == pytest.approx(counted, rel=0.01), shape
 
     def test_no_position_has_more_candidates_than_it_says(self, stream, family, options):
-        learner = make_learner(self.name, family, options)
+        learner = make_learner(self.objective, family, options)
         maker = BatchMaker(learner, stream, MASK_RATE, World())
         (part,) = maker.prepare(take(stream, count=12), FIRST)
         most = learner.objective.most_candidates(part.num_targets, VOCABULARY)
@@ -140,7 +145,7 @@ class ObjectiveConformance:
         """A table that the step is said only to look up: its other rows have no gradient."""
         weights = []
         for update in ("auto", "dense"):
-            learner = make_learner(self.name, family, options)
+            learner = make_learner(self.objective, family, options)
             tables = learner.tables
             training = TrainingConfig(mask_rate=MASK_RATE, epsilon=1e-14, embedding_update=update)
             if update == "auto":
@@ -155,7 +160,7 @@ class ObjectiveConformance:
 
     def test_a_head_scores_as_the_model_does(self, family, options):
         """What is exported, and what a restored model begins as."""
-        learner = make_learner(self.name, family, options)
+        learner = make_learner(self.objective, family, options)
         hidden = learner.hidden(torch.arange(5, 5 + LENGTH)[None])[0]
         scores = learner.logits(hidden)
         assert scores.shape == (LENGTH, VOCABULARY)

@@ -218,26 +218,10 @@ def test_mistakes_are_refused_in_one_message(study, tmp_path, capsys):
 
     to = tmp_path / "model"
     refused(study, "--to", to, fragments=["2 arms", "--arm headless or --arm vanilla"])
-    refused(
-        study,
-        "--to",
-        to,
-        "--arm",
-        "vanila",
-        fragments=["no arm is called 'vanila'", "did you mean 'vanilla'"],
-    )
+    refused(study, "--to", to, "--arm", "vanila", fragments=["no arm is called 'vanila'", "did you mean 'vanilla'"])
     refused(study, "--to", to, "--trial", "confirm-vanilla-01", fragments=["did you mean 'confirm-vanilla-001'"])
     refused(study, "--to", to, "--trial", "search-vanilla-001", fragments=["search-vanilla-001: pruned"])
-    refused(
-        study,
-        "--to",
-        to,
-        "--arm",
-        "vanilla",
-        "--trial",
-        "confirm-headless-000",
-        fragments=["of the arm headless"],
-    )
+    refused(study, "--to", to, "--arm", "vanilla", "--trial", "confirm-headless-000", fragments=["of the arm headless"])
     full = tmp_path / "full"
     full.mkdir()
     (full / "notes.txt").write_text("mine")

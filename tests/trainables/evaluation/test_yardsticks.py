@@ -9,12 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.helpers.corpus import LENGTH, VOCABULARY, write_corpus
-from tests.helpers.yardsticks import (
-    YardstickConformance,
-    make_scored_learner,
-    recovery_ranks,
-    write_spoken_corpus,
-)
+from tests.helpers.yardsticks import YardstickConformance, make_scored_learner, recovery_ranks, write_spoken_corpus
 from trainables.corpora.config import CorporaConfig
 from trainables.corpora.grammar import MinimalPair
 from trainables.errors import InputError
@@ -227,10 +222,7 @@ def test_the_split_is_the_one_asked_for_and_a_small_language_gives_what_it_has(c
     assert validation != test
     assert list(validation) == ["recovery_mrr"]
     one_language = recovery_ranks(
-        learner,
-        corpus.take("test", "en", np.arange(50)).astype(np.int64),
-        corpus.manifest,
-        0.3,
+        learner, corpus.take("test", "en", np.arange(50)).astype(np.int64), corpus.manifest, 0.3
     )
     # en comes first, so its sequences have the numbers 0 to 49 in both.
     used = one_language[one_language > 0]

@@ -115,13 +115,7 @@ def exported(corpus, tmp_path_factory):
     facts = json.loads(done.stdout.splitlines()[-1])
     logits = safetensors.torch.load_file(root / "logits.safetensors")
     return {
-        name: (
-            learner,
-            root / name,
-            facts[str(root / name)],
-            {k: logits[f"{root / name} {k}"] for k in ids},
-            ids,
-        )
+        name: (learner, root / name, facts[str(root / name)], {k: logits[f"{root / name} {k}"] for k in ids}, ids)
         for name, learner in learners.items()
     }
 
@@ -195,8 +189,7 @@ def test_a_restored_head_learns():
 
 
 @pytest.mark.parametrize(
-    ("weight", "activation", "fragment"),
-    [(0.0, "gelu", "weights near zero"), (1.0, "tanh", "nowhere the identity")],
+    ("weight", "activation", "fragment"), [(0.0, "gelu", "weights near zero"), (1.0, "tanh", "nowhere the identity")]
 )
 def test_what_cannot_be_made_the_identity_is_refused(weight, activation, fragment):
     norm = nn.LayerNorm(32, eps=1e-12)

@@ -26,12 +26,7 @@ torch.set_num_threads(1)
 
 SMALL = {
     "bert": {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 40},
-    "gpt_neox": {
-        "hidden_size": 24,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 3,
-        "intermediate_size": 40,
-    },
+    "gpt_neox": {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 40},
     "gpt2": {"n_embd": 24, "n_layer": 2, "n_head": 3, "n_inner": 40},
 }
 DROPOUT = {"bert": "hidden_dropout_prob", "gpt_neox": "hidden_dropout", "gpt2": "resid_pdrop"}

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tests.helpers.objectives import (
-    ObjectiveConformance,
-    contrastive_definition,
-    cross_entropy_definition,
-)
+from tests.helpers.objectives import ObjectiveConformance, contrastive_definition, cross_entropy_definition
 
 torch.set_num_threads(1)
 

@@ -50,13 +50,7 @@ def test_attention_inside_documents_is_that_of_documents_alone(family):
 
 @pytest.mark.parametrize(
     ("name", "family"),
-    [
-        ("mlm", "bert"),
-        ("headless_mlm", "bert"),
-        ("clm", "gpt_neox"),
-        ("clm", "gpt2"),
-        ("headless_clm", "gpt2"),
-    ],
+    [("mlm", "bert"), ("headless_mlm", "bert"), ("clm", "gpt_neox"), ("clm", "gpt2"), ("headless_clm", "gpt2")],
 )
 def test_packed_documents_have_the_loss_and_gradients_of_separate_ones(stream, name, family):
     """Each document is run by itself, by a model that knows of no documents; only the targets are the sequence's: a

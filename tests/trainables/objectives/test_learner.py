@@ -26,10 +26,7 @@ torch.set_num_threads(1)
 def make_learner(name, *, model=None, vocabulary=1000, length=32, seed=0, device="cpu", **options):
     objective = find_objective(name)
     config = body_config(
-        model or ModelConfig(shape="tiny"),
-        objective.task,
-        vocabulary_size=vocabulary,
-        sequence_length=length,
+        model or ModelConfig(shape="tiny"), objective.task, vocabulary_size=vocabulary, sequence_length=length
     )
     torch.manual_seed(seed)
     with torch.device(device):
@@ -76,10 +73,7 @@ def test_shapes_have_the_parameters_of_transformers_models(shape):
         bare = make_learner(headless, model=ModelConfig(shape=shape), vocabulary=32_000, length=128, device="meta")
         with torch.device("meta"):
             if task == "masked":
-                whole, body = (
-                    BertForMaskedLM(learner.config),
-                    BertModel(learner.config, add_pooling_layer=False),
-                )
+                whole, body = (BertForMaskedLM(learner.config), BertModel(learner.config, add_pooling_layer=False))
             else:
                 whole = AutoModelForCausalLM.from_config(learner.config)
                 body = whole.base_model

@@ -235,8 +235,7 @@ def test_compiling_is_not_start_up(corpus, monkeypatch):
     ticks = itertools.count()
     monkeypatch.setattr(meters.time, "perf_counter", lambda: float(next(ticks)))
     monkeypatch.setattr(
-        "trainables.training.loop.compile_layers",
-        lambda body, try_out: [next(ticks) for _ in range(100)] and "",
+        "trainables.training.loop.compile_layers", lambda body, try_out: [next(ticks) for _ in range(100)] and ""
     )
     overhead = run(corpus, make_config(training={"compile": True}))[-1].measure.overhead
     assert overhead["compile"] == 101
