@@ -32,10 +32,7 @@ class InputError(ValueError):
     def below(self, key: str) -> InputError:
         """The same error, of a part of what a ``key`` holds."""
         return InputError(
-            self.what,
-            where=f"{key}.{self.where}" if self.where else key,
-            why=self.why,
-            remedy=self.remedy,
+            self.what, where=f"{key}.{self.where}" if self.where else key, why=self.why, remedy=self.remedy
         )
 
     def __str__(self) -> str:

@@ -47,9 +47,7 @@ class Billing:
         """
         known = self.spent
         self.spent = replace(
-            spent,
-            joules=None if known.joules is None else spent.joules,
-            usd=None if known.usd is None else spent.usd,
+            spent, joules=None if known.joules is None else spent.joules, usd=None if known.usd is None else spent.usd
         )
         self.step_cost = step_cost
         self._require_measured()

@@ -21,13 +21,7 @@ from torch import Tensor
 
 from trainables.errors import InputError
 from trainables.storage import Location
-from trainables.training.checkpoint_record import (
-    CheckpointRecord,
-    DamagedError,
-    FileRecord,
-    WorkerRecord,
-    unfitting,
-)
+from trainables.training.checkpoint_record import CheckpointRecord, DamagedError, FileRecord, WorkerRecord, unfitting
 from trainables.training.checkpoint_tensors import GroupReader, Part, Tensors
 from trainables.training.state import TrialState
 from trainables.training.world import World

@@ -13,13 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from trainables.storage import Location
-from trainables.training.checkpoint_record import (
-    DamagedError,
-    FileRecord,
-    ShardRecord,
-    checksum,
-    unfitting,
-)
+from trainables.training.checkpoint_record import DamagedError, FileRecord, ShardRecord, checksum, unfitting
 from trainables.training.parallel import is_sharded, rows_of, shard_of
 from trainables.training.world import World
 

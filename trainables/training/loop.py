@@ -41,10 +41,7 @@ def make_learner(config: TrialConfig, manifest: Manifest) -> Learner:
     """
     objective = find_objective(config.objective).of(config.options)
     body = body_config(
-        config.model,
-        objective.task,
-        vocabulary_size=manifest.vocabulary_size,
-        sequence_length=manifest.sequence_length,
+        config.model, objective.task, vocabulary_size=manifest.vocabulary_size, sequence_length=manifest.sequence_length
     )
     separator = manifest.separator_token if config.document_attention else None
     return Learner(body, objective, separator=separator)
@@ -258,8 +255,7 @@ class Trial:
 
     def _affordable(self, batch: Batch) -> PreparedStep | None:
         return self.billing.affordable(
-            len(batch.number_N),
-            lambda size: self.stepper.prepare(batch.rows(slice(size)), self.next_sequence),
+            len(batch.number_N), lambda size: self.stepper.prepare(batch.rows(slice(size)), self.next_sequence)
         )
 
     def _step(self, step: PreparedStep) -> None:

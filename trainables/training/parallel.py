@@ -140,10 +140,5 @@ def shard_of(rows: Tensor, like: DTensor) -> DTensor:
     from torch.distributed.tensor import DTensor
 
     return DTensor.from_local(
-        rows.to(like.device),
-        like.device_mesh,
-        like.placements,
-        run_check=False,
-        shape=like.shape,
-        stride=like.stride(),
+        rows.to(like.device), like.device_mesh, like.placements, run_check=False, shape=like.shape, stride=like.stride()
     )
