@@ -123,14 +123,7 @@ def ledger(minimum: int | None, most: int = MOST_SEEDS, **arms: Sequence[float])
     for seed, values in enumerate(zip(*arms.values(), strict=True)):
         for name, value in zip(arms, values, strict=True):
             same = {"time": 1.0, "phase": "confirm", "arm": name, "trial": f"{name}{seed}", "attempt": 1}
-            yield {
-                "kind": "trial",
-                **same,
-                "number": seed,
-                "seed": seed + 1,
-                "configuration": {},
-                "start_step": 0,
-            }
+            yield {"kind": "trial", **same, "number": seed, "seed": seed + 1, "configuration": {}, "start_step": 0}
             yield {"kind": "measure", **same, "step": 1, "progress": 1.0, "loss": 1.0,
                    "spent": {"tokens": 1e6, "flops": 1e12, "device_seconds": 1.0},
                    "yardsticks": {"accuracy": {"overall": value, "languages": {}}}}  # fmt: skip

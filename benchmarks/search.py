@@ -68,10 +68,7 @@ class Surrogate:
     def drawn(cls, seed: int, arm: str) -> Surrogate:
         """With an optimum of the seed's and arm's own."""
         rng = random.Random(f"{seed}/{arm}")
-        optimum = {
-            "learning_rate": 10 ** rng.uniform(-3.6, -2.4),
-            "temperature": 10 ** rng.uniform(-0.6, 0.3),
-        }
+        optimum = {"learning_rate": 10 ** rng.uniform(-3.6, -2.4), "temperature": 10 ** rng.uniform(-0.6, 0.3)}
         return cls(optimum, rng.choice([64, 256, None]))
 
     def excess(self, configuration: Mapping[str, Any]) -> float:
@@ -182,12 +179,7 @@ class Simulation:
             planned,
             step=round(1000 * progress),
             progress=progress,
-            spent={
-                "tokens": progress * TOKENS,
-                "steps": 1000 * progress,
-                "flops": 1e9,
-                "device_seconds": 1.0,
-            },
+            spent={"tokens": progress * TOKENS, "steps": 1000 * progress, "flops": 1e9, "device_seconds": 1.0},
             overhead={"startup": 1.0, "data_wait": 0.1, "evaluation": 0.1, "checkpoint": 0.1},
             loss=1.0,
             learning_rate=1e-3,
@@ -251,10 +243,7 @@ def spending_to_optimum(seed: int, overrides: tuple[str, ...], capacity: int) ->
 def searching_pays(seeds: int, algorithm: str, kind: str, budget: int) -> dict[str, Any]:
     """Spending of either way, by seed. A search that ended without the optimum counts as infinite."""
     ways = {
-        "halving": (
-            f"search.algorithm={algorithm}",
-            f"search.halving={{kind: {kind}, reduction: 3, rungs: 3}}",
-        ),
+        "halving": (f"search.algorithm={algorithm}", f"search.halving={{kind: {kind}, reduction: 3, rungs: 3}}"),
         "random": ("search.algorithm=random", "search.halving.rungs=1"),
     }
     spent: dict[str, list[float]] = {}
