@@ -49,12 +49,7 @@ from trainables.corpora.preparation.tokenizers import TokenizerConfig, TrainToke
 from trainables.corpora.reading.documents import SourceConfig
 from trainables.corpora.stream.manifest import FORMAT_VERSION, SPLITS, Manifest
 from trainables.corpora.stream.packed import MANIFEST_NAME, PackedCorpus
-from trainables.corpora.stream.token_stream import (
-    TokenStream,
-    local_batches,
-    ray_data_batches,
-    sequence_digest,
-)
+from trainables.corpora.stream.token_stream import TokenStream, local_batches, ray_data_batches, sequence_digest
 from trainables.storage import Location
 
 LENGTH = 128
@@ -373,10 +368,7 @@ def shared_bytes(corpus: str, num_readers: int) -> dict[str, float]:
                 shown = "/shards/train/" in line
             elif shown and first in ("Rss:", "Pss:"):
                 size = 1024 * int(line.split()[1])
-                resident, proportional = (
-                    resident + size * (first == "Rss:"),
-                    proportional + size * (first == "Pss:"),
-                )
+                resident, proportional = (resident + size * (first == "Rss:"), proportional + size * (first == "Pss:"))
     done.set()
     for reader in readers:
         reader.join()

@@ -63,11 +63,7 @@ def published(hidden_KD: Tensor, table_VD: Tensor, ids_K: NDArray[np.int64], spa
 
 
 def ours(
-    hidden_KD: Tensor,
-    table_VD: Tensor,
-    ids_K: NDArray[np.int64],
-    sparse: bool = False,
-    negatives: int | None = None,
+    hidden_KD: Tensor, table_VD: Tensor, ids_K: NDArray[np.int64], sparse: bool = False, negatives: int | None = None
 ) -> Tensor:
     """The same over unique targets, or with so many negatives, from the token ids on; temperature 1."""
     drawn = negatives_of(ids_K, negatives, np.random.default_rng(0))
@@ -123,10 +119,7 @@ def token_ids(least: int) -> tuple[NDArray[np.int64], str]:
     english = [file for file in files if file.name.startswith("en.")] or files
     kept = Path(tempfile.gettempdir()) / f"h2h-benchmark-ids-{V}-{sum(f.stat().st_size for f in english)}.npy"
     if not kept.exists():
-        from trainables.corpora.preparation.tokenizers import (  # seconds to import
-            TrainTokenizer,
-            train_tokenizer,
-        )
+        from trainables.corpora.preparation.tokenizers import TrainTokenizer, train_tokenizer  # seconds to import
 
         config = TrainTokenizer(type="byte_bpe", vocabulary_size=V)
         tokenizer = train_tokenizer(config, texts(english, characters=8_000_000))
@@ -164,10 +157,7 @@ def compare(ids_K: NDArray[np.int64], D: int, device: str, dtype: torch.dtype, s
     steps = {name: prepare(name, ids_K, D, device, dtype) for name in LOSSES}
     reference, value = float(steps["published"]()), float(steps["unique"]())
     # bfloat16 rounds the published formula's own sums.
-    assert math.isclose(reference, value, rel_tol=1e-5 if dtype == torch.float32 else 0.03), (
-        reference,
-        value,
-    )
+    assert math.isclose(reference, value, rel_tol=1e-5 if dtype == torch.float32 else 0.03), (reference, value)
     times = interleaved_milliseconds(steps, device, seconds)
     del steps
     row: dict[str, Any] = {
