@@ -55,13 +55,14 @@ def _verify(options: Options) -> int:
 @command("show what a study will train and spend, without running it")
 def _plan(options: Options) -> int:
     with loading(f"planning {options.study}"):
+        study = study_named(options)  # first: a mistake in it is told before what plans it is imported
         from rich.console import Console
 
         from orchestrator.planning.forecast import require_feasible
         from orchestrator.planning.preflight import check_text
         from orchestrator.reporting.plan_table import show_plan
 
-        study, console = study_named(options), Console()
+        console = Console()
         shown = show_plan(study.spec)
     console.print(shown, highlight=False)
     if not (options.address or os.environ.get("RAY_ADDRESS")):  # a cluster has other machines than this one

@@ -18,6 +18,9 @@ DEEPEST = 64
 MOST_VALUES = 100_000
 """Values in all, where an alias counts as often as it is used: a few lines of aliases can stand for billions."""
 
+LARGEST = 10**18
+"""No whole number is as large: sums and products of some are still numbers."""
+
 
 def parse_yaml(text: str | bytes, where: str, remedy: str = "") -> JsonValue:
     """The value of a YAML text.
@@ -95,6 +98,8 @@ def _require_plain(value: Any) -> None:
         elif isinstance(item, str):
             if any(0xD800 <= ord(character) < 0xE000 for character in item):
                 raise yaml.YAMLError(f"{item[:80]!a} holds half a character (a lone surrogate)")
+        elif isinstance(item, int) and abs(item) >= LARGEST:
+            raise yaml.YAMLError(f"a whole number is {LARGEST:.0e} or more")
         elif item is not None and not isinstance(item, bool | int | float):
             raise yaml.YAMLError(f"a value of type {type(item).__name__} is neither text nor number nor list")
 

@@ -14,10 +14,16 @@ import pyarrow.parquet as pq
 from trainables.corpora.reading.formats import suffix_of
 
 
+def compressed(content: bytes, suffix: str) -> bytes:
+    """The content, compressed as a file's suffix says."""
+    if suffix.endswith(".zst"):
+        return bytes(pa.compress(content, codec="zstd", asbytes=True))
+    return gzip.compress(content) if suffix.endswith(".gz") else content
+
+
 def write_lines(path: Path, content: bytes) -> None:
     """Write a file's content, compressed as its suffix says."""
-    compress = {".gz": gzip.compress, ".zst": lambda data: pa.compress(data, codec="zstd", asbytes=True)}
-    path.write_bytes(compress.get(path.suffix, bytes)(content))
+    path.write_bytes(compressed(content, path.suffix))
 
 
 def write_table(path: Path, texts: list[str], ids: list[str] | None = None, **more: list[str]) -> None:
