@@ -18,20 +18,17 @@ class Config(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
 
-class Named(Protocol):
-    """A member of a registry."""
-
+class _Named(Protocol):
     name: ClassVar[str]
-    """As a study writes it."""
 
 
-Member = TypeVar("Member", bound=Named)
+Member = TypeVar("Member", bound=_Named)
 
 
 class Registry(Generic[Member]):
-    """Classes by name: those of this package, and those that other packages bring by an entry point.
+    """Classes by their ``name``: those of this package, and those that other packages bring by an entry point.
 
-    A package's class is imported when it is asked for. Its entry point has the name of the class.
+    A package's class is imported when it is asked for. Its entry point has its name.
 
     Args:
         kind: what a member is, in a word (``objective``).
@@ -47,7 +44,8 @@ class Registry(Generic[Member]):
     @cached_property
     def _brought(self) -> dict[str, EntryPoint]:
         brought: dict[str, EntryPoint] = {}
-        for point in entry_points(group=self.group):
+        points = entry_points(group=self.group)
+        for point in sorted(points, key=lambda point: (point.name, _package(point))):
             if point.name in self._found or point.name in brought:
                 other = _package(brought[point.name]) if point.name in brought else "headtohead"
                 raise InputError(

@@ -1,7 +1,8 @@
 """The trainable: a trial inside Ray Tune, directly or as a Ray Train run of several workers.
 
 Both ways run the same Ray-free loop over the same stream and report the same measures; the direct way has no worker
-processes to start, which is what a small trial on one machine needs.
+processes to start, which is what a small trial on one machine needs. What trains is imported where a trial runs: the
+study's own process needs but the names here.
 """
 
 from __future__ import annotations
@@ -11,21 +12,18 @@ import math
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
-from typing import Any, Literal
-
-import torch
+from typing import TYPE_CHECKING, Any, Literal
 
 from trainables.config import Config
-from trainables.corpora.stream.packed import PackedCorpus
-from trainables.corpora.stream.token_stream import TokenStream, ray_data_batches
 from trainables.errors import InputError
 from trainables.storage import FullDiskError, Location
-from trainables.training.checkpoint import Checkpoints
 from trainables.training.config import TrialConfig
-from trainables.training.energy import EnergyCounter, energy_counter
-from trainables.training.loop import Trial
-from trainables.training.world import World
+
+if TYPE_CHECKING:
+    import torch
+
+    from trainables.training.energy import EnergyCounter
+    from trainables.training.world import World
 
 _STOP_POLL_SECONDS = 0.5
 _STOP_AGREEMENT_STEPS = 10
@@ -73,6 +71,8 @@ class WorkerConfig(Config):
     @property
     def device(self) -> torch.device:
         """Where the direct way trains."""
+        import torch
+
         return torch.device("cuda" if self.gpus_per_worker > 0 else "cpu")
 
 
@@ -92,7 +92,7 @@ class StopSignal:
 
 
 def trainable(config: dict[str, Any]) -> None:
-    """A Tune function. It reports ``{"report": JSON}``, of a :class:`trainables.training.loop.Report`.
+    """A Tune function. It reports ``{"report": JSON}``, of a :class:`trainables.training.state.Report`.
 
     The first report has the status ``begun`` and measures the step that the workers start from, their number, what the
     trial has spent up to that step, and this attempt's overhead so far. It comes again where Ray Train starts the
@@ -108,6 +108,8 @@ def trainable(config: dict[str, Any]) -> None:
     """
     from ray import tune
 
+    from trainables.training.world import World
+
     workers = WorkerConfig.model_validate(config["workers"])
     if workers.launcher == "ray_train":
         _fit_with_ray_train(config, workers)
@@ -117,6 +119,11 @@ def trainable(config: dict[str, Any]) -> None:
 
 
 def _reports(config: dict[str, Any], world: World) -> Iterator[dict[str, Any]]:
+    from trainables.corpora.stream.packed import PackedCorpus
+    from trainables.corpora.stream.token_stream import TokenStream, ray_data_batches
+    from trainables.training.checkpoint import Checkpoints
+    from trainables.training.loop import Trial
+
     trial_config = TrialConfig.model_validate(config["trial"])
     checkpoints = Checkpoints(Location(config["folder"]) / "trials" / trial_config.trial)
     with _explained(), _asking(config["stop"], world) as should_stop:
@@ -146,11 +153,13 @@ def _reports(config: dict[str, Any], world: World) -> Iterator[dict[str, Any]]:
         yield {"report": json.dumps({"status": "begun", "measure": start})}
         for report in trial.run(config["known_step"]):
             # As text: Tune would flatten nested values.
-            yield {"report": json.dumps(asdict(report), allow_nan=False)}
+            yield {"report": json.dumps(report.record(), allow_nan=False)}
 
 
 def _energy(trial: TrialConfig, workers: WorkerConfig, world: World) -> EnergyCounter | None:
     """The counter of this worker's device; None where the machine has none and the budget needs none."""
+    from trainables.training.energy import energy_counter
+
     try:
         return energy_counter(world.device, workers.cpus_per_worker)
     except InputError:
@@ -175,6 +184,8 @@ def _explained() -> Iterator[None]:
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
+    import torch
+
     # torch's CPU allocator has no exception of its own.
     of_torch = isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
     return of_torch or isinstance(error, MemoryError)
@@ -240,6 +251,9 @@ def _train_worker(config: dict[str, Any]) -> None:
     """What every Ray Train worker runs."""
     import ray.train
     import ray.train.torch
+    import torch
+
+    from trainables.training.world import World
 
     context = ray.train.get_context()
     device = ray.train.torch.get_device()

@@ -137,7 +137,8 @@ def _corpus(history: History, spec: StudySpec, folder: Location) -> PackedCorpus
 
 def _trained(config: TrialConfig, manifest: Manifest, folder: Location) -> Learner:
     """The learner of a completed trial, from its last checkpoint."""
-    from trainables.training.checkpoint import Checkpoints, module_tensors
+    from trainables.training.checkpoint import Checkpoints
+    from trainables.training.checkpoint_tensors import module_tensors
     from trainables.training.loop import make_learner
 
     checkpoints = Checkpoints(folder / "trials" / config.trial)

@@ -141,7 +141,7 @@ def outcome(folder: Path) -> dict[str, Any]:
     study = Study.open(folder)
     assert history.comparison is not None
     found: dict[str, Any] = {
-        "comparison": without_seconds({key: history.comparison[key] for key in ("pairs", "not_compared")}),
+        "comparison": without_seconds({key: history.comparison[key] for key in ("pairs", "not_compared")})
     }
     for name, trial in history.trials.items():
         kept = ("step", "progress", "loss", "learning_rate", "digest", "mix", "rung", "yardsticks")

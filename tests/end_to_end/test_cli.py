@@ -48,10 +48,7 @@ def refused(result, *fragments):
         (["serch=1"], ["unknown key 'serch'", "where: --set serch=1", "did you mean 'search'"]),
         (["budget.flops=1e12"], ["tokens and flops are both set"]),
         (["model.shape=bert-tiny"], ["does not fit the arm's objective", "needs a decoder", "neox-tiny"]),
-        (
-            ["model.position_limit=32"],
-            ["takes 32 tokens, a sequence has 64", "--set model.position_limit=64"],
-        ),
+        (["model.position_limit=32"], ["takes 32 tokens, a sequence has 64", "--set model.position_limit=64"]),
         (
             ["model={config: {model_type: gpt_neox, hiden_size: 64}}"],
             ["unknown key 'hiden_size'", "model.config.hiden_size", "did you mean 'hidden_size'"],

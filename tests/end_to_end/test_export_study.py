@@ -15,7 +15,7 @@ import yaml
 from orchestrator.analysis.results import Results
 from orchestrator.cli import main
 from trainables.corpora.stream.packed import PackedCorpus
-from trainables.evaluation.recovery import HELD_OUT_SEED
+from trainables.evaluation.held_out import HELD_OUT_SEED
 from trainables.objectives.corruption import masked_positions
 from trainables.storage import Location
 
@@ -95,11 +95,7 @@ def test_plain_transformers_reproduces_the_yardsticks(tmp_path, monkeypatch, cap
     tokens = corpus.take("test", "en", np.arange(64)).astype(np.int64)
     special = corpus.manifest.special_tokens
     positions = masked_positions(tokens, np.arange(64), HELD_OUT_SEED, 0.15, special)
-    held_out = {
-        "tokens": tokens,
-        "positions": positions,
-        **({"masked": np.ones(1)} if task == "masked" else {}),
-    }
+    held_out = {"tokens": tokens, "positions": positions, **({"masked": np.ones(1)} if task == "masked" else {})}
     np.savez("held-out.npz", **held_out)
     for arm in study["arms"]:
         assert main(["export", "studies/real", "--arm", arm, "--to", arm]) == 0

@@ -252,11 +252,7 @@ def test_a_ledger_on_a_full_disk_has_no_half_line(small_disk) -> None:
     (small_disk / "filler").unlink()
     writer.append("event", message="there is space again")
     writer.close()
-    assert [record["message"][:5] for record in read_ledger(folder)] == [
-        "first",
-        *["x" * 5] * len(written),
-        "there",
-    ]
+    assert [record["message"][:5] for record in read_ledger(folder)] == ["first", *["x" * 5] * len(written), "there"]
 
 
 def test_optunas_file_on_a_full_disk(tmp_path, monkeypatch) -> None:

@@ -8,6 +8,7 @@ import torch
 from orchestrator import Study
 from orchestrator.ledger.segments import read_ledger
 from tests.helpers.study import small_study
+from tests.helpers.trials import make_state
 from trainables.storage import Location
 from trainables.training.checkpoint import Checkpoints
 
@@ -67,11 +68,10 @@ def test_failures_have_their_outcome_and_reason(ray_cluster, tmp_path):
     spec = small_study("failing", tmp_path, arms=arms, search={"budget_per_arm": 0}, confirm={"seeds": 1})
     study = Study(spec)
     trials = tmp_path / "failing" / "trials"
-    state = {"restored": False, "measure": {"yardsticks": {}}}
     for arm in ("other", "torn"):
         checkpoints = Checkpoints(Location(trials / f"confirm-{arm}-000"))
         tensors = {"model": {"body.weight": torch.ones(2, 2)}, "optimiser": {"x": torch.ones(1)}}
-        checkpoints.save(7, tensors, state)
+        checkpoints.save(7, tensors, make_state(seen=(0, 0)))
         checkpoints.wait()
     torn = trials / "confirm-torn-000" / "step-00000007" / "model.safetensors"
     torn.write_bytes(torn.read_bytes()[:-3])

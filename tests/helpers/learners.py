@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
-from trainables.models.learner import Learner
-from trainables.models.shapes import ModelConfig, body_config
 
 from tests.helpers.corpus import LENGTH, VOCABULARY
+from trainables.models.body_config import body_config
+from trainables.models.config import ModelConfig
 from trainables.objectives import OBJECTIVES, find_objective
-from trainables.objectives.registry import CombinedOptions, ContrastiveOptions, SampledOptions, TiedOptions
+from trainables.objectives.combined import CombinedOptions
+from trainables.objectives.contrastive import ContrastiveOptions, TiedOptions
+from trainables.objectives.learner import Learner
+from trainables.objectives.sampled_softmax import SampledOptions
 
 SMALL = {
     "bert": {
@@ -52,18 +54,19 @@ VARIATIONS = {
 }
 VARIATIONS[TiedOptions] = [*VARIATIONS[ContrastiveOptions], {"detached": True}]
 VARIATIONS[CombinedOptions] = [{}, {"negatives": 9, "contrastive_weight": 0.4}]
+FAMILIES = {"masked": ["bert"], "causal": ["gpt_neox", "gpt2"]}
 CASES = [
-    pytest.param(name, family, options, id=f"{name}-{family}-{options}")
-    for name, objective in OBJECTIVES.items()
-    for family in (["bert"] if objective.task == "masked" else ["gpt_neox", "gpt2"])
-    for options in VARIATIONS.get(objective.options, [{}])
+    (objective.name, family, options)
+    for objective in OBJECTIVES
+    for family in FAMILIES[objective.task]
+    for options in VARIATIONS.get(objective.Options, [{}])
 ]
 
 
 def make_learner(name, family, options, dtype=torch.float64, **arguments):
-    objective = find_objective(name)
+    objective = find_objective(name) if isinstance(name, str) else name
     model = ModelConfig(config={"model_type": family, **SMALL[family]})
     config = body_config(model, objective.task, vocabulary_size=VOCABULARY, sequence_length=LENGTH)
     torch.manual_seed(0)
-    learner = Learner(config, objective, objective.options.model_validate(options), **arguments)
+    learner = Learner(config, objective.of(options), **arguments)
     return learner.to(dtype)

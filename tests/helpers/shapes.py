@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from trainables.models.shapes import SHAPES, ModelConfig, body_config
-
 from tests.helpers.corpus import LENGTH, VOCABULARY
+from trainables.models.body_config import body_config
+from trainables.models.config import SHAPES, ModelConfig
 from trainables.objectives import Objective
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 
-from trainables.training.budget import MEASURED_UNITS
-
 from trainables.corpora.stream.token_stream import TokenStream
+from trainables.evaluation import Score
 from trainables.storage import Location
 from trainables.training.checkpoint import Checkpoints
-from trainables.training.loop import Trial, TrialConfig
+from trainables.training.config import MEASURED_UNITS, TrialConfig
+from trainables.training.loop import Trial
+from trainables.training.state import Measure, Spending, TrialState
 
 NO_DROPOUT = {
     "mlm": {"hidden_dropout_prob": 0.0},
@@ -71,10 +72,46 @@ def comparable(reports):
     """All that must be the same again: everything but seconds."""
     kept = []
     for report in reports:
-        measure = {key: value for key, value in report.measure.items() if key != "overhead"}
+        measure = report.measure.model_dump(exclude={"overhead"})
         measure["spent"] = {unit: amount for unit, amount in measure["spent"].items() if unit not in MEASURED_UNITS}
         kept.append((report.status, measure))
     return kept
+
+
+def make_measure():
+    """A report's, of no trial in particular."""
+    score = Score(overall=0.25, languages={"en": 0.5, "日本語": 0.0})
+    return Measure(
+        step=1,
+        progress=1 / 3,
+        spent={"tokens": 512, "wall_seconds": 0.1},
+        overhead={"startup": 0.2},
+        loss=None,
+        learning_rate=1e-3,
+        digest="0" * 16,
+        mix={"en": 3, "日本語": 4},
+        rung=0,
+        yardsticks={"recovery_mrr": score},
+    )
+
+
+def make_state(**changes):
+    """What a checkpoint has beside its tensors, of no trial in particular."""
+    return TrialState(
+        **{
+            "restored": False,
+            "micro_batch_sequences": None,
+            "spent": Spending(),
+            "next_sequence": 0,
+            "digest": "0" * 16,
+            "seen": (),
+            "loss_sum": 0.0,
+            "loss_steps": 0,
+            "step_cost": 0.0,
+            "reports": (),
+            **changes,
+        }
+    )
 
 
 def stop_after(calls):

@@ -8,17 +8,17 @@ from orchestrator.config.files import load_study
 from search_spaces import Categorical, Space, load_space, space_names
 from trainables.errors import InputError
 from trainables.objectives import OBJECTIVES
-from trainables.training.optimiser import TrainingConfig
+from trainables.training.config import TrainingConfig
 
 
 def test_there_is_a_space_for_every_objective():
-    assert set(OBJECTIVES) <= set(space_names())
+    assert set(OBJECTIVES.names()) <= set(space_names())
 
 
 @pytest.mark.parametrize("name", space_names())
 def test_every_dimension_is_a_setting_of_its_objective(name):
     space = load_space(name)
-    assert set(space.dimensions) <= {*OBJECTIVES[name].options.model_fields, *TrainingConfig.model_fields}
+    assert set(space.dimensions) <= {*OBJECTIVES.find(name).Options.model_fields, *TrainingConfig.model_fields}
     for dimension in space.dimensions.values():
         assert isinstance(dimension, Categorical) or dimension.low < dimension.high
 
@@ -36,10 +36,7 @@ def test_no_such_space():
         ({"dimensions": {"a": {"type": "float", "low": 0, "high": 1, "log": True}}}, "low above 0"),
         ({"dimensions": {"a": {"type": "flaot", "low": 0, "high": 1}}}, "flaot"),
         ({"dimensions": {"a": {"type": "choice", "choices": []}}}, "at least 1"),
-        (
-            {"dimensions": {"a": {"type": "int", "low": 0, "high": 1}}, "first": [{"b": 1}]},
-            "no dimensions: b",
-        ),
+        ({"dimensions": {"a": {"type": "int", "low": 0, "high": 1}}, "first": [{"b": 1}]}, "no dimensions: b"),
     ],
 )
 def test_what_is_no_space(content, message):

@@ -18,6 +18,7 @@ import torch
 from cluster.local import free_port
 from orchestrator.ledger.segments import LedgerReader, LedgerWriter, read_ledger
 from tests.helpers.files import write_table
+from tests.helpers.trials import make_state
 from trainables.corpora.config import CorporaConfig
 from trainables.corpora.preparation import duplicates
 from trainables.corpora.preparation import prepare as preparation
@@ -129,11 +130,11 @@ def test_checkpoints(place):
     groups = {"model": {"weight": torch.randn(3, 2)}, "optimiser": {"exp_avg": torch.randn(3, 2)}}
     checkpoints = Checkpoints(place / "trials" / "one")
     for step in (1, 2, 3):
-        checkpoints.save(step, groups, {"measure": {"at": step}})
+        checkpoints.save(step, groups, make_state(next_sequence=step))
     checkpoints.wait()
     assert checkpoints.steps() == [2, 3]
     saved, messages = Checkpoints(place / "trials" / "one").load_newest(lambda state: groups)
-    assert (saved.step, saved.state["measure"], messages) == (3, {"at": 3}, [])
+    assert (saved.step, saved.state.next_sequence, messages) == (3, 3, [])
     for group, tensors in groups.items():
         for name, tensor in tensors.items():
             assert torch.equal(saved.tensors[group][name], tensor)

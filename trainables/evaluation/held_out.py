@@ -5,9 +5,8 @@ Letters: N sequences, L tokens each, T targets a sequence, K targets in all, V v
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from trainables.corpora.preparation.tokenizers import token_bytes
 from trainables.corpora.stream.manifest import Manifest
 from trainables.corpora.stream.packed import PackedCorpus
-from trainables.evaluation.yardstick import EvaluationConfig, Score
+from trainables.evaluation.yardstick import EvaluationConfig
 from trainables.models.config import Task
 from trainables.objectives.corruption import masked_positions
 
@@ -120,9 +119,3 @@ class HeldOut:
         texts = [pair.good for pair in pairs], [pair.bad for pair in pairs]
         encoded = [tokenizer(part, add_special_tokens=False)["input_ids"] for part in texts]
         return [list(ids) for part in encoded for ids in part]
-
-
-def mean_score(values: Mapping[str, NDArray[Any] | float]) -> Score:
-    """Of values by language the means, and over languages their mean: each counts the same."""
-    languages = {name: float(np.mean(value)) for name, value in values.items()}
-    return Score(float(np.mean(list(languages.values()))), languages)

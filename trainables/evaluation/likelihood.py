@@ -17,13 +17,11 @@ import math
 from typing import TYPE_CHECKING
 
 from trainables.evaluation.yardstick import Score, Yardstick
-from trainables.models.config import Task
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from trainables.evaluation.held_out import HeldOut
     from trainables.evaluation.passes import Taking
 
 LARGEST = 1e30
@@ -45,11 +43,8 @@ class Perplexity(Yardstick):
 
         mean_nats = {language: float(np.mean(found.nats_K)) for language, found in taking.nats.items()}
         overall = perplexity(float(np.mean(list(mean_nats.values()))))
-        return Score(overall, {language: perplexity(nats) for language, nats in mean_nats.items()})
-
-    def tokens(self, held_out: HeldOut, task: Task) -> int:
-        """Of the sequences."""
-        return held_out.token_NL.size
+        languages = {language: perplexity(nats) for language, nats in mean_nats.items()}
+        return Score(overall=overall, languages=languages)
 
 
 class BitsPerByte(Yardstick):
@@ -62,17 +57,10 @@ class BitsPerByte(Yardstick):
     higher_is_better = False
 
     def measure(self, taking: Taking) -> Score:
-        """Each language counts the same."""
-        from trainables.evaluation.held_out import mean_score
-
         bytes_V = taking.held_out.token_bytes_V
-        return mean_score(
+        return taking.mean(
             {language: bits_per_byte(found.nats_K, bytes_V[found.target_K]) for language, found in taking.nats.items()}
         )
-
-    def tokens(self, held_out: HeldOut, task: Task) -> int:
-        """Of the sequences."""
-        return held_out.token_NL.size
 
 
 def perplexity(mean_nats: float) -> float:

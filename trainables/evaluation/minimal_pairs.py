@@ -38,10 +38,7 @@ class MinimalPairAccuracy(Yardstick):
             )
 
     def measure(self, taking: Taking) -> Score:
-        """Each language counts the same."""
-        from trainables.evaluation.held_out import mean_score
-
-        return mean_score({language: good_P > bad_P for language, (good_P, bad_P) in taking.pairs.items()})
+        return taking.mean({language: good_P > bad_P for language, (good_P, bad_P) in taking.pairs.items()})
 
     def tokens(self, held_out: HeldOut, task: Task) -> int:
         """An encoder sees a sentence once for each of its tokens."""

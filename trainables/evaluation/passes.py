@@ -5,7 +5,7 @@ Letters: N sequences, L tokens each, K targets, D hidden size, V vocabulary, P m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -69,6 +69,11 @@ class Taking:
         score = log_likelihoods(self.learner, self.held_out.sentences, self.held_out.corpus.manifest)
         good, bad = score[: len(languages)], score[len(languages) :]
         return {name: (good[languages == name], bad[languages == name]) for name in sorted(set(languages))}
+
+    def mean(self, values: Mapping[str, NDArray[Any] | float]) -> Score:
+        """Of values by language the means, and over languages their mean: each counts the same."""
+        languages = {name: float(np.mean(value)) for name, value in values.items()}
+        return Score(overall=float(np.mean(list(languages.values()))), languages=languages)
 
 
 def take(learner: Learner, held_out: HeldOut, names: Iterable[str]) -> dict[str, Score]:

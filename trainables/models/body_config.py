@@ -112,8 +112,5 @@ def _wrong_kind(what: str, task: Task, where: str) -> InputError:
     need = "an encoder (BERT-like)" if task == "masked" else "a decoder (GPT-NeoX- or GPT-2-like)"
     fitting = ", ".join(name for name, kinds in SHAPES.items() if task in kinds)
     return InputError(
-        f"{what} does not fit the arm's objective",
-        where=where,
-        why=f"it needs {need}",
-        remedy=f"one of: {fitting}",
+        f"{what} does not fit the arm's objective", where=where, why=f"it needs {need}", remedy=f"one of: {fitting}"
     )

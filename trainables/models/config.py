@@ -43,7 +43,7 @@ _SIZES: dict[str, tuple[int, int, int, int]] = {
     "base": (12, 768, 12, 3072),
 }
 _ENCODERS = {f"bert-{name}": Shape("bert", *size) for name, size in _SIZES.items()} | {
-    "distil-mbert": Shape("bert", 6, 768, 12, 3072),
+    "distil-mbert": Shape("bert", 6, 768, 12, 3072)
 }
 _DECODERS = {f"neox-{name}": Shape("gpt_neox", *size) for name, size in _SIZES.items()} | {
     "pythia-14m": Shape("gpt_neox", 6, 128, 4, 512),

@@ -8,14 +8,14 @@ from pydantic import Field
 
 from trainables.objectives.contrastive import Tied, TiedOptions
 from trainables.objectives.cross_entropy import CrossEntropy
-from trainables.objectives.objective import NoOptions
+from trainables.objectives.objective import NoOptions, Objective
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
     from transformers import PreTrainedConfig
 
-    from trainables.models.head import Head
     from trainables.objectives.learner import Learner, MicroBatch, States
+    from trainables.objectives.objective import Parts
 
 
 class CombinedOptions(TiedOptions):
@@ -33,31 +33,21 @@ class Combined(Tied):
     headless = False
     cross_entropy = CrossEntropy(NoOptions())
 
-    def parts(self, config: PreTrainedConfig, embedding_VD: nn.Parameter) -> dict[str, nn.Module | nn.Parameter]:
-        """Head and temperature."""
+    def parts(self, config: PreTrainedConfig, embedding_VD: nn.Parameter) -> Parts:
         return self.cross_entropy.parts(config, embedding_VD) | super().parts(config, embedding_VD)
 
     def whole_tables(self, model: Learner) -> tuple[nn.Parameter, ...]:
-        """The head's."""
         return self.cross_entropy.whole_tables(model)
 
     def loss(self, model: Learner, batch: MicroBatch, states: States) -> Tensor:
-        """Both."""
         contrastive = super().loss(model, batch, states)
         return self.cross_entropy.loss(model, batch, states) + self.options.contrastive_weight * contrastive
 
     def flops(self, config: PreTrainedConfig, num_targets: int, num_candidates: int) -> int:
-        """Both."""
         contrastive = super().flops(config, num_targets, num_candidates)
         return self.cross_entropy.flops(config, num_targets, num_candidates) + contrastive
 
-    def logits(self, model: Learner, hidden_KD: Tensor) -> Tensor:
-        """The head's."""
-        return self.cross_entropy.logits(model, hidden_KD)
-
-    def scoring_head(self, model: Learner) -> Head:
-        """The head."""
-        return model.required_head
+    logits, scoring_head = Objective.logits, Objective.scoring_head
 
 
 class CombinedMasked(Combined):

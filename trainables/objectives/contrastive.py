@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Container
 from typing import TYPE_CHECKING, Literal
 
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from trainables.models.head import Head
     from trainables.objectives.candidates import CandidateSet, Pool
     from trainables.objectives.learner import Learner, MicroBatch, States
+    from trainables.objectives.objective import Parts
 
 LOWEST_TEMPERATURE = 0.01
 """A learned temperature stays above it, as in CLIP (arXiv 2103.00020, section 2.5)."""
@@ -56,23 +56,20 @@ class TiedOptions(ContrastiveOptions):
 
 
 class Contrastive(Objective):
-    """Cross-entropy of similarities to the targets of the batch, divided by a temperature."""
+    """Cross-entropy of similarities to the targets of the batch, divided by a temperature.
+
+    What scores tokens is the table that candidates are looked up in.
+    """
 
     Options = ContrastiveOptions
     options: ContrastiveOptions
-    candidates_vary = True
-
-    @abstractmethod
-    def candidate_table(self, model: Learner) -> nn.Parameter:
-        """What scores tokens."""
+    restorable = candidates_vary = True
 
     @property
     def gathered(self) -> bool:
-        """As it is set."""
         return self.options.gathered
 
     def candidates(self, pool: Pool) -> CandidateSet:
-        """The targets of the pool, or as many of them, and of others, as are set."""
         from trainables.objectives.candidates import negatives_of, target_candidates
 
         options, target_P, beyond_E = self.options, pool.targets(), None
@@ -87,14 +84,15 @@ class Contrastive(Objective):
     def most_candidates(self, num_targets: int, vocabulary_size: int, searched: Container[str] = ()) -> int:
         """All targets different."""
         options, unique = self.options, min(num_targets, vocabulary_size)
+        if "beyond_batch" in searched or ("negatives" in searched and options.beyond_batch != "nothing"):
+            return vocabulary_size
         if options.negatives is None or "negatives" in searched:
             return unique
         if options.beyond_batch != "nothing":
             return min(max(options.negatives, num_targets), vocabulary_size)
         return min(options.negatives, unique) + 1
 
-    def parts(self, config: PreTrainedConfig, embedding_VD: nn.Parameter) -> dict[str, nn.Module | nn.Parameter]:
-        """A learned temperature."""
+    def parts(self, config: PreTrainedConfig, embedding_VD: nn.Parameter) -> Parts:
         if not self.options.learn_temperature:
             return {}
         import torch
@@ -117,11 +115,9 @@ class Contrastive(Objective):
                 model.get_parameter("log_temperature").clamp_(min=math.log(LOWEST_TEMPERATURE))
 
     def whole_tables(self, model: Learner) -> tuple[nn.Parameter, ...]:
-        """None."""
         return ()
 
     def loss(self, model: Learner, batch: MicroBatch, states: States) -> Tensor:
-        """Of similarities to the candidates."""
         from trainables.objectives.loss import candidate_cross_entropy
 
         assert batch.candidates is not None
@@ -131,11 +127,9 @@ class Contrastive(Objective):
         )
 
     def flops(self, config: PreTrainedConfig, num_targets: int, num_candidates: int) -> int:
-        """Against the candidates."""
         return loss_flops(config.hidden_size, num_targets, num_candidates)
 
     def logits(self, model: Learner, hidden_KD: Tensor) -> Tensor:
-        """Similarities to all tokens, divided by the temperature."""
         return hidden_KD @ self.candidate_table(model).T / self.temperature(model)
 
     def scoring_head(self, model: Learner) -> Head:
@@ -163,25 +157,19 @@ class Tied(Contrastive):
     options: TiedOptions
     headless = True
 
-    def candidate_table(self, model: Learner) -> nn.Parameter:
-        """The input embedding."""
-        return model.embedding_VD
-
     def loss(self, model: Learner, batch: MicroBatch, states: States) -> Tensor:
-        """Of similarities to the candidates, which learn from it or do not."""
         if self.options.detached:
             states = states._replace(candidate_CD=states.candidate_CD.detach(), own_KD=states.own_KD.detach())
         return super().loss(model, batch, states)
 
     def flops(self, config: PreTrainedConfig, num_targets: int, num_candidates: int) -> int:
-        """Against the candidates."""
         return loss_flops(config.hidden_size, num_targets, num_candidates, detached=self.options.detached)
 
 
 class Untied(Contrastive):
     """A table of its own scores tokens."""
 
-    def parts(self, config: PreTrainedConfig, embedding_VD: nn.Parameter) -> dict[str, nn.Module | nn.Parameter]:
+    def parts(self, config: PreTrainedConfig, embedding_VD: nn.Parameter) -> Parts:
         """The table, drawn as the embedding is."""
         import torch
 
@@ -190,7 +178,6 @@ class Untied(Contrastive):
         return {"table_VD": table_VD, **super().parts(config, embedding_VD)}
 
     def candidate_table(self, model: Learner) -> nn.Parameter:
-        """The table."""
         return model.get_parameter("table_VD")
 
 

@@ -17,20 +17,10 @@ if TYPE_CHECKING:
 class CrossEntropy(Objective):
     """The head scores every token of the vocabulary."""
 
-    restorable = False
-
-    def parts(self, config: PreTrainedConfig, embedding_VD: nn.Parameter) -> dict[str, nn.Module | nn.Parameter]:
-        """The family's head."""
-        from trainables.models.head import Head
-
-        return {"head": Head(config, embedding_VD)}
-
     def whole_tables(self, model: Learner) -> tuple[nn.Parameter, ...]:
-        """The head's."""
         return (model.required_head.weight_VD,)
 
     def loss(self, model: Learner, batch: MicroBatch, states: States) -> Tensor:
-        """Of the head's scores."""
         from trainables.objectives.loss import linear_cross_entropy
 
         head = model.required_head
@@ -40,10 +30,6 @@ class CrossEntropy(Objective):
         """Against the vocabulary, and of the head's transform."""
         size: int = config.hidden_size
         return loss_flops(size, num_targets, config.vocab_size) + transform_flops(config, num_targets)
-
-    def logits(self, model: Learner, hidden_KD: Tensor) -> Tensor:
-        """The head's."""
-        return model.required_head.logits(hidden_KD)
 
 
 class MaskedLanguageModelling(CrossEntropy):

@@ -69,20 +69,9 @@ def softmax_cross_entropy_(
 
 @triton.jit(do_not_specialize=["C"])  # type: ignore[untyped-decorator,unused-ignore]  # C differs from step to step
 def _softmax_cross_entropy(  # type: ignore[no-untyped-def,unused-ignore]
-    logits,
-    logits_stride,
-    gradient,
-    gradient_stride,
-    target_K,
-    bias_C,
-    own_logit_K,
-    loss_K,
-    grad_own_K,
-    C,
-    HAS_BIAS: tl.constexpr,
-    HAS_OWN: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    logits, logits_stride, gradient, gradient_stride, target_K, bias_C, own_logit_K, loss_K, grad_own_K, C,
+    HAS_BIAS: tl.constexpr, HAS_OWN: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     logits += row * logits_stride
     gradient += row * gradient_stride

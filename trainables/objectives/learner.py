@@ -84,11 +84,7 @@ class Learner(nn.Module):
     """
 
     def __init__(
-        self,
-        config: PreTrainedConfig,
-        objective: Objective,
-        attention: str = ATTENTION,
-        separator: int | None = None,
+        self, config: PreTrainedConfig, objective: Objective, attention: str = ATTENTION, separator: int | None = None
     ) -> None:
         super().__init__()
         self.config, self.objective, self.separator = config, objective, separator

@@ -161,12 +161,7 @@ def _multiply(a: Tensor, b: Tensor, out: Tensor, add: bool = False) -> None:
 
 
 def _softmax_cross_entropy_(
-    logits_KC: Tensor,
-    C: int,
-    target_K: Tensor,
-    own_logit_K: Tensor | None,
-    loss_K: Tensor,
-    grad_own_K: Tensor | None,
+    logits_KC: Tensor, C: int, target_K: Tensor, own_logit_K: Tensor | None, loss_K: Tensor, grad_own_K: Tensor | None
 ) -> None:
     """Replace logits by their gradient, softmax minus one-hot, and write losses and the own logits' gradient.
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from trainables.objectives.corruption import Corrupted
     from trainables.objectives.learner import Learner, MicroBatch, States
 
+    Parts = dict[str, nn.Module | nn.Parameter]
+
 
 class NoOptions(Config):
     """Of an objective that has nothing to set."""
@@ -50,8 +52,8 @@ class Objective(ABC):
     """Its settings."""
     headless: ClassVar[bool] = False
     """True: no vocabulary projection is trained; the input embedding scores tokens."""
-    restorable: ClassVar[bool] = True
-    """Whether a trial may end as the vanilla objective of its task, with a head made of what scored tokens."""
+    restorable: ClassVar[bool] = False
+    """Whether a trial may end as the vanilla objective of its task, with the head that ``scoring_head`` gives."""
     candidates_vary: ClassVar[bool] = False
     """Whether the number of candidates depends on the text: FLOPs are then known at most, until a step is made."""
 
@@ -110,14 +112,16 @@ class Objective(ABC):
 
     # --- what is trained ------------------------------------------------------------------------------------------
 
-    def parts(self, config: PreTrainedConfig, embedding_VD: nn.Parameter) -> dict[str, nn.Module | nn.Parameter]:
-        """What the objective adds to a body, by name; newly drawn. A vocabulary projection is called ``head``.
+    def parts(self, config: PreTrainedConfig, embedding_VD: nn.Parameter) -> Parts:
+        """What the objective adds to a body, by name, newly drawn: the vocabulary projection of its family, ``head``.
 
         Args:
             config: of the body.
             embedding_VD: its input embedding.
         """
-        return {}
+        from trainables.models.head import Head
+
+        return {"head": Head(config, embedding_VD)}
 
     def candidate_table(self, model: Learner) -> nn.Parameter:
         """The table whose rows are the candidates' weights, (V, D)."""
@@ -155,9 +159,9 @@ class Objective(ABC):
 
     # --- how tokens are scored ------------------------------------------------------------------------------------
 
-    @abstractmethod
     def logits(self, model: Learner, hidden_KD: Tensor) -> Tensor:
-        """Scores of the whole vocabulary, (K, V). Yardsticks are taken by them."""
+        """Scores of the whole vocabulary, (K, V): the head's. Yardsticks are taken by them."""
+        return model.required_head.logits(hidden_KD)
 
     def scoring_head(self, model: Learner) -> Head:
         """A head that gives these scores, for export and for going on as the vanilla objective.

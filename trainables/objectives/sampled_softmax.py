@@ -33,7 +33,7 @@ class SampledSoftmax(Objective):
 
     Options = SampledOptions
     options: SampledOptions
-    candidates_vary = True
+    restorable = candidates_vary = True
 
     def candidates(self, pool: Pool) -> CandidateSet:
         """One sample for all positions of the step."""
@@ -47,22 +47,13 @@ class SampledSoftmax(Objective):
         """All samples different, and the position's own."""
         return min(self.options.samples, vocabulary_size) + 1
 
-    def parts(self, config: PreTrainedConfig, embedding_VD: nn.Parameter) -> dict[str, nn.Module | nn.Parameter]:
-        """The family's head."""
-        from trainables.models.head import Head
-
-        return {"head": Head(config, embedding_VD)}
-
     def candidate_table(self, model: Learner) -> nn.Parameter:
-        """The head's, which may be the input embedding."""
         return model.required_head.weight_VD
 
     def whole_tables(self, model: Learner) -> tuple[nn.Parameter, ...]:
-        """None."""
         return ()
 
     def loss(self, model: Learner, batch: MicroBatch, states: States) -> Tensor:
-        """Of the head's scores of the candidates."""
         from trainables.objectives.loss import candidate_cross_entropy
 
         head, found = model.required_head, batch.candidates
@@ -76,10 +67,6 @@ class SampledSoftmax(Objective):
         """Against the candidates, and of the head's transform."""
         size: int = config.hidden_size
         return loss_flops(size, num_targets, num_candidates) + transform_flops(config, num_targets)
-
-    def logits(self, model: Learner, hidden_KD: Tensor) -> Tensor:
-        """The head's, of the whole vocabulary."""
-        return model.required_head.logits(hidden_KD)
 
 
 class SampledSoftmaxMasked(SampledSoftmax):

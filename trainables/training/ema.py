@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from trainables.training.checkpoint import module_tensors
+from trainables.training.checkpoint_tensors import module_tensors
 
 Model = TypeVar("Model", bound=nn.Module)
 

@@ -5,34 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 
+from trainables.corpora.stream.token_stream import Batch, sequence_digest
 from trainables.training.energy import EnergyCounter
 from trainables.training.world import World
 
 CAUSES = ("startup", "compile", "data_wait", "evaluation", "checkpoint")
-
-
-@dataclass
-class Spending:
-    """What training steps have spent. Evaluation, start-up, checkpoints and waiting are not in it."""
-
-    tokens: int = 0
-    steps: int = 0
-    flops: int = 0
-    hardware_flops: int = 0
-    device_seconds: float = 0.0
-    wall_seconds: float = 0.0
-    joules: float | None = None
-    """None where the machine does not tell, or some machine that the trial was on did not."""
-    usd: float | None = None
-    """None without a price."""
-
-    def record(self) -> dict[str, float]:
-        """By unit, those that are known."""
-        return {unit: amount for unit, amount in asdict(self).items() if amount is not None}
 
 
 @dataclass
@@ -107,3 +89,32 @@ class LossMeter:
         """Go on from a sum and a number of steps."""
         self._total.fill_(total)
         self._count = count
+
+
+class StreamMeter:
+    """What this worker has trained on.
+
+    Args:
+        num_languages: of the stream.
+    """
+
+    def __init__(self, num_languages: int) -> None:
+        self._digest = 0
+        self._seen_l = np.zeros(num_languages, dtype=np.int64)
+
+    def add(self, batch: Batch) -> None:
+        """Take in a step's sequences."""
+        self._digest = (self._digest + sequence_digest(batch)) % (1 << 64)
+        self._seen_l += np.bincount(batch.language_N, minlength=len(self._seen_l))
+
+    def digest(self, world: World) -> str:
+        """Of all workers' sequences."""
+        return f"{world.sum_integers(self._digest):016x}"
+
+    def seen(self, world: World) -> tuple[int, ...]:
+        """Sequences of each language, of all workers."""
+        return tuple(world.sum_integers(int(count)) for count in self._seen_l)
+
+    def restore(self, digest: str, seen: tuple[int, ...]) -> None:
+        """Go on from what all workers have trained on; one of them does, the others go on from nothing."""
+        self._digest, self._seen_l[:] = int(digest, 16), seen

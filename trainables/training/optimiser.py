@@ -44,10 +44,7 @@ class Optimiser:
         }
         if matrices:
             self.parts["muon"] = torch.optim.Muon(
-                matrices,
-                lr=training.learning_rate,
-                weight_decay=training.weight_decay,
-                adjust_lr_fn="match_rms_adamw",
+                matrices, lr=training.learning_rate, weight_decay=training.weight_decay, adjust_lr_fn="match_rms_adamw"
             )
         self.rows = {
             name: RowAdamW(table_VD, betas=betas, epsilon=training.epsilon, weight_decay=training.weight_decay)

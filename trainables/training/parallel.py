@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeGuard
 
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from trainables.training.config import Parallelism
 from trainables.training.world import World
+
+if TYPE_CHECKING:
+    from torch.distributed.fsdp import FSDPModule
+    from torch.distributed.tensor import DTensor
 
 
 def wrap(module: nn.Module, world: World, parallelism: Parallelism) -> nn.Module:
@@ -40,6 +42,9 @@ def wrap(module: nn.Module, world: World, parallelism: Parallelism) -> nn.Module
             broadcast_buffers=False,  # positions and the like: the same on all workers
             gradient_as_bucket_view=True,
         )
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
     mesh = init_device_mesh(world.device.type, (world.size,))
     for layers in [part for part in module.modules() if isinstance(part, nn.ModuleList)]:
         for layer in layers:
@@ -61,7 +66,7 @@ def accumulating(model: nn.Module, more: bool) -> Iterator[None]:
         with model.no_sync():
             yield
         return
-    if isinstance(model, FSDPModule):
+    if is_sharded_model(model):
         model.set_requires_gradient_sync(not more)
     yield
 
@@ -74,7 +79,7 @@ def clip_gradients(parameters: Iterable[Tensor], maximum_norm: float) -> Tensor:
     """
     parameters = [parameter for parameter in parameters if parameter.grad is not None]
     norm = nn.utils.get_total_norm([parameter.grad for parameter in parameters if parameter.grad is not None])
-    if isinstance(norm, DTensor):
+    if is_sharded(norm):
         norm = norm.full_tensor()
     nn.utils.clip_grads_with_norm_(parameters, maximum_norm, norm)
     return norm
@@ -90,7 +95,7 @@ def gathered(module: nn.Module) -> Iterator[None]:
     Args:
         module: what :func:`wrap` was given.
     """
-    if not isinstance(module, FSDPModule):
+    if not is_sharded_model(module):
         yield
         return
     module.unshard()
@@ -102,7 +107,26 @@ def gathered(module: nn.Module) -> Iterator[None]:
 
 def full(tensor: Tensor) -> Tensor:
     """The whole of a tensor; of a sharded one all workers must ask."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    return tensor.full_tensor() if is_sharded(tensor) else tensor
+
+
+# What shards takes a second to import: whether something is sharded is asked without it.
+
+
+def is_sharded(tensor: Tensor) -> TypeGuard[DTensor]:
+    """Whether this worker has but a part of a tensor."""
+    return hasattr(tensor, "device_mesh")
+
+
+def is_sharded_model(model: nn.Module) -> TypeGuard[FSDPModule]:
+    """Whether this worker has but a part of a model's parameters."""
+    return hasattr(model, "unshard")
+
+
+def rows_of(tensor: DTensor) -> tuple[int, int]:
+    """The first row that this worker has of a sharded tensor, and the one after its last."""
+    assert tensor.placements[0].is_shard(0), "FSDP shards by rows over one dimension of workers"
+    return row_range(len(tensor), tensor.device_mesh.get_local_rank(), tensor.device_mesh.size())
 
 
 def row_range(num_rows: int, rank: int, size: int) -> tuple[int, int]:
@@ -113,11 +137,8 @@ def row_range(num_rows: int, rank: int, size: int) -> tuple[int, int]:
 
 def shard_of(rows: Tensor, like: DTensor) -> DTensor:
     """A sharded tensor of which this worker has ``rows``, with the whole's shape and the sharding of ``like``."""
+    from torch.distributed.tensor import DTensor
+
     return DTensor.from_local(
-        rows.to(like.device),
-        like.device_mesh,
-        like.placements,
-        run_check=False,
-        shape=like.shape,
-        stride=like.stride(),
+        rows.to(like.device), like.device_mesh, like.placements, run_check=False, shape=like.shape, stride=like.stride()
     )

@@ -12,16 +12,14 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule
-from torch.distributed.tensor import DTensor
 
 from trainables.corpora.stream.token_stream import Batch, TokenStream
 from trainables.models.flops import recomputed_flops
 from trainables.objectives.learner import Learner, Table
 from trainables.training import parallel
 from trainables.training.batch import BatchMaker, Part
-from trainables.training.checkpoint import module_tensors
-from trainables.training.config import TrainingConfig
+from trainables.training.checkpoint_tensors import module_tensors
+from trainables.training.config import TrainingConfig, Unit
 from trainables.training.ema import WeightAverage
 from trainables.training.optimiser import Optimiser
 from trainables.training.world import World
@@ -40,6 +38,18 @@ class PreparedStep(NamedTuple):
     """FLOPs of the model in the step, over all workers."""
     hardware_flops: int
     """With those that are computed again."""
+    tokens: int
+    """Input tokens of the step, over all workers."""
+
+    def cost(self, unit: Unit) -> float:
+        """What the step takes of a unit that is known before it is made."""
+        amounts: dict[Unit, float] = {
+            "steps": 1,
+            "tokens": self.tokens,
+            "flops": self.flops,
+            "hardware_flops": self.hardware_flops,
+        }
+        return amounts[unit]
 
 
 class Stepper:
@@ -110,7 +120,8 @@ class Stepper:
         flops, again = self.world.sum_integers(flops), 0
         if self.training.activation_checkpointing:
             again = recomputed_flops(self.learner.config, num_sequences * self.world.size, length, num_targets)
-        return PreparedStep(batch, parts, num_targets, flops, flops + again)
+        tokens = num_sequences * length * self.world.size
+        return PreparedStep(batch, parts, num_targets, flops, flops + again, tokens)
 
     def gradients(self, step: PreparedStep, *, synchronise: bool = True) -> tuple[Tensor, list[Tensor]]:
         """Forward and backward passes.
@@ -162,7 +173,7 @@ class Stepper:
         cuda = self.world.device.type == "cuda"
         with torch.random.fork_rng(devices=[self.world.device] if cuda else []):
             # Sharded gradients that are kept back would survive zero_grad.
-            self.gradients(step, synchronise=isinstance(self.model, FSDPModule))
+            self.gradients(step, synchronise=parallel.is_sharded_model(self.model))
         self.optimiser.zero_grad()
         if cuda:
             torch.cuda.synchronize()
@@ -200,7 +211,7 @@ class Stepper:
             for part, optimiser in self.optimiser.parts.items()
             for index, parameter in enumerate(p for group in optimiser.param_groups for p in group["params"])
             for name in ("exp_avg", "exp_avg_sq", "momentum_buffer")
-            if isinstance(parameter, DTensor)
+            if parallel.is_sharded(parameter)
         }
         return groups
 

@@ -8,12 +8,7 @@ import pytest
 from rich.console import Console
 
 from orchestrator.analysis.comparison import answered, chosen_runs, compare
-from orchestrator.analysis.statistics import (
-    Sequential,
-    equivalence_interval,
-    minimum_detectable_effect,
-    tuning_curve,
-)
+from orchestrator.analysis.statistics import Sequential, equivalence_interval, minimum_detectable_effect, tuning_curve
 from orchestrator.analysis.wording import verdict_in_words
 from orchestrator.ledger.history import History
 from orchestrator.reporting.panels import pair_panel
@@ -38,17 +33,13 @@ def only_pair(comparison):
 
 
 @pytest.mark.parametrize(
-    ("headless", "verdict"),
-    [(0.45, "headless"), (0.35, "vanilla"), (0.401, "equivalent"), (0.404, "undecided")],
+    ("headless", "verdict"), [(0.45, "headless"), (0.35, "vanilla"), (0.401, "equivalent"), (0.404, "undecided")]
 )
 def test_each_verdict(headless, verdict):
     noise = [5 * n for n in NOISE] if verdict == "undecided" else NOISE
     comparison = compare(history({"vanilla": (0.4,) * 6, "headless": around(headless, noise)}))
     pair = only_pair(comparison)
-    assert (pair["a"], pair["b"]) == (
-        "headless",
-        "vanilla",
-    )  # the headless arm is named first, whatever the order
+    assert (pair["a"], pair["b"]) == ("headless", "vanilla")  # the headless arm is named first, whatever the order
     assert pair["verdict"] == verdict
     row = pair["yardsticks"]["accuracy"]
     assert row["n"] == 6
@@ -118,11 +109,7 @@ def test_different_tasks_are_not_compared():
 
 def test_p_is_adjusted_over_the_pairs_and_the_exploratory_ones_apart():
     arms = MASKED | {"other": {"objective": "mlm", "task": "masked", "headless": False}}
-    scores = {
-        "headless": around(0.5),
-        "vanilla": around(0.4, NOISE[::-1]),
-        "other": around(0.4, NOISE[1:] + NOISE[:1]),
-    }
+    scores = {"headless": around(0.5), "vanilla": around(0.4, NOISE[::-1]), "other": around(0.4, NOISE[1:] + NOISE[:1])}
     comparison = compare(history(scores, arms=arms))
     assert len(comparison["pairs"]) == 3
     rows = {(p["a"], p["b"]): p["yardsticks"] for p in comparison["pairs"]}
@@ -139,13 +126,7 @@ def test_a_partial_history_has_nothing_yet():
     comparison = compare(history({}))
     pair = only_pair(comparison)
     row = pair["yardsticks"]["accuracy"]
-    assert (row["n"], row["difference"], row["interval"], row["p"], row["p_adjusted"]) == (
-        0,
-        None,
-        None,
-        None,
-        None,
-    )
+    assert (row["n"], row["difference"], row["interval"], row["p"], row["p_adjusted"]) == (0, None, None, None, None)
     assert (pair["verdict"], pair["pending"], pair["more_seeds"]) == ("undecided", 6, 6)
     assert all(point["n"] == 0 and point["spent"] is None for point in pair["matched"].values())
     assert "no pair of runs is complete yet" in verdict_in_words(comparison)
@@ -239,10 +220,7 @@ def adaptive(scores, *extra, maximum=12, **of_study):
 
 
 def test_adaptive_stopping_settles_at_its_look_and_no_later_run_changes_it():
-    scores = {
-        "headless": (0.5,) * 10,
-        "vanilla": tuple(0.4 + n / 100 for n in (0, 1, 2, 1, 0, 2, 1, 0, 9, 9)),
-    }
+    scores = {"headless": (0.5,) * 10, "vanilla": tuple(0.4 + n / 100 for n in (0, 1, 2, 1, 0, 2, 1, 0, 9, 9))}
     differences = tuple(a - b for a, b in zip(scores["headless"], scores["vanilla"], strict=True))
     decision = Sequential(6, 12, margin=0.005).decide(differences)
     comparison = compare(adaptive(scores))

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import pytest
 from rich.console import Console
-from trainables.models.shapes import feed_forward_size
 
 from orchestrator.cli import main
 from orchestrator.config.files import load_study, study_names
 from orchestrator.planning.arm_plan import arm_plans, plan_table
+from trainables.models.flops import feed_forward_size
 from trainables.objectives import find_objective
 
 
@@ -41,16 +41,13 @@ PAPER = {
         "headless": Run(500_000, 512, 128, 64, 1e-4, "linear", 10_000, 0.01, BERT, 50_304),
     },
     "paper-pythia-70m": dict.fromkeys(
-        ("headless", "vanilla"),
-        Run(143_000, 1024, 2048, 8, 1e-3, "cosine", 1430, 0.1, (6, 512, 8, 2048), 50_304),
+        ("headless", "vanilla"), Run(143_000, 1024, 2048, 8, 1e-3, "cosine", 1430, 0.1, (6, 512, 8, 2048), 50_304)
     ),
     "paper-pythia-160m": dict.fromkeys(
-        ("headless", "vanilla"),
-        Run(143_000, 1024, 2048, 8, 6e-4, "cosine", 1430, 0.1, (12, 768, 12, 3072), 50_304),
+        ("headless", "vanilla"), Run(143_000, 1024, 2048, 8, 6e-4, "cosine", 1430, 0.1, (12, 768, 12, 3072), 50_304)
     ),
     "paper-distil-mbert": dict.fromkeys(
-        ("headless", "vanilla"),
-        Run(400_000, 64, 128, 64, 2e-4, "linear", 10_000, 0.01, (6, 768, 12, 3072), 119_547),
+        ("headless", "vanilla"), Run(400_000, 64, 128, 64, 2e-4, "linear", 10_000, 0.01, (6, 768, 12, 3072), 119_547)
     ),
     "paper-vocabulary-sweep": dict.fromkeys(
         ("headless", "vanilla"), Run(400_000, 64, 128, 64, 2e-4, "linear", 10_000, 0.01, SMALL, 20_000)

@@ -18,11 +18,7 @@ MISTAKES = {
     "arms.vanilla.objective=clmm": ("unknown objective", "arms.vanilla.objective", "did you mean 'clm'"),
     "arms.vanilla.space=clmm": ("no search space", "arms.vanilla.space", "did you mean 'clm'"),
     "model.shape=tinny": ("unknown shape 'tinny'", "model", "did you mean 'tiny'"),
-    "yardsticks.primary=recovery_acuracy": (
-        "yardstick",
-        "yardsticks.primary",
-        "did you mean 'recovery_accuracy'",
-    ),
+    "yardsticks.primary=recovery_acuracy": ("yardstick", "yardsticks.primary", "did you mean 'recovery_accuracy'"),
     "budget.flops=1e12": ("tokens and flops are both set", "budget", ""),
     "budget={}": ("no budget", "budget", ""),
     "budget=5": ("keys and values", "budget", ""),
@@ -35,11 +31,7 @@ MISTAKES = {
     "resources.workers=3": ("shared out evenly among 3", "training.batch_sequences", "multiple of 3"),
     "corpora.minimal_pairs_per_language=0": ("no minimal pairs", "yardsticks", "leave out"),
     "arms.vanilla.training={learning_rate: -1}": ("above 0", "arms.vanilla.training.learning_rate", "Peak"),
-    "arms.headless.options={temprature: 1}": (
-        "no option",
-        "arms.headless.options",
-        "did you mean 'temperature'",
-    ),
+    "arms.headless.options={temprature: 1}": ("no option", "arms.headless.options", "did you mean 'temperature'"),
     "arms.headless.options={temperature: 0}": ("above 0", "arms.headless.options.temperature", "Default: 1"),
     "search.halving.rungs=40": ("first rung", "search.halving.rungs", "fewer rungs"),
     "arms={}": ("must not be empty", "arms", ""),
@@ -100,8 +92,7 @@ def test_several_mistakes_are_counted():
 
 
 @pytest.mark.parametrize(
-    "overrides",
-    [["arms={vanilla: {objective: clm}}"], ["arms.vanilla.objective=mlm", "arms.vanilla.space=mlm"]],
+    "overrides", [["arms={vanilla: {objective: clm}}"], ["arms.vanilla.objective=mlm", "arms.vanilla.space=mlm"]]
 )
 def test_adaptive_stopping_needs_two_arms_of_one_task(overrides):
     load_study("demo", overrides)

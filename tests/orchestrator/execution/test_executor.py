@@ -53,8 +53,7 @@ def save(folder, step):
 
 @settings(deadline=None, max_examples=60)
 @given(
-    st.integers(1, 4),
-    st.lists(st.tuples(st.sampled_from([0, 0, 0, 1, 7]), st.booleans(), st.booleans()), max_size=14),
+    st.integers(1, 4), st.lists(st.tuples(st.sampled_from([0, 0, 0, 1, 7]), st.booleans(), st.booleans()), max_size=14)
 )
 def test_a_trial_has_failed_after_so_many_failures_in_a_row_that_brought_it_no_further(attempts, story):
     """By attempt: what it adds to the newest checkpoint, whether the driver dies with it, or just after it."""

@@ -66,18 +66,9 @@ def test_only_groups_that_stay_empty_are_removed(ray_cluster):
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     with tempfile.TemporaryDirectory(prefix="h2h-", dir="/tmp", ignore_cleanup_errors=True) as folder:
         done = subprocess.run(
-            [sys.executable, "-c", SCRIPT, folder],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=120,
+            [sys.executable, "-c", SCRIPT, folder], env=environment, capture_output=True, text=True, timeout=120
         )
     assert done.returncode == 0, done.stderr
     removed, states = json.loads(done.stdout.splitlines()[-1])
     assert removed == [0, 0, 0, 1]
-    assert states == {
-        "orphaned": "REMOVED",
-        "working": "CREATED",
-        "starting": "CREATED",
-        "a user's own": "CREATED",
-    }
+    assert states == {"orphaned": "REMOVED", "working": "CREATED", "starting": "CREATED", "a user's own": "CREATED"}

@@ -55,7 +55,7 @@ def without_ray(monkeypatch):
     handle = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda: None))
     monkeypatch.setattr(ray, "remote", lambda **_: lambda _: handle)
     monkeypatch.setattr(trainables.trial, "_asking", lambda *_: nullcontext(lambda: False))
-    monkeypatch.setattr(trainables.trial, "ray_data_batches", local_batches)
+    monkeypatch.setattr("trainables.corpora.stream.token_stream.ray_data_batches", local_batches)
 
 
 def study(kind, storage):

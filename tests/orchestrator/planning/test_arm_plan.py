@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import torch
 from rich.console import Console
-from trainables.models.learner import Learner
-from trainables.models.shapes import body_config
 
 from orchestrator.config.files import load_study, study_names
 from orchestrator.planning.arm_plan import arm_plans, plan_table, warnings_of
 from orchestrator.planning.preflight import require_a_step
 from orchestrator.reporting.catalogue import listing
 from trainables.errors import InputError
+from trainables.models.body_config import body_config
 from trainables.objectives import find_objective
+from trainables.objectives.learner import Learner
 
 
 def rendered(renderable, width):
@@ -52,7 +52,7 @@ def test_parameters_are_those_of_the_model(study):
             vocabulary_size=plan.vocabulary_size,
             sequence_length=plan.spec.corpora.sequence_length,
         )
-        learner = Learner(config, objective, objective.options())
+        learner = Learner(config, objective.of({}))
         assert plan.body_parameters == sum(p.numel() for p in learner.body.parameters())
         assert plan.body_parameters + plan.head_parameters == sum(p.numel() for p in learner.parameters())
         assert (plan.head_parameters == 0) == objective.headless

@@ -16,7 +16,8 @@ from tests.helpers.corpus import LENGTH, VOCABULARY, write_corpus
 from tests.helpers.exports import SIZE, WIDE, held_out, make_learner, make_tokenizer
 from trainables.corpora.stream.packed import PackedCorpus
 from trainables.storage import Location
-from trainables.training.checkpoint import Checkpoints, module_tensors
+from trainables.training.checkpoint import Checkpoints
+from trainables.training.checkpoint_tensors import module_tensors
 
 torch.set_num_threads(1)
 
@@ -217,26 +218,10 @@ def test_mistakes_are_refused_in_one_message(study, tmp_path, capsys):
 
     to = tmp_path / "model"
     refused(study, "--to", to, fragments=["2 arms", "--arm headless or --arm vanilla"])
-    refused(
-        study,
-        "--to",
-        to,
-        "--arm",
-        "vanila",
-        fragments=["no arm is called 'vanila'", "did you mean 'vanilla'"],
-    )
+    refused(study, "--to", to, "--arm", "vanila", fragments=["no arm is called 'vanila'", "did you mean 'vanilla'"])
     refused(study, "--to", to, "--trial", "confirm-vanilla-01", fragments=["did you mean 'confirm-vanilla-001'"])
     refused(study, "--to", to, "--trial", "search-vanilla-001", fragments=["search-vanilla-001: pruned"])
-    refused(
-        study,
-        "--to",
-        to,
-        "--arm",
-        "vanilla",
-        "--trial",
-        "confirm-headless-000",
-        fragments=["of the arm headless"],
-    )
+    refused(study, "--to", to, "--arm", "vanilla", "--trial", "confirm-headless-000", fragments=["of the arm headless"])
     full = tmp_path / "full"
     full.mkdir()
     (full / "notes.txt").write_text("mine")

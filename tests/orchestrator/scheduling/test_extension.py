@@ -149,13 +149,7 @@ def test_an_extension_in_words():
 
 @pytest.mark.parametrize(
     ("amount", "written"),
-    [
-        (6_880_000, "6880000"),
-        (6_881_000, "6890000"),
-        (12.341, "12.4"),
-        (0.5, "0.500"),
-        (1.2301e18, "124" + "0" * 16),
-    ],
+    [(6_880_000, "6880000"), (6_881_000, "6890000"), (12.341, "12.4"), (0.5, "0.500"), (1.2301e18, "124" + "0" * 16)],
 )
 def test_amounts_are_rounded_up(amount, written):
     assert _rounded_up(amount) == written

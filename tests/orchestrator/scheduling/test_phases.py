@@ -53,12 +53,7 @@ def _start(driver):
     planned = None if driver.running or driver.phase.exhausted() else driver.phase.next()
     if planned is not None:
         driver.running[planned.trial] = planned
-        keys = {
-            "phase": planned.phase,
-            "arm": planned.arm,
-            "trial": planned.trial,
-            "attempt": planned.attempt,
-        }
+        keys = {"phase": planned.phase, "arm": planned.arm, "trial": planned.trial, "attempt": planned.attempt}
         driver.record(
             "trial",
             **keys,
@@ -153,12 +148,7 @@ def _records(trials, arm="vanilla"):
     for name, outcome in trials:
         keys = {"phase": "search", "arm": arm, "trial": name, "attempt": 1, "time": float(len(records))}
         if outcome is None:
-            own = {
-                "number": int(name[-3:]),
-                "seed": 0,
-                "configuration": {"learning_rate": 1e-3},
-                "start_step": 0,
-            }
+            own = {"number": int(name[-3:]), "seed": 0, "configuration": {"learning_rate": 1e-3}, "start_step": 0}
             records.append({"kind": "trial", **keys, **own})
         else:
             records.append({"kind": "end", **keys, "outcome": outcome, "reason": ""})

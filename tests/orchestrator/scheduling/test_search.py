@@ -353,21 +353,12 @@ def test_cheap_configurations_as_a_second_objective():
 
 
 REFUSALS = {
-    ("search.halving={kind: promotion, rungs: 3}", "search.budget_per_arm=2"): (
-        "no trial to its end",
-        "2.33",
-    ),
+    ("search.halving={kind: promotion, rungs: 3}", "search.budget_per_arm=2"): ("no trial to its end", "2.33"),
     ("search.cost=flops",): ("stops no trials", "search.halving.rungs=1"),
     ("search.cost=tokens", "search.halving.rungs=1"): ("all trials cost the same", "flops"),
-    ("search.cost=flops", "search.halving.rungs=1", "search.algorithm=cma_es"): (
-        "one objective",
-        "tpe or gp",
-    ),
+    ("search.cost=flops", "search.halving.rungs=1", "search.algorithm=cma_es"): ("one objective", "tpe or gp"),
     ("search.algorithm=grid", "search.grid_points=400"): ("480000 points", "search.grid_points"),
-    ("search.algorithm=grid", "arms.headless.space=partial.yaml"): (
-        "leaves out temperature",
-        "every setting",
-    ),
+    ("search.algorithm=grid", "arms.headless.space=partial.yaml"): ("leaves out temperature", "every setting"),
     ("search.algorithm=grid", "search.grid_points=8", "search.halving={kind: promotion, rungs: 4}"): (
         "a grid of 9 points may bring",  # `first` is none of the eight
         "27 trials",

@@ -326,11 +326,7 @@ def test_a_cap_that_cannot_pay_for_confirmation_is_refused(overrides):
             "confirm.seeds=6",
             "search.halving={kind: promotion, rungs: 3}",
         ],
-        [
-            f"cap={{tokens: {(24 + 2) * TOKENS}}}",
-            "confirm.seeds=6",
-            f"confirm.budget={{tokens: {2 * TOKENS}}}",
-        ],
+        [f"cap={{tokens: {(24 + 2) * TOKENS}}}", "confirm.seeds=6", f"confirm.budget={{tokens: {2 * TOKENS}}}"],
         [f"cap={{tokens: {(14.4 + 2) * TOKENS}}}", "confirm.seeds=6", *ANYTIME],
         ["cap={joules: 1}"],
         ["cap={device_seconds: 1}"],
@@ -388,10 +384,7 @@ def ended(records, after, **fields):
     """The ledger as if confirmation had been stopped by hand after so many seeds, and a cap been blamed."""
     last = f"confirm-vanilla-{after - 1:03d}"
     place = next(i for i, r in enumerate(records) if r["kind"] == "end" and r["trial"] == last) + 1
-    return [
-        *records[:place],
-        records[place - 1] | {"kind": "cap", "message": "", "phase": "confirm"} | fields,
-    ]
+    return [*records[:place], records[place - 1] | {"kind": "cap", "message": "", "phase": "confirm"} | fields]
 
 
 def test_verification_refuses_what_a_cap_did_not_end():

@@ -7,43 +7,47 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trainables.models.learner import Learner
-from trainables.models.shapes import ModelConfig, body_config
 
 from tests.helpers.corpus import LENGTH, VOCABULARY, write_corpus
+from tests.helpers.yardsticks import YardstickConformance, make_scored_learner, recovery_ranks, write_spoken_corpus
+from trainables.corpora.config import CorporaConfig
 from trainables.corpora.grammar import MinimalPair
-from trainables.evaluation import EvaluationConfig, Evaluator, minimal_pairs, recovery
-from trainables.evaluation.minimal_pairs import log_likelihoods
-from trainables.evaluation.recovery import HELD_OUT_SEED, recovery_ranks, target_ranks
-from trainables.objectives import OBJECTIVES, find_objective
+from trainables.errors import InputError
+from trainables.evaluation import EvaluationConfig, Score, find_yardstick, passes, sentences
+from trainables.evaluation.held_out import HELD_OUT_SEED, HeldOut
+from trainables.evaluation.passes import ranks_of, take
+from trainables.evaluation.sentences import log_likelihoods
+from trainables.objectives import OBJECTIVES
 from trainables.objectives.corruption import masked_positions
+from trainables.objectives.learner import Learner
 
 torch.set_num_threads(1)
-CPU = torch.device("cpu")
-NAMES = sorted(OBJECTIVES)
+NAMES = sorted(OBJECTIVES.names())
+
+
+class TestRecoveryAccuracy(YardstickConformance):
+    name = "recovery_accuracy"
+
+
+class TestRecoveryMeanReciprocalRank(YardstickConformance):
+    name = "recovery_mrr"
+
+
+class TestPerplexity(YardstickConformance):
+    name = "perplexity"
+
+
+class TestBitsPerByte(YardstickConformance):
+    name = "bits_per_byte"
+
+
+class TestMinimalPairAccuracy(YardstickConformance):
+    name = "minimal_pair_accuracy"
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     return write_corpus(tmp_path_factory.mktemp("corpus"), {"en": 200, "fr": 80, "sw": 40})
-
-
-def make_learner(name, dropout=0.0):
-    """A model with weights large enough that its scores differ."""
-    objective = find_objective(name)
-    config = body_config(
-        ModelConfig(shape="tiny", dropout=dropout),
-        objective.task,
-        vocabulary_size=VOCABULARY,
-        sequence_length=LENGTH,
-    )
-    torch.manual_seed(1)
-    learner = Learner(config, objective, objective.options())
-    with torch.no_grad():
-        for parameter in learner.parameters():
-            if parameter.ndim == 2:
-                parameter.mul_(5.0)
-    return learner.eval()
 
 
 @torch.no_grad()
@@ -63,19 +67,19 @@ def test_ranks_count_ties_against_the_target(values, data):
     logits = torch.tensor([values], dtype=torch.float32)
     # The last place the target can have in a sorting of the values.
     worst = max(place for place, value in enumerate(sorted(values, reverse=True), start=1) if value == values[target])
-    assert target_ranks(logits, torch.tensor([target])).tolist() == [worst]
+    assert ranks_of(logits, torch.tensor([target])).tolist() == [worst]
 
 
 def test_a_model_of_nan_is_the_worst():
-    assert target_ranks(torch.full((2, 9), torch.nan), torch.tensor([0, 4])).tolist() == [9, 9]
+    assert ranks_of(torch.full((2, 9), torch.nan), torch.tensor([0, 4])).tolist() == [9, 9]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_ranks_by_brute_force(corpus, name):
-    learner, manifest = make_learner(name), corpus.manifest
+    learner, manifest = make_scored_learner(name), corpus.manifest
     tokens = corpus.take("validation", "fr", np.arange(6)).astype(np.int64)
     tokens[0, :3] = manifest.separator_token  # special tokens are not targets
-    ranks_NT = recovery_ranks(learner, tokens, manifest, 0.3, CPU)
+    ranks_NT = recovery_ranks(learner, tokens, manifest, 0.3)
     position_NT = masked_positions(tokens, np.arange(6), HELD_OUT_SEED, 0.3, manifest.special_tokens)
     assert ranks_NT.shape == position_NT.shape == (6, 5)
     num_compared = 0
@@ -99,11 +103,11 @@ def test_ranks_by_brute_force(corpus, name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_slices_change_nothing(corpus, monkeypatch, name):
-    learner = make_learner(name)
+    learner = make_scored_learner(name)
     tokens = corpus.take("test", "en", np.arange(20)).astype(np.int64)
-    whole = recovery_ranks(learner, tokens, corpus.manifest, 0.2, CPU)
-    monkeypatch.setattr(recovery, "_SLICE_ELEMENTS", 3 * VOCABULARY)
-    sliced = recovery_ranks(learner, tokens, corpus.manifest, 0.2, CPU)
+    whole = recovery_ranks(learner, tokens, corpus.manifest, 0.2)
+    monkeypatch.setattr(passes, "SLICE_ELEMENTS", 3 * VOCABULARY)
+    sliced = recovery_ranks(learner, tokens, corpus.manifest, 0.2)
     assert np.abs(whole - sliced).max() <= 1  # rounding of other matrix sizes
     assert (whole == sliced).mean() > 0.95
 
@@ -120,10 +124,10 @@ def changed_inputs(corpus, column):
 
 @pytest.mark.parametrize("name", ["clm", "headless_clm"])
 def test_a_decoder_sees_the_left_only(corpus, name):
-    learner = make_learner(name)
+    learner = make_scored_learner(name)
     tokens, other, position_NT, untouched_N = changed_inputs(corpus, 8)
-    before = recovery_ranks(learner, tokens, corpus.manifest, 0.3, CPU)
-    after = recovery_ranks(learner, other, corpus.manifest, 0.3, CPU)
+    before = recovery_ranks(learner, tokens, corpus.manifest, 0.3)
+    after = recovery_ranks(learner, other, corpus.manifest, 0.3)
     left_NT = (position_NT < 8) & untouched_N[:, None]
     right_NT = (position_NT > 8) & untouched_N[:, None]
     assert left_NT.sum() > 20
@@ -133,10 +137,10 @@ def test_a_decoder_sees_the_left_only(corpus, name):
 
 @pytest.mark.parametrize("name", ["mlm", "headless_mlm"])
 def test_an_encoder_sees_both_sides_but_no_target(corpus, monkeypatch, name):
-    learner = make_learner(name)
+    learner = make_scored_learner(name)
     tokens, other, position_NT, untouched_N = changed_inputs(corpus, 8)
-    before = recovery_ranks(learner, tokens, corpus.manifest, 0.3, CPU)
-    after = recovery_ranks(learner, other, corpus.manifest, 0.3, CPU)
+    before = recovery_ranks(learner, tokens, corpus.manifest, 0.3)
+    after = recovery_ranks(learner, other, corpus.manifest, 0.3)
     left_NT = (position_NT < 8) & (position_NT > 0) & untouched_N[:, None]
     assert (before[left_NT] != after[left_NT]).mean() > 0.5
 
@@ -148,7 +152,7 @@ def test_an_encoder_sees_both_sides_but_no_target(corpus, monkeypatch, name):
         return original(self, input_NL, *rest)
 
     monkeypatch.setattr(Learner, "hidden", spy)
-    recovery_ranks(learner, tokens, corpus.manifest, 0.3, CPU)
+    recovery_ranks(learner, tokens, corpus.manifest, 0.3)
     expected = tokens.copy()
     np.put_along_axis(expected, position_NT, corpus.manifest.mask_token, axis=1)
     np.testing.assert_array_equal(np.concatenate(seen), expected)
@@ -157,83 +161,78 @@ def test_an_encoder_sees_both_sides_but_no_target(corpus, monkeypatch, name):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("value", [0.0, torch.nan])
 def test_a_collapsed_model_scores_nothing(corpus, name, value):
-    learner = make_learner(name)
+    learner = make_scored_learner(name)
     with torch.no_grad():
         for parameter in learner.parameters():
             parameter.fill_(value)
-    scores = evaluator(corpus).take(learner, ("recovery_accuracy", "recovery_mrr"))
-    assert scores["recovery_accuracy"]["overall"] == 0.0
-    assert scores["recovery_mrr"]["overall"] == pytest.approx(1 / VOCABULARY)
-    assert list(scores["recovery_accuracy"]["languages"]) == ["en", "fr", "sw"]
+    scores = take(learner, held_out(corpus), ("recovery_accuracy", "recovery_mrr"))
+    assert scores["recovery_accuracy"].overall == 0.0
+    assert scores["recovery_mrr"].overall == pytest.approx(1 / VOCABULARY)
+    assert list(scores["recovery_accuracy"].languages) == ["en", "fr", "sw"]
 
 
 # --- means --------------------------------------------------------------------------------------------------
 
 
-def evaluator(corpus, split="validation", sequences=9):
-    return Evaluator(corpus, EvaluationConfig(sequences_per_language=sequences, mask_rate=0.3), split, CPU)
+def held_out(corpus, split="validation", sequences=9):
+    return HeldOut(corpus, EvaluationConfig(sequences_per_language=sequences, mask_rate=0.3), split)
 
 
 def test_means_per_language_and_over_languages(corpus, monkeypatch):
     """Languages of different sizes: each counts the same, and left-out targets count in none."""
-    asked = []
-
-    def ranks(learner, token_NL, manifest, mask_rate, device):
-        asked.append((token_NL, mask_rate))
-        return np.array([[1, 1, 0]] * 9 + [[2, 4, 1]] * 9 + [[0, 0, 10]] * 9)
-
-    monkeypatch.setattr("trainables.evaluation.yardsticks.recovery_ranks", ranks)
-    scores = evaluator(corpus).take(make_learner("mlm"), ("recovery_accuracy", "recovery_mrr"))
-    assert scores["recovery_accuracy"]["languages"] == pytest.approx({"en": 1.0, "fr": 1 / 3, "sw": 0.0})
-    assert scores["recovery_accuracy"]["overall"] == pytest.approx((1.0 + 1 / 3) / 3)
-    mrr = {"en": 1.0, "fr": (1 / 2 + 1 / 4 + 1) / 3, "sw": 0.1}
-    assert scores["recovery_mrr"]["languages"] == pytest.approx(mrr)
-    assert scores["recovery_mrr"]["overall"] == pytest.approx(sum(mrr.values()) / 3)
-    ((tokens, mask_rate),) = asked
-    assert mask_rate == 0.3
+    text = held_out(corpus)
+    targets = text.masked("masked")
     expected = [corpus.take("validation", language, np.arange(9)) for language in ("en", "fr", "sw")]
-    np.testing.assert_array_equal(tokens, np.concatenate(expected))
+    np.testing.assert_array_equal(text.token_NL, np.concatenate(expected))
+    position_NT = masked_positions(text.token_NL, np.arange(27), HELD_OUT_SEED, 0.3, (0, 1, 2, 3, 4))
+    assert len(targets.target_K) == (position_NT > 0).sum() < position_NT.size
+    rank_of = {"en": [1, 1], "fr": [2, 4, 1], "sw": [10]}
+
+    def ranks(learner, targets):
+        languages = text.language_N[targets.sequence_K]
+        counts = dict.fromkeys(rank_of, 0)
+        found = []
+        for language in languages:
+            found.append(rank_of[language][counts[language] % len(rank_of[language])])
+            counts[language] += 1
+        every = {language: np.resize(rank_of[language], count) for language, count in counts.items()}
+        asked.append(every)
+        return np.array(found)
+
+    asked = []
+    monkeypatch.setattr(passes, "target_ranks", ranks)
+    scores = take(make_scored_learner("mlm"), text, ("recovery_accuracy", "recovery_mrr"))
+    assert len(asked) == 1, "one pass for both"
+    accuracy = {language: (rank_K == 1).mean() for language, rank_K in asked[0].items()}
+    assert accuracy["en"] == 1.0
+    assert 0.2 < accuracy["fr"] < 0.5
+    assert scores["recovery_accuracy"].languages == pytest.approx(accuracy)
+    assert scores["recovery_accuracy"].overall == pytest.approx(sum(accuracy.values()) / 3)
+    mrr = {language: (1 / rank_K).mean() for language, rank_K in asked[0].items()}
+    assert mrr["sw"] == pytest.approx(0.1)
+    assert scores["recovery_mrr"].languages == pytest.approx(mrr)
+    assert scores["recovery_mrr"].overall == pytest.approx(sum(mrr.values()) / 3)
 
 
 def test_the_split_is_the_one_asked_for_and_a_small_language_gives_what_it_has(corpus):
-    learner = make_learner("clm")
+    learner = make_scored_learner("clm")
     names = ("recovery_mrr",)
-    validation = evaluator(corpus, "validation", 1000).take(learner, names)
-    test = evaluator(corpus, "test", 1000).take(learner, names)
+    validation = take(learner, held_out(corpus, "validation", 1000), names)
+    test = take(learner, held_out(corpus, "test", 1000), names)
     assert validation != test
     assert list(validation) == ["recovery_mrr"]
     one_language = recovery_ranks(
-        learner,
-        corpus.take("test", "en", np.arange(50)).astype(np.int64),
-        corpus.manifest,
-        0.3,
-        CPU,
+        learner, corpus.take("test", "en", np.arange(50)).astype(np.int64), corpus.manifest, 0.3
     )
     # en comes first, so its sequences have the numbers 0 to 49 in both.
     used = one_language[one_language > 0]
-    assert test["recovery_mrr"]["languages"]["en"] == pytest.approx((1 / used).mean(), rel=1e-3)
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("training", [True, False])
-def test_evaluating_leaves_the_model_and_the_generator_alone(corpus, name, training):
-    learner = make_learner(name, dropout=0.3)
-    learner.train(training)
-    torch.manual_seed(3)
-    state = torch.get_rng_state()
-    weights = {key: value.clone() for key, value in learner.state_dict().items()}
-    once = evaluator(corpus).take(learner, ("recovery_mrr",))
-    assert torch.equal(torch.get_rng_state(), state)
-    assert all(module.training == training for module in learner.modules())
-    assert all(torch.equal(value, weights[key]) for key, value in learner.state_dict().items())
-    assert all(parameter.grad is None for parameter in learner.parameters())
-    assert evaluator(corpus).take(learner, ("recovery_mrr",)) == once, "dropout was on"
+    assert test["recovery_mrr"].languages["en"] == pytest.approx((1 / used).mean(), rel=1e-3)
 
 
 # --- minimal pairs ------------------------------------------------------------------------------------------
 
 
-def sentences(count, seed=0):
+def drawn_sentences(count, seed=0):
     rng = np.random.default_rng(seed)
     return [rng.integers(5, VOCABULARY, rng.integers(1, LENGTH - 1)).tolist() for _ in range(count)]
 
@@ -256,20 +255,20 @@ def alone(learner, sentence, manifest):
 @pytest.mark.parametrize("name", NAMES)
 def test_log_likelihoods_against_a_loop_over_tokens(corpus, monkeypatch, name):
     """Many batches of mixed lengths, in an order that sorting by length must undo."""
-    learner, manifest = make_learner(name), corpus.manifest
-    given = sentences(9)
-    monkeypatch.setattr(minimal_pairs, "_ROWS", 4)
-    got = log_likelihoods(learner, given, manifest, CPU)
+    learner, manifest = make_scored_learner(name), corpus.manifest
+    given = drawn_sentences(9)
+    monkeypatch.setattr(sentences, "ROWS", 4)
+    got = log_likelihoods(learner, given, manifest)
     expected = [alone(learner, sentence, manifest) for sentence in given]
     np.testing.assert_allclose(got, expected, rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_padding_has_no_effect(corpus, name):
-    learner, manifest = make_learner(name), corpus.manifest
+    learner, manifest = make_scored_learner(name), corpus.manifest
     short = [[7, 8, 9], [10]]
-    by_themselves = [log_likelihoods(learner, [sentence], manifest, CPU)[0] for sentence in short]
-    beside_a_long_one = log_likelihoods(learner, [*short, list(range(20, 34))], manifest, CPU)[:2]
+    by_themselves = [log_likelihoods(learner, [sentence], manifest)[0] for sentence in short]
+    beside_a_long_one = log_likelihoods(learner, [*short, list(range(20, 34))], manifest)[:2]
     np.testing.assert_allclose(beside_a_long_one, by_themselves, rtol=1e-4)
 
 
@@ -284,8 +283,8 @@ class WordTokenizer:
 @pytest.mark.parametrize("name", ["mlm", "headless_clm"])
 def test_minimal_pair_accuracy(corpus, monkeypatch, name):
     """A pair is right where its good sentence is likelier, not where both are equal."""
-    learner = make_learner(name)
-    texts = [" ".join(map(str, sentence)) for sentence in sentences(12, seed=4)]
+    learner = make_scored_learner(name)
+    texts = [" ".join(map(str, sentence)) for sentence in drawn_sentences(12, seed=4)]
     score = {text: alone(learner, list(map(int, text.split())), corpus.manifest) for text in texts}
 
     def pair(language, one, other, right):
@@ -303,10 +302,26 @@ def test_minimal_pair_accuracy(corpus, monkeypatch, name):
     ]
     monkeypatch.setattr(corpus, "minimal_pairs", lambda: pairs)
     monkeypatch.setattr(corpus, "tokenizer", WordTokenizer)
-    found = evaluator(corpus).take(learner, ("minimal_pair_accuracy",))
-    assert found == {
-        "minimal_pair_accuracy": {
-            "overall": pytest.approx((0.75 + 0.5) / 2),
-            "languages": {"en": 0.75, "fr": 0.5},
-        }
-    }
+    found = take(learner, held_out(corpus), ("minimal_pair_accuracy",))
+    assert found == {"minimal_pair_accuracy": Score(overall=(0.75 + 0.5) / 2, languages={"en": 0.75, "fr": 0.5})}
+
+
+def test_a_text_without_pairs_is_refused():
+    source = {"language": "en", "files": "text.txt"}
+    corpora = CorporaConfig.model_validate({"sources": [source]})
+    with pytest.raises(InputError, match="no minimal pairs to take minimal_pair_accuracy on"):
+        find_yardstick("minimal_pair_accuracy").require(corpora)
+    find_yardstick("recovery_mrr").require(corpora)
+    grammar = {"language": "veldan", "grammar": "veldan", "documents": 10}
+    find_yardstick("minimal_pair_accuracy").require(CorporaConfig.model_validate({"sources": [source, grammar]}))
+
+
+def test_yardsticks_share_their_passes(tmp_path, monkeypatch):
+    text = held_out(write_spoken_corpus(tmp_path))
+    passed, hidden = [], Learner.hidden
+    monkeypatch.setattr(Learner, "hidden", lambda self, *given: passed.append(1) or hidden(self, *given))
+    learner = make_scored_learner("clm")
+    take(learner, text, ("recovery_accuracy", "perplexity"))
+    alone, passed[:] = len(passed), []
+    take(learner, text, ("recovery_accuracy", "recovery_mrr", "perplexity", "bits_per_byte"))
+    assert len(passed) == alone

@@ -14,10 +14,10 @@ from torch import nn
 
 from tests.helpers.corpus import LENGTH, VOCABULARY, write_corpus
 from tests.helpers.exports import FAMILIES, MASK_RATE, held_out, make_learner, make_tokenizer
+from tests.helpers.yardsticks import recovery_ranks
 from trainables.corpora.preparation.tokenizers import load_tokenizer
 from trainables.corpora.stream.packed import PackedCorpus
 from trainables.errors import InputError
-from trainables.evaluation.recovery import recovery_ranks
 from trainables.models.export import export_model
 from trainables.models.head import Head
 from trainables.models.pretrained import load_pretrained
@@ -76,6 +76,14 @@ print(json.dumps(facts))
 """
 
 
+def export(learner, tokenizer, folder, card):
+    return export_model(learner.body, learner.scoring_head(), learner.config, tokenizer, Location(folder), card)
+
+
+def load(learner, folder):
+    load_pretrained(learner.body, learner.head, learner.config, str(folder))
+
+
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory) -> PackedCorpus:
     folder = tmp_path_factory.mktemp("store") / "corpora" / "small"
@@ -93,7 +101,7 @@ def exported(corpus, tmp_path_factory):
     safetensors.torch.save_file(ids, root / "ids.safetensors")
     learners = {name: make_learner(*case) for name, case in CASES.items()}
     for name, learner in learners.items():
-        export_model(learner, corpus.tokenizer(), Location(root / name), "# A card\n")
+        export(learner, corpus.tokenizer(), root / name, "# A card\n")
     (root / "reader.py").write_text(READER)
     folders = {str(root / name): CASES[name][0] == "bert" for name in CASES}
     done = subprocess.run(
@@ -107,13 +115,7 @@ def exported(corpus, tmp_path_factory):
     facts = json.loads(done.stdout.splitlines()[-1])
     logits = safetensors.torch.load_file(root / "logits.safetensors")
     return {
-        name: (
-            learner,
-            root / name,
-            facts[str(root / name)],
-            {k: logits[f"{root / name} {k}"] for k in ids},
-            ids,
-        )
+        name: (learner, root / name, facts[str(root / name)], {k: logits[f"{root / name} {k}"] for k in ids}, ids)
         for name, learner in learners.items()
     }
 
@@ -187,8 +189,7 @@ def test_a_restored_head_learns():
 
 
 @pytest.mark.parametrize(
-    ("weight", "activation", "fragment"),
-    [(0.0, "gelu", "weights near zero"), (1.0, "tanh", "nowhere the identity")],
+    ("weight", "activation", "fragment"), [(0.0, "gelu", "weights near zero"), (1.0, "tanh", "nowhere the identity")]
 )
 def test_what_cannot_be_made_the_identity_is_refused(weight, activation, fragment):
     norm = nn.LayerNorm(32, eps=1e-12)
@@ -219,7 +220,7 @@ def test_plain_transformers_scores_as_the_learner_does(exported, case):
 def test_plain_transformers_recovers_as_the_yardstick_says(exported, corpus, case):
     learner, _, _, logits, _ = exported[case]
     token_NL, _, position_NT = held_out(corpus)
-    expected_NT = recovery_ranks(learner, token_NL, corpus.manifest, MASK_RATE, torch.device("cpu"))
+    expected_NT = recovery_ranks(learner, token_NL, corpus.manifest, MASK_RATE)
     encoder = CASES[case][0] == "bert"
     reciprocal, expected = [], []
     for n, t in np.argwhere(position_NT > 0):
@@ -255,7 +256,7 @@ def test_a_tokenizer_that_frames_its_text_frames_no_more(tmp_path, corpus):
     )
     tokenizer.backend_tokenizer.enable_truncation(2)
     assert tokenizer("aa ab ac")["input_ids"][0] == 2
-    export_model(make_learner(*CASES["bert vanilla"]), tokenizer, Location(tmp_path), "")
+    export(make_learner(*CASES["bert vanilla"]), tokenizer, tmp_path, "")
     read = load_tokenizer(str(tmp_path))
     assert read("aa ab ac")["input_ids"] == make_tokenizer()("aa ab ac", add_special_tokens=False)["input_ids"]
     assert tokenizer("aa ab ac")["input_ids"][0] == 2, "the one that was given stays as it was"
@@ -272,7 +273,7 @@ def test_training_goes_on_from_what_was_exported(exported, case):
     more = {"tie_word_embeddings": json.loads((folder / "config.json").read_text())["tie_word_embeddings"]}
     vanilla = make_learner(family, "mlm" if family == "bert" else "clm", {}, more, seed=1)
     before = torch.get_rng_state()
-    load_pretrained(vanilla, str(folder))
+    load(vanilla, folder)
     assert torch.equal(torch.get_rng_state(), before)
     with torch.no_grad():
         scores = vanilla.logits(vanilla.hidden(ids["clean"]).flatten(0, 1)).view(logits["clean"].shape)
@@ -283,7 +284,7 @@ def test_training_goes_on_from_what_was_exported(exported, case):
         assert vanilla.head.has_offset == (case in ("bert headless", "bert own table"))
 
     headless = make_learner(family, "headless_mlm" if family == "bert" else "headless_clm", {}, {}, seed=1)
-    load_pretrained(headless, str(folder))
+    load(headless, folder)
     for name, value in learner.body.state_dict().items():
         assert torch.equal(headless.body.state_dict()[name], value), name
 
@@ -295,7 +296,7 @@ def test_a_checkpoint_without_a_head_leaves_the_head_as_it_was_drawn(tmp_path, f
     given.body.save_pretrained(tmp_path)
     learner = make_learner(family, objective, {}, {}, seed=1)
     drawn = {name: value.clone() for name, value in learner.head.state_dict().items()}
-    load_pretrained(learner, str(tmp_path))
+    load(learner, tmp_path)
     assert torch.equal(learner.embedding_VD, given.embedding_VD)
     for name, value in learner.head.state_dict().items():
         tied = name == "weight_VD" and learner.config.tie_word_embeddings
@@ -305,7 +306,7 @@ def test_a_checkpoint_without_a_head_leaves_the_head_as_it_was_drawn(tmp_path, f
 def test_models_that_cannot_be_gone_on_with(exported, tmp_path):
     def refused(fragment, folder, family="bert", objective="mlm", **more):
         with pytest.raises(InputError) as error:
-            load_pretrained(make_learner(family, objective, {}, more), str(folder))
+            load(make_learner(family, objective, {}, more), folder)
         assert fragment in str(error.value)
 
     vanilla = exported["bert vanilla"][1]

@@ -8,16 +8,17 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
-from trainables.models.learner import Learner
-from trainables.models.shapes import ModelConfig, body_config
 
 from tests.helpers.corpus import LENGTH, VOCABULARY, write_corpus
 from tests.helpers.shapes import full_size_configs
 from trainables.corpora.stream.token_stream import TokenStream
+from trainables.models.body_config import body_config
+from trainables.models.config import ModelConfig
 from trainables.models.flops import recomputed_flops
 from trainables.objectives import OBJECTIVES, find_objective
+from trainables.objectives.learner import Learner
 from trainables.training.batch import BatchMaker
-from trainables.training.optimiser import TrainingConfig
+from trainables.training.config import TrainingConfig
 from trainables.training.stepper import Stepper
 from trainables.training.world import World
 
@@ -25,12 +26,7 @@ torch.set_num_threads(1)
 
 SMALL = {
     "bert": {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 40},
-    "gpt_neox": {
-        "hidden_size": 24,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 3,
-        "intermediate_size": 40,
-    },
+    "gpt_neox": {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 40},
     "gpt2": {"n_embd": 24, "n_layer": 2, "n_head": 3, "n_inner": 40},
 }
 DROPOUT = {"bert": "hidden_dropout_prob", "gpt_neox": "hidden_dropout", "gpt2": "resid_pdrop"}
@@ -60,8 +56,8 @@ def counted(function):
 @pytest.mark.parametrize(
     ("name", "family"),
     [
-        (name, family)
-        for name, objective in OBJECTIVES.items()
+        (objective.name, family)
+        for objective in OBJECTIVES
         for family in (["bert"] if objective.task == "masked" else ["gpt_neox", "gpt2"])
     ],
 )
@@ -69,7 +65,7 @@ def test_a_step_computes_what_it_is_billed(stream, name, family, again, dropout)
     objective = find_objective(name)
     model = ModelConfig(config={"model_type": family, **SMALL[family], DROPOUT[family]: dropout})
     config = body_config(model, objective.task, vocabulary_size=VOCABULARY, sequence_length=LENGTH)
-    learner = Learner(config, objective, objective.options()).train()
+    learner = Learner(config, objective.of({})).train()
     training = TrainingConfig(activation_checkpointing=again, micro_batch_sequences=5, embedding_update="dense")
     stepper = Stepper(learner, stream, training, World())
     step = stepper.prepare(stream.take(np.arange(40, 52)), 40)
@@ -96,7 +92,7 @@ def test_recomputation_of_every_shape_in_full_size(stream, name):
     for shape, config in full_size_configs(objective):
         mode = FakeTensorMode()
         with mode:
-            learner = Learner(config, objective, objective.options()).train()
+            learner = Learner(config, objective.of({})).train()
         learner.config.use_cache = False
         learner.body.gradient_checkpointing_enable({"use_reentrant": False})
         maker = BatchMaker(learner, stream, 0.3, World())

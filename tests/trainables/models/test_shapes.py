@@ -7,10 +7,12 @@ import json
 import pytest
 import torch
 from pydantic import ValidationError
-from trainables.models.shapes import SHAPES, ModelConfig, body_config, feed_forward_size
 from transformers import AutoModel, AutoModelForCausalLM, BertConfig, GPT2Config, GPTNeoXConfig
 
 from trainables.errors import InputError
+from trainables.models.body_config import body_config
+from trainables.models.config import SHAPES, ModelConfig
+from trainables.models.flops import feed_forward_size
 
 TINY = {
     "bert": BertConfig(
@@ -48,11 +50,7 @@ def parameters(config, kind=AutoModel):
 
 def test_gpt2_is_the_released_one():
     config = make({"shape": "gpt2"}, vocabulary=50_257, length=1024)
-    released = {
-        "n_inner": None,
-        "vocab_size": 50_257,
-        "n_positions": 1024,
-    }  # all else is GPT2Config's default
+    released = {"n_inner": None, "vocab_size": 50_257, "n_positions": 1024}  # all else is GPT2Config's default
     ours = config.to_dict()
     for key, value in GPT2Config(**released).to_dict().items():
         if key not in ("n_inner", "resid_pdrop", "embd_pdrop", "attn_pdrop", "bos_token_id", "eos_token_id"):
@@ -87,12 +85,7 @@ def test_pythia_s_settings_are_those_of_its_release(shape, released):
     }
     for key, value in common.items():
         assert getattr(config, key) == value, key
-    size = (
-        config.num_hidden_layers,
-        config.hidden_size,
-        config.num_attention_heads,
-        feed_forward_size(config),
-    )
+    size = (config.num_hidden_layers, config.hidden_size, config.num_attention_heads, feed_forward_size(config))
     assert size == released
     # rotary_pct 0.25 and rotary_emb_base 10000 there
     assert config.rope_parameters["partial_rotary_factor"] == 0.25
@@ -101,20 +94,11 @@ def test_pythia_s_settings_are_those_of_its_release(shape, released):
 
 @pytest.mark.parametrize(
     ("shape", "size"),
-    [
-        ("bert-base", (12, 768, 12, 3072)),
-        ("distil-mbert", (6, 768, 12, 3072)),
-        ("bert-small", (4, 512, 8, 2048)),
-    ],
+    [("bert-base", (12, 768, 12, 3072)), ("distil-mbert", (6, 768, 12, 3072)), ("bert-small", (4, 512, 8, 2048))],
 )
 def test_the_papers_encoders(shape, size):
     config = make({"shape": shape}, "masked")
-    assert size == (
-        config.num_hidden_layers,
-        config.hidden_size,
-        config.num_attention_heads,
-        feed_forward_size(config),
-    )
+    assert size == (config.num_hidden_layers, config.hidden_size, config.num_attention_heads, feed_forward_size(config))
 
 
 @pytest.mark.parametrize("shape", sorted(SHAPES))

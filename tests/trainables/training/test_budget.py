@@ -9,7 +9,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trainables.training.budget import UNITS
 
 from orchestrator.config.files import load_study
 from orchestrator.planning.preflight import require_measurable
@@ -18,6 +17,7 @@ from tests.helpers.trials import comparable, make_config, make_trial, run, stop_
 from trainables import trial as trial_module
 from trainables.errors import InputError
 from trainables.training import energy, meters
+from trainables.training.config import UNITS
 from trainables.training.energy import RaplCounter, energy_counter
 from trainables.training.world import World
 
@@ -142,9 +142,9 @@ def joule_counter(per_reading=3.0):
 
 def test_what_is_not_told_is_absent(corpus):
     config = make_config(evaluations=[], rungs=[])
-    spent = run(corpus, config)[-1].measure["spent"]
+    spent = run(corpus, config)[-1].measure.spent
     assert set(spent) == {*UNITS} - {"joules", "usd"}
-    spent = run(corpus, config, energy=joule_counter(), usd_per_hour=7.2)[-1].measure["spent"]
+    spent = run(corpus, config, energy=joule_counter(), usd_per_hour=7.2)[-1].measure.spent
     assert set(spent) == {*UNITS}
     assert spent["joules"] == 3.0 * 24  # two readings a step, one apart
     assert spent["usd"] == pytest.approx(spent["device_seconds"] * 7.2 / 3600)
@@ -162,11 +162,11 @@ def test_units_that_are_measured_bind(corpus, ticking, budget, steps):
     (unit, amount), *_ = budget.items()
     last = run(corpus, config, energy=joule_counter(), usd_per_hour=7.2)[-1]
     assert last.status == "completed"
-    assert last.measure["spent"]["steps"] == steps
-    assert last.measure["spent"][unit] <= amount * (1 + 1e-9)
-    assert last.measure["progress"] == pytest.approx(last.measure["spent"][unit] / amount)
-    each = last.measure["spent"][unit] / steps
-    assert last.measure["learning_rate"] == pytest.approx(3e-3 * (1 - (steps - 0.5) * each / amount))
+    assert last.measure.spent["steps"] == steps
+    assert last.measure.spent[unit] <= amount * (1 + 1e-9)
+    assert last.measure.progress == pytest.approx(last.measure.spent[unit] / amount)
+    each = last.measure.spent[unit] / steps
+    assert last.measure.learning_rate == pytest.approx(3e-3 * (1 - (steps - 0.5) * each / amount))
 
 
 def test_a_counter_that_leaps_is_not_overdrawn_by_more_than_a_leap(corpus):
@@ -174,18 +174,18 @@ def test_a_counter_that_leaps_is_not_overdrawn_by_more_than_a_leap(corpus):
     readings = itertools.count()
     config = make_config(budget={"joules": 200}, rungs=[], evaluations=[], yardsticks=[])
     last = run(corpus, config, energy=lambda: 14.0 * (next(readings) // 7))[-1]
-    spent = last.measure["spent"]
+    spent = last.measure.spent
     assert 200 - 2 * 14 <= spent["joules"] <= 200 + 14
 
 
 def test_hardware_flops_bind_and_are_not_overshot(corpus):
     training = {"activation_checkpointing": True}
-    plain = run(corpus, make_config(budget={"steps": 5}, training=training))[-1].measure["spent"]
+    plain = run(corpus, make_config(budget={"steps": 5}, training=training))[-1].measure.spent
     assert plain["hardware_flops"] > plain["flops"]
     amount = plain["hardware_flops"] * 2.1
     last = run(corpus, make_config(budget={"hardware_flops": amount}, training=training))[-1]
     each = plain["hardware_flops"] / plain["tokens"] * 16
-    assert amount - each < last.measure["spent"]["hardware_flops"] <= amount
+    assert amount - each < last.measure.spent["hardware_flops"] <= amount
 
 
 @pytest.mark.parametrize("unit", ["joules", "usd"])
@@ -201,9 +201,9 @@ def test_energy_of_a_trial_that_moved_to_a_machine_that_does_not_tell_is_unknown
     config = make_config()
     run(corpus, config, tmp_path, should_stop=stop_after(5), energy=joule_counter())
     last = run(corpus, config, tmp_path, should_stop=stop_after(5))[-1]
-    assert "joules" not in last.measure["spent"]
+    assert "joules" not in last.measure.spent
     last = run(corpus, config, tmp_path, energy=joule_counter())[-1]  # part of it was never measured
-    assert "joules" not in last.measure["spent"]
+    assert "joules" not in last.measure.spent
 
 
 def test_a_trial_in_joules_goes_on_where_it_was(corpus, tmp_path):
@@ -216,29 +216,28 @@ def test_a_trial_in_joules_goes_on_where_it_was(corpus, tmp_path):
 def test_overhead_is_each_attempts_own(corpus, tmp_path, ticking):
     config = make_config()
     first = run(corpus, config, tmp_path, should_stop=stop_after(9))
-    again = [report for report in run(corpus, config, tmp_path) if report.measure["step"] > 9]
-    assert first[-1].measure["overhead"]["evaluation"] > 0
-    assert again[0].measure["overhead"]["data_wait"] == 12 - 9 - 1
-    assert again[-1].measure["overhead"]["data_wait"] == 24 - 9 - 1
+    again = [report for report in run(corpus, config, tmp_path) if report.measure.step > 9]
+    assert first[-1].measure.overhead["evaluation"] > 0
+    assert again[0].measure.overhead["data_wait"] == 12 - 9 - 1
+    assert again[-1].measure.overhead["data_wait"] == 24 - 9 - 1
 
 
 def test_a_rungs_report_that_comes_again_has_the_new_attempt_s_overhead(corpus, tmp_path, ticking):
     generator = make_trial(corpus, make_config(), tmp_path).run()
-    report = next(r for r in generator if r.measure["rung"] == 1)
+    report = next(r for r in generator if r.measure.rung == 1)
     generator.close()
-    repeated = next(r for r in run(corpus, make_config(), tmp_path) if r.measure["rung"] == 1)
+    repeated = next(r for r in run(corpus, make_config(), tmp_path) if r.measure.rung == 1)
     assert comparable([repeated]) == comparable([report])
-    assert report.measure["overhead"]["evaluation"] > 0 == repeated.measure["overhead"]["evaluation"]
+    assert report.measure.overhead["evaluation"] > 0 == repeated.measure.overhead["evaluation"]
 
 
 def test_compiling_is_not_start_up(corpus, monkeypatch):
     ticks = itertools.count()
     monkeypatch.setattr(meters.time, "perf_counter", lambda: float(next(ticks)))
     monkeypatch.setattr(
-        "trainables.training.loop.compile_layers",
-        lambda body, try_out: [next(ticks) for _ in range(100)] and "",
+        "trainables.training.loop.compile_layers", lambda body, try_out: [next(ticks) for _ in range(100)] and ""
     )
-    overhead = run(corpus, make_config(training={"compile": True}))[-1].measure["overhead"]
+    overhead = run(corpus, make_config(training={"compile": True}))[-1].measure.overhead
     assert overhead["compile"] == 101
     assert overhead["startup"] == 4
 
@@ -251,7 +250,7 @@ def test_joules_are_refused_before_anything_starts(monkeypatch, tmp_path, key):
     def untold(device, cpus):
         return RaplCounter(1.0, tmp_path)
 
-    monkeypatch.setattr("orchestrator.planning.preflight.energy_counter", untold)
+    monkeypatch.setattr("trainables.training.energy.energy_counter", untold)
     spec = load_study("demo", ["budget={joules: 100}"] if key == "budget" else ["cap={joules: 100}"])
     with pytest.raises(InputError, match="joules") as error:
         require_measurable(spec, 0)

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import json
+import shutil
+import tempfile
 import threading
+from pathlib import Path
 
 import pytest
 import safetensors.torch
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch.distributed.tensor import DTensor
 
+from tests.helpers.trials import make_measure, make_state
 from tests.helpers.workers import Model, join, make_model, tokens
 from trainables.errors import InputError
 from trainables.storage import Location
-from trainables.training.checkpoint import KEPT, Checkpoints, module_tensors
+from trainables.training import checkpoint_record
+from trainables.training.checkpoint import KEPT, Checkpoints
+from trainables.training.checkpoint_tensors import module_tensors
 from trainables.training.parallel import full, wrap
+from trainables.training.state import Spending
 from trainables.training.world import World
 
 FAMILY = "bert"
@@ -62,7 +71,7 @@ def wanted_by(model):
 
 def save(folder, number, model, optimiser, world=None, **state):
     checkpoints = Checkpoints(Location(folder))
-    checkpoints.save(number, groups_of(model, optimiser), {"finished": False, **state}, world)
+    checkpoints.save(number, groups_of(model, optimiser), make_state(**state), world)
     checkpoints.wait()
     checkpoints.close()
 
@@ -94,7 +103,7 @@ def assert_same(model, optimiser, other, its_optimiser):
 
 def test_what_is_saved_is_loaded(tmp_path):
     model, optimiser = trained()
-    save(tmp_path, 2, model, optimiser, measure={"loss": 1.5})
+    save(tmp_path, 2, model, optimiser, loss_sum=1.5)
     torch_state = torch.get_rng_state()
     files = {path.name for path in (tmp_path / "step-00000002").iterdir()}
     assert files == {"model.safetensors", "optimiser.safetensors", "state.json"}
@@ -102,7 +111,7 @@ def test_what_is_saved_is_loaded(tmp_path):
     other = Model(FAMILY)
     fresh = torch.optim.AdamW(other.parameters(), lr=1e-2)
     found, messages = load(tmp_path, other, fresh)
-    assert (found.step, found.state["measure"], messages) == (2, {"loss": 1.5}, [])
+    assert (found.step, found.finished, found.state.loss_sum, messages) == (2, False, 1.5, [])
     assert torch.equal(torch.get_rng_state(), torch_state)
     assert_same(other, fresh, model, optimiser)
     step(model, optimiser, 5)
@@ -128,9 +137,10 @@ def test_no_checkpoint(tmp_path):
 def test_a_finished_run_has_no_optimiser(tmp_path):
     model, _ = trained()
     checkpoints = Checkpoints(Location(tmp_path))
-    checkpoints.save(2, {"model": module_tensors(model)}, {"finished": True})
+    checkpoints.save(2, {"model": module_tensors(model)}, make_state())
     checkpoints.wait()
     found, _ = checkpoints.load_newest(wanted_by(model))
+    assert found.finished
     assert found.tensors.keys() == {"model"}
     assert not (tmp_path / "step-00000002" / "optimiser.safetensors").exists()
 
@@ -167,16 +177,16 @@ def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, gate):
     model, optimiser = trained()
     before = {name: tensor.clone() for name, tensor in module_tensors(model).items()}
     checkpoints = Checkpoints(Location(tmp_path))
-    state = {"finished": False, "measure": {"loss": 1.0}}
+    state = make_state(spent=Spending(steps=1))
     checkpoints.save(2, groups_of(model, optimiser), state)
     step(model, optimiser, 7)
-    state["measure"]["loss"] = 2.0
+    state.spent.steps = 2
     assert checkpoints.steps() == []
     gate.set()
     checkpoints.wait()
     assert checkpoints.steps() == [2]
     found, _ = checkpoints.load_newest(wanted_by(model))
-    assert found.state["measure"] == {"loss": 1.0}
+    assert found.state.spent.steps == 1
     for name, tensor in before.items():
         assert torch.equal(found.tensors["model"][name], tensor)
 
@@ -190,11 +200,11 @@ def test_a_writers_error_surfaces(tmp_path, monkeypatch, surfaces):
     checkpoints = Checkpoints(Location(tmp_path))
     with monkeypatch.context() as patch:
         patch.setattr(Location, "write_bytes", full_disk)
-        checkpoints.save(2, groups_of(model, optimiser), {"finished": False})
-        arguments = (3, groups_of(model, optimiser), {"finished": False}) if surfaces == "save" else ()
+        checkpoints.save(2, groups_of(model, optimiser), make_state())
+        arguments = (3, groups_of(model, optimiser), make_state()) if surfaces == "save" else ()
         with pytest.raises(OSError, match="No space left"):
             getattr(checkpoints, surfaces)(*arguments)
-    checkpoints.save(4, groups_of(model, optimiser), {"finished": False})
+    checkpoints.save(4, groups_of(model, optimiser), make_state())
     checkpoints.wait()
     assert checkpoints.steps() == [4]
 
@@ -202,7 +212,7 @@ def test_a_writers_error_surfaces(tmp_path, monkeypatch, surfaces):
 def test_closing_finishes_what_one_worker_can(tmp_path):
     model, optimiser = trained()
     checkpoints = Checkpoints(Location(tmp_path))
-    checkpoints.save(2, groups_of(model, optimiser), {"finished": False})
+    checkpoints.save(2, groups_of(model, optimiser), make_state())
     checkpoints.close()
     assert checkpoints.steps() == [2]
 
@@ -220,7 +230,7 @@ def test_a_checkpoint_that_another_worker_left_unfinished_does_not_count(tmp_pat
     (tmp_path / "step-00000002").mkdir()
     (tmp_path / "step-00000002" / "worker-1.json").write_text(json.dumps({"save": 1, "files": {}, "random": {}}))
     checkpoints = Checkpoints(Location(tmp_path))
-    checkpoints.save(2, groups_of(model, optimiser), {"finished": False}, Lonely(0, 2))
+    checkpoints.save(2, groups_of(model, optimiser), make_state(), Lonely(0, 2))
     checkpoints.close()
     assert checkpoints.steps() == []
     with pytest.raises(TimeoutError, match=r"worker-1\.json"):
@@ -313,6 +323,84 @@ def test_what_does_not_fit_is_refused(tmp_path):
     assert "momentum_buffer" in refused("another optimiser", model=tensors, optimiser=muon)
     assert "average" in refused("another configuration", model=tensors, average=tensors)
     assert checkpoints.steps() == [2], "nothing was removed"
+
+
+def edits(content):
+    """Bytes that a file may turn into: any at all, or what it was with a piece cut out, put in or written over."""
+    return st.one_of(
+        st.binary(max_size=200),
+        st.sampled_from([b"{}", b"[]", b"null", b"0", b"[" * 100_000, b'{"checksum": 1}', b'{"a":' * 100_000]),
+        st.tuples(
+            st.integers(0, len(content)), st.integers(0, 40), st.one_of(st.binary(max_size=8), st.just(b"9"))
+        ).map(lambda edit: content[: edit[0]] + edit[2] + content[edit[0] + edit[1] :]),
+    )
+
+
+def values_in(content, path=()):
+    """Where the values of a record are."""
+    inner = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
+    for key, value in inner:
+        yield (*path, key)
+        yield from values_in(value, (*path, key))
+
+
+@pytest.fixture(scope="module")
+def two_saved(tmp_path_factory):
+    """The folder of two checkpoints, and the newer one's record."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+    measure = make_measure()
+    for number in (1, 2):
+        save(folder, number, *trained(number), seen=(3, 4), reports=(measure,))
+    return folder, (folder / "step-00000002" / "state.json").read_bytes()
+
+
+def load_or_refuse(two_saved, content, folder):
+    """Whatever the newer record is: a checkpoint is read, or refused in our own words."""
+    source, _ = two_saved
+    shutil.copytree(source, folder)
+    (folder / "step-00000002" / "state.json").write_bytes(content)
+    model, optimiser = trained(0)
+    try:
+        found, messages = load(folder, model, optimiser)
+    except InputError as error:
+        return None if str(folder) in error.where else pytest.fail(str(error))
+    if found.step == 1:
+        assert "step 2 was damaged" in messages[0]
+        return None
+    return found
+
+
+@pytest.mark.timeout(300)
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_any_bytes_for_a_record(two_saved, data):
+    with tempfile.TemporaryDirectory() as folder:
+        found = load_or_refuse(two_saved, data.draw(edits(two_saved[1])), Path(folder) / "trial")
+    if found is not None:
+        assert (found.state.seen, found.state.reports) == ((3, 4), (make_measure(),))
+
+
+@pytest.mark.timeout(300)
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_a_record_of_other_code_is_refused_or_fits(two_saved, data):
+    """Its checksum is right, one of its values is not what this code writes."""
+    content = json.loads(two_saved[1])
+    del content["checksum"]
+    *path, key = data.draw(st.sampled_from(list(values_in(content))))
+    place = content
+    for name in path:
+        place = place[name]
+    if isinstance(place, dict) and data.draw(st.booleans()):
+        del place[key]
+    else:
+        place[key] = data.draw(
+            st.sampled_from([None, -1, 10**30, 1.5, "x", "../../etc/passwd", [], {}, [None], {"a": 1}])
+        )
+    checksum = checkpoint_record.checksum(json.dumps(content, sort_keys=True).encode())
+    with tempfile.TemporaryDirectory() as folder:
+        encoded = json.dumps({"checksum": checksum, **content}).encode()
+        load_or_refuse(two_saved, encoded, Path(folder) / "trial")
 
 
 # --- several workers ----------------------------------------------------------------------------------------

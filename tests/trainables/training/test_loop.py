@@ -12,7 +12,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trainables.training.budget import UNITS, BudgetConfig
 
 from tests.helpers.corpus import LENGTH, VOCABULARY, write_corpus
 from tests.helpers.trials import NO_DROPOUT, comparable, make_config, make_trial, run, stop_after
@@ -22,7 +21,8 @@ from trainables.errors import InputError
 from trainables.storage import Location
 from trainables.training import meters
 from trainables.training.checkpoint import KEPT, Checkpoints
-from trainables.training.loop import Branch, Trial
+from trainables.training.config import UNITS, Branch, BudgetConfig
+from trainables.training.loop import Trial
 from trainables.training.schedule import learning_rate_share
 from trainables.training.world import World
 
@@ -56,11 +56,11 @@ def test_the_unit_that_binds(unit):
 
 def read_exactly(corpus, config, measure):
     """Whether the run read the stream from its start on without a gap, as often as it says."""
-    num_sequences, rest = divmod(measure["spent"]["tokens"], LENGTH)
+    num_sequences, rest = divmod(measure.spent["tokens"], LENGTH)
     stream = TokenStream(corpus, config.seed, config.alpha, config.maximum_repetition)
     batch = stream.take(np.arange(num_sequences))
     mix = dict(zip(corpus.languages, np.bincount(batch.language_N, minlength=3).tolist(), strict=True))
-    return rest == 0 and measure["digest"] == f"{sequence_digest(batch):016x}" and measure["mix"] == mix
+    return rest == 0 and measure.digest == f"{sequence_digest(batch):016x}" and measure.mix == mix
 
 
 @pytest.mark.parametrize("sequences", [1, 7, 8, 9, 43, 48])
@@ -69,8 +69,8 @@ def test_tokens_are_spent_to_the_last_whole_sequence(corpus, sequences, extra):
     config = make_config(budget={"tokens": sequences * LENGTH + extra}, rungs=[], evaluations=[], yardsticks=[])
     last = run(corpus, config)[-1]
     assert last.status == "completed"
-    assert last.measure["spent"]["tokens"] == sequences * LENGTH
-    assert last.measure["spent"]["steps"] == -(-sequences // 8)
+    assert last.measure.spent["tokens"] == sequences * LENGTH
+    assert last.measure.spent["steps"] == -(-sequences // 8)
     assert read_exactly(corpus, config, last.measure)
 
 
@@ -78,9 +78,9 @@ def test_tokens_are_spent_to_the_last_whole_sequence(corpus, sequences, extra):
 def test_steps(corpus, steps):
     config = make_config(budget={"steps": steps}, rungs=[], evaluations=[], yardsticks=[])
     last = run(corpus, config)[-1]
-    assert last.measure["spent"]["steps"] == int(steps)
-    assert last.measure["spent"]["tokens"] == int(steps) * 8 * LENGTH
-    assert last.measure["progress"] == int(steps) / steps
+    assert last.measure.spent["steps"] == int(steps)
+    assert last.measure.spent["tokens"] == int(steps) * 8 * LENGTH
+    assert last.measure.progress == int(steps) / steps
 
 
 @settings(max_examples=12, deadline=None)
@@ -94,7 +94,7 @@ def test_flops_are_never_overshot_and_not_wasted(corpus, sequences, objective, m
     config = config.model_copy(update={**changes, "budget": BudgetConfig(flops=sequences * dearest)})
     last = run(corpus, config)[-1]
     assert last.status == "completed"
-    spent = last.measure["spent"]
+    spent = last.measure.spent
     assert spent["flops"] <= config.budget.amount
     # One more sequence costs its body and its targets' scores, and adds candidates to the step.
     more = dearest + learner.flops(0, LENGTH, 8 * targets, targets)
@@ -112,10 +112,10 @@ def test_seconds_bind_and_only_training_is_billed(corpus, monkeypatch, tmp_path)
     reports = run(corpus, config, tmp_path)
     monkeypatch.undo()
     assert reports[-1].status == "completed"
-    assert reports[-1].measure["spent"]["steps"] == 12
-    assert reports[-1].measure["spent"]["device_seconds"] == 12
-    assert reports[-1].measure["learning_rate"] == pytest.approx(3e-3 * 0.5 / 12)
-    overhead = reports[-1].measure["overhead"]
+    assert reports[-1].measure.spent["steps"] == 12
+    assert reports[-1].measure.spent["device_seconds"] == 12
+    assert reports[-1].measure.learning_rate == pytest.approx(3e-3 * 0.5 / 12)
+    overhead = reports[-1].measure.overhead
     # A measured stretch is a tick too: start-up is building, the first batch, preparing and rehearsing the first step;
     # then a batch each step, and evaluations with a checkpoint each.
     assert (overhead["startup"], overhead["data_wait"], overhead["compile"]) == (4, 11, 0)
@@ -137,7 +137,7 @@ def test_a_branch_is_the_shorter_run(corpus, tmp_path, objective, cut_off):
     )
     if cut_off:  # between the branches, of which the second is then left by another attempt
         *_, last = run(corpus, trunk, tmp_path / "one", should_stop=stop_after(13))
-        assert (last.status, last.measure["spent"]["steps"]) == ("interrupted", 13)
+        assert (last.status, last.measure.spent["steps"]) == ("interrupted", 13)
     run(corpus, trunk, tmp_path / "one")
     for fraction, first_step in ((0.3, 9), (0.5, 15)):
         steps = round(40 * fraction)
@@ -183,36 +183,36 @@ def test_learning_rate_and_progress_follow_the_budget(corpus, schedule, budget):
     assert learning_rate_share(1.0, 0.25, schedule, 0.2) == pytest.approx(0.2)
     training = {"schedule": schedule, "warmup": 0.25, "learning_rate_floor": 0.2}
     reports = run(corpus, make_config(budget=budget, training=training, yardsticks=["recovery_mrr"]))
-    assert [report.measure["step"] for report in reports] == [4, 8, 12, 16, 20, 24]
+    assert [report.measure.step for report in reports] == [4, 8, 12, 16, 20, 24]
     for report in reports:
-        step = report.measure["step"]
-        assert report.measure["progress"] == pytest.approx(step / 24)
+        step = report.measure.step
+        assert report.measure.progress == pytest.approx(step / 24)
         middle_of_the_step = (step - 0.5) / 24
         expected = 3e-3 * learning_rate_share(middle_of_the_step, 0.25, schedule, 0.2)
-        assert report.measure["learning_rate"] == pytest.approx(expected)
+        assert report.measure.learning_rate == pytest.approx(expected)
 
 
 def test_reports_rungs_and_evaluations(corpus, tmp_path):
     reports = run(corpus, make_config(evaluations=[0.3, 0.5]), tmp_path)
-    assert [report.measure["step"] for report in reports] == [4, 8, 12, 16, 20, 24]
-    assert [report.measure["rung"] for report in reports] == [None, 0, None, 1, None, None]
+    assert [report.measure.step for report in reports] == [4, 8, 12, 16, 20, 24]
+    assert [report.measure.rung for report in reports] == [None, 0, None, 1, None, None]
     # 0.3 is passed at step 8, so is the rung: one report. Before the end only the primary is taken.
     primary, everything = ["recovery_mrr"], ["recovery_mrr", "recovery_accuracy"]
-    assert [list(r.measure["yardsticks"]) for r in reports] == [[], primary, primary, primary, [], everything]
+    assert [list(r.measure.yardsticks) for r in reports] == [[], primary, primary, primary, [], everything]
     assert [report.status for report in reports] == ["running"] * 5 + ["completed"]
-    json.dumps([report.measure for report in reports], allow_nan=False)
+    json.dumps([report.record() for report in reports], allow_nan=False)
 
 
 def test_the_loss_falls_and_is_the_mean_since_the_last_report(corpus):
     fine = run(corpus, make_config(reports=24, budget={"steps": 24}))
     coarse = run(corpus, make_config(reports=2, rungs=[], evaluations=[], budget={"steps": 24}))
-    losses = [report.measure["loss"] for report in fine]
+    losses = [report.measure.loss for report in fine]
     assert len(losses) == 24
-    assert coarse[0].measure["loss"] == pytest.approx(np.mean(losses[:12]), rel=1e-5)
-    assert coarse[1].measure["loss"] == pytest.approx(np.mean(losses[12:]), rel=1e-5)
+    assert coarse[0].measure.loss == pytest.approx(np.mean(losses[:12]), rel=1e-5)
+    assert coarse[1].measure.loss == pytest.approx(np.mean(losses[12:]), rel=1e-5)
     assert losses[0] == pytest.approx(math.log(VOCABULARY), rel=0.05)  # per target, before anything is learned
     longer = run(corpus, make_config("clm", budget={"steps": 150}, training={"learning_rate": 1e-2}))
-    assert longer[-1].measure["loss"] < longer[0].measure["loss"] - 0.2
+    assert longer[-1].measure.loss < longer[0].measure.loss - 0.2
 
 
 # --- the same again -----------------------------------------------------------------------------------------
@@ -224,12 +224,12 @@ def test_the_same_configuration_gives_the_same_measures(corpus, tmp_path, object
     one, other = run(corpus, config), run(corpus, config, tmp_path)
     assert comparable(one) == comparable(other)
     another_seed = run(corpus, config.model_copy(update={"seed": 12}))
-    assert another_seed[-1].measure["digest"] != one[-1].measure["digest"]
-    assert another_seed[-1].measure["loss"] != one[-1].measure["loss"]
+    assert another_seed[-1].measure.digest != one[-1].measure.digest
+    assert another_seed[-1].measure.loss != one[-1].measure.loss
 
 
 def test_arms_with_one_seed_have_one_digest(corpus):
-    digests = {run(corpus, make_config(objective))[-1].measure["digest"] for objective in OBJECTIVES}
+    digests = {run(corpus, make_config(objective))[-1].measure.digest for objective in OBJECTIVES}
     assert len(digests) == 1
 
 
@@ -242,7 +242,7 @@ def test_an_interrupted_run_goes_on_as_if_undisturbed(corpus, tmp_path, objectiv
     undisturbed = run(corpus, config)
     first = run(corpus, config, tmp_path, should_stop=stop_after(calls))
     assert first[-1].status == "interrupted"
-    assert first[-1].measure["step"] == calls
+    assert first[-1].measure.step == calls
     trial = make_trial(corpus, config, tmp_path)
     assert trial.start_step == calls
     assert comparable(trial.run()) == comparable(undisturbed), "what was reported comes again, then the rest"
@@ -264,11 +264,11 @@ def test_a_killed_run_goes_on_from_its_last_evaluation(corpus, tmp_path, objecti
     undisturbed = run(corpus, config)
     generator = make_trial(corpus, config, tmp_path).run()
     seen = []
-    while not seen or seen[-1].measure["rung"] != rung:
+    while not seen or seen[-1].measure.rung != rung:
         seen.append(next(generator))
     seen.append(next(generator))
     generator.close()
-    evaluated = [report.measure["step"] for report in seen if report.measure["yardsticks"]]
+    evaluated = [report.measure.step for report in seen if report.measure.yardsticks]
 
     trial = make_trial(corpus, config, tmp_path)
     assert 0 < trial.start_step == evaluated[-1], "what it did since is lost"
@@ -280,26 +280,10 @@ def test_what_reached_its_reader_is_not_repeated(corpus, tmp_path, known_step):
     config = make_config("headless_clm")
     undisturbed = run(corpus, config)
     *_, last = run(corpus, config, tmp_path, should_stop=stop_after(14))
-    assert last.measure["step"] == 14
+    assert last.measure.step == 14
     again = list(make_trial(corpus, config, tmp_path).run(known_step))
-    expected = [report for report in undisturbed if report.measure["step"] >= min(known_step, 14)]
+    expected = [report for report in undisturbed if report.measure.step >= min(known_step, 14)]
     assert comparable(again) == comparable(expected)
-
-
-def test_a_checkpoint_without_the_reports_before_it_is_read(corpus, tmp_path):
-    """As they were once written."""
-    config = make_config("headless_clm")
-    undisturbed = run(corpus, config)
-    trial = make_trial(corpus, config, tmp_path)
-    generator = trial.run()
-    for _ in range(3):
-        next(generator)
-    generator.close()
-    file = newest(tmp_path) / "state.json"
-    state = json.loads(file.read_text())
-    assert [measure["step"] for measure in state.pop("reports")] == [4, 8]
-    file.write_text(json.dumps(state))
-    assert comparable(run(corpus, config, tmp_path)) == comparable(undisturbed[2:])
 
 
 def test_a_finished_run_says_so_again_and_trains_nothing(corpus, tmp_path, monkeypatch):
@@ -310,8 +294,8 @@ def test_a_finished_run_says_so_again_and_trains_nothing(corpus, tmp_path, monke
     monkeypatch.setattr(Trial, "_start_up", None)
     again = run(corpus, config, tmp_path, should_stop=lambda: True)
     assert comparable(again) == comparable(reports)
-    assert again[-1].measure["spent"] == reports[-1].measure["spent"]
-    only_the_last = list(make_trial(corpus, config, tmp_path).run(reports[-1].measure["step"]))
+    assert again[-1].measure.spent == reports[-1].measure.spent
+    only_the_last = list(make_trial(corpus, config, tmp_path).run(reports[-1].measure.step))
     assert comparable(only_the_last) == comparable(reports[-1:])
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == files
 
@@ -394,10 +378,10 @@ def test_a_diverged_run_says_so(corpus, tmp_path, objective):
     reports = run(corpus, config, tmp_path)
     assert [report.status for report in reports].count("diverged") == 1
     assert reports[-1].status == "diverged"
-    assert reports[-1].measure["loss"] is None
-    assert reports[-1].measure["yardsticks"] == {}
-    assert reports[-1].measure["progress"] < 1.0
-    json.dumps(reports[-1].measure, allow_nan=False)
+    assert reports[-1].measure.loss is None
+    assert reports[-1].measure.yardsticks == {}
+    assert reports[-1].measure.progress < 1.0
+    json.dumps(reports[-1].record(), allow_nan=False)
 
 
 def newest(folder):
@@ -422,7 +406,7 @@ def test_after_a_damaged_checkpoint_the_one_before_goes_on(corpus, tmp_path, fil
     undisturbed = run(corpus, config)
     generator = make_trial(corpus, config, tmp_path).run()
     for report in generator:
-        if report.measure["rung"] == 1:
+        if report.measure.rung == 1:
             break
     generator.close()
     damaged = newest(tmp_path) / file
@@ -442,7 +426,7 @@ def test_two_checkpoints_are_kept_without_pickles(corpus, tmp_path):
     generator = make_trial(corpus, config, tmp_path).run()
     kept = []
     for report in generator:
-        if report.measure["rung"] is not None:
+        if report.measure.rung is not None:
             kept.append(sorted(int(path.name[5:]) for path in tmp_path.glob("step-*")))
     assert all(len(steps) <= KEPT + 1 for steps in kept), "one may be being written"
     assert Checkpoints(Location(tmp_path)).steps() == [18, 24]
@@ -509,7 +493,7 @@ def test_a_trial_trains_on_documents_one_by_one_where_it_is_to(corpus, objective
         losses[inside] = []
         for step in range(4):
             separate.append(loss_of_separate_documents(trial, 8 * step))
-            losses[inside].append(next(reports).measure["loss"])
+            losses[inside].append(next(reports).measure.loss)
         difference = np.abs(np.array(losses[inside]) - separate)
         assert (difference < 1e-5).all() if inside else (difference > 1e-4).all()
     assert (np.abs(np.subtract(*losses.values())) > 1e-4).all()

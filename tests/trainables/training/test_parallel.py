@@ -71,11 +71,7 @@ def test_workers_learn_what_one_process_learns(tmp_path):
             # AdamW divides by the gradient's size: rounding of gradients near 0 shows in the parameters.
             absolute = 2e-5 if name in ("losses", "norms") else 2e-4
             torch.testing.assert_close(
-                value,
-                alone[family][name],
-                rtol=1e-4,
-                atol=absolute,
-                msg=lambda text, where=where: f"{where}: {text}",
+                value, alone[family][name], rtol=1e-4, atol=absolute, msg=lambda text, where=where: f"{where}: {text}"
             )
 
 

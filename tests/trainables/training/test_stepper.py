@@ -8,19 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from trainables.models.shapes import ModelConfig
 
 from tests.helpers.corpus import LENGTH, VOCABULARY, write_corpus
 from tests.helpers.learners import CASES, make_learner
 from tests.helpers.trials import NO_DROPOUT, comparable, make_config, make_trial, run, stop_after
 from trainables.corpora.stream.packed import PackedCorpus
 from trainables.corpora.stream.token_stream import TokenStream
+from trainables.models.config import ModelConfig
 from trainables.objectives import OBJECTIVES
 from trainables.storage import Location
 from trainables.training import compilation, micro_batch
 from trainables.training.checkpoint import Checkpoints
+from trainables.training.config import TrainingConfig
 from trainables.training.micro_batch import largest_micro_batch
-from trainables.training.optimiser import TrainingConfig
 from trainables.training.stepper import Stepper
 from trainables.training.world import World
 
@@ -103,7 +103,7 @@ def test_compiling_changes_nothing_or_says_why(corpus, monkeypatch):
     config = make_config("headless_mlm", model=NO_DROPOUT["headless_mlm"], training={"compile": True})
     plain = run(corpus, make_config("headless_mlm", model=NO_DROPOUT["headless_mlm"]))
     compiled = run(corpus, config)
-    assert compiled[-1].measure["loss"] == pytest.approx(plain[-1].measure["loss"], rel=1e-3)
+    assert compiled[-1].measure.loss == pytest.approx(plain[-1].measure.loss, rel=1e-3)
 
     monkeypatch.setenv("CXX", "/nowhere/c++")
     torch._dynamo.reset()
@@ -134,7 +134,7 @@ def test_the_largest_micro_batch_that_fits(corpus, monkeypatch):
     parts = run(corpus, config)
     assert parts[0].messages == ("micro-batches of 2 of 8 sequences",)
     assert stored[0] > 1000
-    assert parts[-1].measure["digest"] == plain[-1].measure["digest"]
+    assert parts[-1].measure.digest == plain[-1].measure.digest
 
 
 def test_the_micro_batch_stays_what_it_was_when_resumed(corpus, tmp_path, monkeypatch):
@@ -168,7 +168,7 @@ def test_a_head_is_restored_at_the_end(corpus, tmp_path, name, stop):
         first = run(corpus, config, tmp_path, should_stop=stop_after(stop))
         again = run(corpus, config, tmp_path)
         assert comparable(first[:-1] + again)[-1] == comparable(reports)[-1]
-    rates = {report.measure["step"]: report.measure["learning_rate"] for report in reports}
+    rates = {report.measure.step: report.measure.learning_rate for report in reports}
     # 18 of 24 steps; the schedule ends there, and the rate rises again over half of what is left.
     assert rates[16] == pytest.approx(3e-3 * (1 - (15.5 / 18 - 0.05) / 0.95))
     assert rates[20] == pytest.approx(0.004 * 1.5 / 3)
@@ -180,8 +180,8 @@ def test_a_head_is_restored_at_the_end(corpus, tmp_path, name, stop):
     assert any(key.startswith("head.") for key in weights)
     # Its cost is the arm's: the vocabulary's FLOPs in a quarter of the steps.
     without = run(corpus, make_config(name))[-1]
-    assert last.measure["spent"]["flops"] > without.measure["spent"]["flops"]
-    assert last.measure["spent"]["tokens"] == without.measure["spent"]["tokens"]
+    assert last.measure.spent["flops"] > without.measure.spent["flops"]
+    assert last.measure.spent["tokens"] == without.measure.spent["tokens"]
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_a_restored_head_begins_where_the_embedding_was(name, family):
     learner.restore_head()
     torch.testing.assert_close(learner.logits(hidden), before, rtol=1e-6, atol=1e-6)
     assert learner.objective.name == ("mlm" if learner.objective.task == "masked" else "clm")
-    assert learner.candidate_table is None
+    assert learner.objective.candidates(None) is None
 
 
 # --- the average ----------------------------------------------------------------------------------------------------
@@ -205,8 +205,8 @@ def test_the_average_is_evaluated_saved_and_resumed(corpus, tmp_path, stop):
     config = make_config("headless_clm", training={"ema_decay": 0.9})
     undisturbed = run(corpus, config, tmp_path / "one")
     plain = run(corpus, make_config("headless_clm"), tmp_path / "plain")
-    assert undisturbed[-1].measure["loss"] == plain[-1].measure["loss"], "the average does not train"
-    assert undisturbed[-1].measure["yardsticks"] != plain[-1].measure["yardsticks"]
+    assert undisturbed[-1].measure.loss == plain[-1].measure.loss, "the average does not train"
+    assert undisturbed[-1].measure.yardsticks != plain[-1].measure.yardsticks
     run(corpus, config, tmp_path / "two", should_stop=stop_after(stop))
     resumed = run(corpus, config, tmp_path / "two")
     assert comparable(resumed)[-1] == comparable(undisturbed)[-1]
@@ -257,16 +257,14 @@ def test_restoration_with_a_learned_temperature_and_rows_is_resumed(corpus, tmp_
 def test_a_learned_temperature_comes_back_from_its_lowest(corpus):
     config = make_config("headless_clm", options={"learn_temperature": True, "temperature": 0.005})
     learner = make_trial(corpus, config).stepper.learner
-    assert float(learner.temperature) == pytest.approx(0.01)
+    assert float(learner.log_temperature.exp()) == pytest.approx(0.01)
     trial = make_trial(corpus, config)
     list(trial.run())
-    assert float(trial.stepper.learner.temperature) >= 0.01 - 1e-7
+    assert float(trial.stepper.learner.log_temperature.exp()) >= 0.01 - 1e-7
     assert trial.stepper.learner.log_temperature.shape == (1,)
 
 
 # --- workers --------------------------------------------------------------------------------------------------------
-
-WORKER_CASES = [case.values for case in CASES]
 
 
 def _work(rank, folder):
@@ -275,7 +273,7 @@ def _work(rank, folder):
     torch.distributed.init_process_group("gloo", f"file://{folder}/meeting", rank=rank, world_size=2)
     corpus, world = PackedCorpus(Location(folder / "corpus")), World(rank, 2)
     found = {}
-    for number, (name, family, options) in enumerate(WORKER_CASES):
+    for number, (name, family, options) in enumerate(CASES):
         found[number] = train(corpus, name, family, options, world=world, steps=2)
     found["rows"] = train(corpus, "headless_mlm", world=world, embedding_update="rows")
     found["fsdp"] = train(corpus, "headless_clm", "gpt2", world=world, parallel="fsdp")
@@ -292,8 +290,8 @@ def test_two_workers_make_the_step_of_one(tmp_path):
     corpus = write_corpus(tmp_path / "corpus", {"en": 300, "fr": 60, "sw": 20})
     torch.multiprocessing.spawn(_work, (str(tmp_path),), nprocs=2)
     found = json.loads((tmp_path / "losses.json").read_text())
-    assert {name for name, _, _ in WORKER_CASES} == set(OBJECTIVES)
-    for number, (name, family, options) in enumerate(WORKER_CASES):
+    assert {name for name, _, _ in CASES} == set(OBJECTIVES.names())
+    for number, (name, family, options) in enumerate(CASES):
         # Negatives of each worker's share are those of as many micro-batches of one process.
         local = options.get("gathered") is False
         alone = train(corpus, name, family, options, steps=2, micro_batch_sequences=4 if local else None)

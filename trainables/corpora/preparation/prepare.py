@@ -24,12 +24,7 @@ from trainables.corpora.preparation.duplicates import duplicates_of, find_duplic
 from trainables.corpora.preparation.fingerprint import fingerprint
 from trainables.corpora.preparation.packing import Packer, Part, PartRecord, pack_part, split_of
 from trainables.corpora.preparation.ray_job import run_job
-from trainables.corpora.preparation.tokenizers import (
-    TokenizerConfig,
-    load_tokenizer,
-    separator_token,
-    train_tokenizer,
-)
+from trainables.corpora.preparation.tokenizers import TokenizerConfig, load_tokenizer, separator_token, train_tokenizer
 from trainables.corpora.reading.documents import (
     Allowance,
     Document,
@@ -43,14 +38,7 @@ from trainables.corpora.reading.documents import (
 from trainables.corpora.reading.hugging_face import pinned
 from trainables.corpora.reading.tally import total
 from trainables.corpora.stream.checksums import is_shard_intact
-from trainables.corpora.stream.manifest import (
-    FORMAT_VERSION,
-    SPLITS,
-    LanguageCounts,
-    Manifest,
-    Shard,
-    token_dtype,
-)
+from trainables.corpora.stream.manifest import FORMAT_VERSION, SPLITS, LanguageCounts, Manifest, Shard, token_dtype
 from trainables.corpora.stream.packed import MANIFEST_NAME, MINIMAL_PAIRS_NAME, TOKENIZER_NAME, read_manifest
 from trainables.errors import InputError
 from trainables.storage import Location
@@ -325,11 +313,7 @@ def _part(numbering: Iterator[int], source_number: int, source: SourceConfig, po
 
 
 def _prepare_parts(
-    parts: list[Part],
-    corpora: CorporaConfig,
-    tokenizer: PreTrainedTokenizerFast,
-    dtype: str,
-    folder: Location,
+    parts: list[Part], corpora: CorporaConfig, tokenizer: PreTrainedTokenizerFast, dtype: str, folder: Location
 ) -> Iterator[PartRecord]:
     """Run the Ray Data job; its records come in the order of the parts."""
     import ray
@@ -347,13 +331,7 @@ def _prepare_parts(
 
 
 def _prepare_part(
-    item: str,
-    *,
-    tokenizer_reference: ObjectRef[str],
-    separator: int,
-    corpora: str,
-    dtype: str,
-    folder: str,
+    item: str, *, tokenizer_reference: ObjectRef[str], separator: int, corpora: str, dtype: str, folder: str
 ) -> str:
     """The Ray Data task: a part, as number among all and JSON, to its record."""
     import ray

@@ -148,11 +148,7 @@ def _untrained(config: TrainTokenizer, alphabet: list[str]) -> tuple[Tokenizer, 
         # The trainer numbers "##" characters as its hash map has them, and breaks ties by number: fix them.
         options["special_tokens"] = SPECIAL_TOKENS + [piece for piece in alphabet if len(piece) == 3]
         trainer = trainers.WordPieceTrainer(**options)
-    tokenizer.normalizer, tokenizer.pre_tokenizer, tokenizer.decoder = (
-        normalizers.NFKC(),
-        pre_tokenizer,
-        decoder,
-    )
+    tokenizer.normalizer, tokenizer.pre_tokenizer, tokenizer.decoder = (normalizers.NFKC(), pre_tokenizer, decoder)
     return tokenizer, trainer
 
 

@@ -79,8 +79,7 @@ _DAMAGED_STREAM = re.compile("compressed stream|zlib|zstd", re.IGNORECASE)
 """What pyarrow says of a compressed stream that is cut short or damaged; a failing network says other things."""
 
 _DAMAGED = re.compile(
-    f"{_DAMAGED_STREAM.pattern}|thrift|corrupt|decompress|end of stream|expected to be able to read",
-    re.IGNORECASE,
+    f"{_DAMAGED_STREAM.pattern}|thrift|corrupt|decompress|end of stream|expected to be able to read", re.IGNORECASE
 )
 """What it says, in errors of the kind that a failing network has, of a table whose pages are."""
 
@@ -508,12 +507,7 @@ class Format(NamedTuple):
     """The sizes of the parts that can be read apart, where the format has such."""
 
 
-_TEXTS: dict[str, Reader] = {
-    ".jsonl": read_jsonl,
-    ".txt": read_text,
-    ".csv": read_delimited,
-    ".tsv": read_delimited,
-}
+_TEXTS: dict[str, Reader] = {".jsonl": read_jsonl, ".txt": read_text, ".csv": read_delimited, ".tsv": read_delimited}
 
 FORMATS: dict[str, Format] = {
     **{

@@ -139,13 +139,7 @@ def test_windows_of_a_long_document_give_the_tokens_of_the_whole(kind: str, monk
     generator = random.Random(0)
     alphabet = "abcdefg ABC éü\u0301日本語हि\n\r\t\0  \U0001f600.,'-123"
     drawn = ["".join(generator.choices(alphabet, k=7000)) for _ in range(20)]
-    drawn += [
-        "".join(generator.choices("ab日本", k=7000)),
-        "a" * 7001,
-        " " * 7001,
-        "ab " * 2500,
-        "[MASK]" * 1200,
-    ]
+    drawn += ["".join(generator.choices("ab日本", k=7000)), "a" * 7001, " " * 7001, "ab " * 2500, "[MASK]" * 1200]
     size = {"type": kind, "vocabulary_size": 400}
     train = TokenizerConfig.model_validate({"train": size}).train
     assert train is not None

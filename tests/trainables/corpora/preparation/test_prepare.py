@@ -42,10 +42,7 @@ from trainables.storage import Location
 @pytest.fixture(scope="module")
 def text(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list[tuple[str, str]]]]:
     folder = tmp_path_factory.mktemp("text")
-    return folder, {
-        "en": write_language(folder, "en", 400, num_files=3),
-        "fr": write_language(folder, "fr", 150),
-    }
+    return folder, {"en": write_language(folder, "en", 400, num_files=3), "fr": write_language(folder, "fr", 150)}
 
 
 @pytest.fixture(scope="module")

@@ -609,11 +609,7 @@ GOOD = b'{"text": "good"}\n'
         ("a.jsonl", b'{"text": ""}\n{"text": null}\n', ["no document with text", "corpora.sources[0].files"]),
         ("a.jsonl", gzip.compress(GOOD, mtime=0), ["another format", "is gzip", "plain text"]),
         ("a.jsonl.gz", GOOD, ["another format", "neither gzip nor zstd", "rename"]),
-        (
-            "a.jsonl.gz",
-            gzip.compress(GOOD * 9, mtime=0)[:-9],
-            ["cannot be read to its end", "truncated or damaged"],
-        ),
+        ("a.jsonl.gz", gzip.compress(GOOD * 9, mtime=0)[:-9], ["cannot be read to its end", "truncated or damaged"]),
         ("a.jsonl.gz", gzip.compress(GOOD + b"\xff", mtime=0), ["not UTF-8", "line 2, byte 17"]),
         ("a.parquet", GOOD, ["another format", "a .parquet file is parquet"]),
         ("a.parquet", b"PAR1 and no more", ["cannot be read to its end"]),

@@ -13,13 +13,7 @@ from hypothesis import strategies as st
 
 from tests.helpers.corpus import LENGTH, write_corpus
 from trainables.corpora.stream.mixture import PERIOD, Pattern, mixture_shares
-from trainables.corpora.stream.token_stream import (
-    Batch,
-    TokenStream,
-    local_batches,
-    ray_data_batches,
-    sequence_digest,
-)
+from trainables.corpora.stream.token_stream import Batch, TokenStream, local_batches, ray_data_batches, sequence_digest
 from trainables.hashing import permute
 
 SIZES = {"de": 90, "en": 400, "sw": 13}
@@ -196,13 +190,7 @@ def test_quotas_are_never_negative():
 
 @pytest.mark.parametrize(
     "sizes",
-    [
-        [100] * 2500 + [101],
-        [100] * 2100 + [200],
-        list(1 + np.arange(3000) % 4),
-        [7] * 5000,
-        [10**6] + [1] * 1000,
-    ],
+    [[100] * 2500 + [101], [100] * 2100 + [200], list(1 + np.arange(3000) % 4), [7] * 5000, [10**6] + [1] * 1000],
     ids=["one larger", "one twice as large", "four sizes", "alike", "one large, all others tiny"],
 )
 @pytest.mark.parametrize("alpha", [0.3, 1.0])

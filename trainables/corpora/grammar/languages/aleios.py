@@ -165,19 +165,12 @@ ALEIOS = Language(
     },
     contrasts=(
         Contrast(
-            "verb–subject agreement in number across an object",
-            "transitive",
-            "verb",
-            "number",
-            attractor="object noun",
+            "verb–subject agreement in number across an object", "transitive", "verb", "number", attractor="object noun"
         ),
         Contrast("adjective–noun agreement in definiteness", "transitive", "object adjective", "definiteness"),
         Contrast("adjective–noun agreement in number", "intransitive", "np adjective", "number"),
         Contrast(
-            "relative pronoun–antecedent agreement in number",
-            "relativised",
-            "relative_clause relative",
-            "number",
+            "relative pronoun–antecedent agreement in number", "relativised", "relative_clause relative", "number"
         ),
         Contrast("preposition government", "located", "pp noun", "case", values="oblique genitive"),
         Contrast("case marking", "owning", "* noun", "case", values="direct oblique"),

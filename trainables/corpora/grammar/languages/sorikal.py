@@ -5,12 +5,7 @@ from trainables.corpora.grammar.description import Contrast, Language
 SORIKAL = Language(
     name="sorikal",
     script="cyrillic",
-    segments={
-        "C": "b d g h j k l m n p r s t v z č š",
-        "F": "e i ö ü",
-        "B": "a ı o u",
-        "L": "n r l k t z š",
-    },
+    segments={"C": "b d g h j k l m n p r s t v z č š", "F": "e i ö ü", "B": "a ı o u", "L": "n r l k t z š"},
     features={
         "referent": "protagonist protagonist companion stranger",
         "number": "singular singular singular plural plural",
@@ -163,11 +158,7 @@ SORIKAL = Language(
     },
     contrasts=(
         Contrast(
-            "subject–verb agreement in number across an object",
-            "transitive",
-            "verb",
-            "number",
-            attractor="object noun",
+            "subject–verb agreement in number across an object", "transitive", "verb", "number", attractor="object noun"
         ),
         Contrast("vowel harmony of case suffixes", "transitive", "object noun", "harmony"),
         Contrast("vowel harmony of verb suffixes", "intransitive", "verb", "harmony"),

@@ -7,14 +7,15 @@ import pytest
 import torch
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
-from trainables.models.learner import Learner
-from trainables.models.shapes import SHAPES, ModelConfig, body_config
 from transformers import AutoModelForCausalLM, BertForMaskedLM, BertModel, GPTNeoXForCausalLM
 
 from tests.helpers.corpus import LENGTH, VOCABULARY, write_corpus
 from trainables.corpora.stream.token_stream import TokenStream
 from trainables.errors import InputError
+from trainables.models.body_config import body_config
+from trainables.models.config import SHAPES, ModelConfig
 from trainables.objectives import OBJECTIVES, find_objective
+from trainables.objectives.learner import Learner
 from trainables.objectives.loss import linear_cross_entropy
 from trainables.training.batch import BatchMaker
 from trainables.training.world import World
@@ -25,14 +26,11 @@ torch.set_num_threads(1)
 def make_learner(name, *, model=None, vocabulary=1000, length=32, seed=0, device="cpu", **options):
     objective = find_objective(name)
     config = body_config(
-        model or ModelConfig(shape="tiny"),
-        objective.task,
-        vocabulary_size=vocabulary,
-        sequence_length=length,
+        model or ModelConfig(shape="tiny"), objective.task, vocabulary_size=vocabulary, sequence_length=length
     )
     torch.manual_seed(seed)
     with torch.device(device):
-        return Learner(config, objective, objective.options.model_validate(options))
+        return Learner(config, objective.of(options))
 
 
 def make_batch(learner, corpus, num_sequences):
@@ -75,10 +73,7 @@ def test_shapes_have_the_parameters_of_transformers_models(shape):
         bare = make_learner(headless, model=ModelConfig(shape=shape), vocabulary=32_000, length=128, device="meta")
         with torch.device("meta"):
             if task == "masked":
-                whole, body = (
-                    BertForMaskedLM(learner.config),
-                    BertModel(learner.config, add_pooling_layer=False),
-                )
+                whole, body = (BertForMaskedLM(learner.config), BertModel(learner.config, add_pooling_layer=False))
             else:
                 whole = AutoModelForCausalLM.from_config(learner.config)
                 body = whole.base_model
@@ -190,7 +185,7 @@ def test_a_headless_model_has_the_bodys_parameters_only(name):
     assert count_parameters(learner) == count_parameters(learner.body)
 
 
-@pytest.mark.parametrize("name", sorted(OBJECTIVES))
+@pytest.mark.parametrize("name", sorted(OBJECTIVES.names()))
 def test_logits_are_the_definition(name):
     headless = name.startswith(("headless", "nce"))
     learner = make_learner(name, **({"temperature": 0.7} if headless else {})).eval()

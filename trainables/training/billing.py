@@ -1,0 +1,152 @@
+"""What a trial has spent of its budget, and which steps it can still pay for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+
+from trainables.errors import InputError
+from trainables.training.config import MEASURED_UNITS, BudgetConfig
+from trainables.training.energy import EnergyCounter
+from trainables.training.meters import StepMeter
+from trainables.training.state import Spending
+from trainables.training.stepper import PreparedStep
+from trainables.training.world import World
+
+
+class Billing:
+    """Counts what training steps spend, in all units. All workers call its methods together.
+
+    Args:
+        budget: of the trial.
+        world: this worker among those that train together.
+        energy: counter of what this worker's device takes; None where the machine does not tell.
+        usd_per_hour: price of a worker; None where there is none.
+
+    Raises:
+        InputError: the budget is in a unit that is not measured here.
+    """
+
+    def __init__(
+        self, budget: BudgetConfig, world: World, energy: EnergyCounter | None, usd_per_hour: float | None
+    ) -> None:
+        self.budget, self.world, self.usd_per_hour = budget, world, usd_per_hour
+        self.spent = Spending(joules=None if energy is None else 0.0, usd=None if usd_per_hour is None else 0.0)
+        self.step_cost = 0.0
+        """Of the last step, in the budget's unit."""
+        self._meter = StepMeter(energy)
+        self._require_measured()
+
+    def resume(self, spent: Spending, step_cost: float) -> None:
+        """Go on from what earlier attempts spent, in the units that both they and this one measure.
+
+        Raises:
+            InputError: the budget's is not one of them.
+        """
+        known = self.spent
+        self.spent = replace(
+            spent, joules=None if known.joules is None else spent.joules, usd=None if known.usd is None else spent.usd
+        )
+        self.step_cost = step_cost
+        self._require_measured()
+
+    def _require_measured(self) -> None:
+        unit = self.budget.unit
+        if getattr(self.spent, unit) is None:
+            raise InputError(
+                f"a budget in {unit} cannot be kept here",
+                where=f"budget.{unit}",
+                why={
+                    "joules": "no energy counter is readable, or none was where the trial ran before",
+                    "usd": "the devices of this trial have no price, or had none when it began",
+                }[unit],
+                remedy="another unit, or see docs/budgets.md for what this one needs",
+            )
+
+    @property
+    def measured(self) -> bool:
+        """Whether what a step costs of the budget is known when it is done, and not before."""
+        return self.budget.unit in MEASURED_UNITS
+
+    @property
+    def _spent_of_budget(self) -> float:
+        return float(getattr(self.spent, self.budget.unit))
+
+    @property
+    def progress(self) -> float:
+        """Share of the budget that is spent."""
+        return min(1.0, self._spent_of_budget / self.budget.amount)
+
+    def affordable(self, size: int, prepare: Callable[[int], PreparedStep]) -> PreparedStep | None:
+        """The step, cut so that the budget is not overshot; None if nothing fits.
+
+        Args:
+            size: this worker's sequences of a whole step.
+            prepare: the step of so many of them.
+        """
+        unit, left = self.budget.unit, self.budget.amount - self._spent_of_budget
+        if self.measured:
+            return None if self._likely_cost() > left else prepare(size)
+        whole = prepare(size)
+        if whole.cost(unit) <= left:
+            return whole
+        # FLOPs are not linear in the sequences (the candidates grow with them): bisect.
+        best, affordable, too_many = None, 0, size
+        while too_many - affordable > 1:
+            middle = (affordable + too_many) // 2
+            prepared = prepare(middle)
+            if prepared.cost(unit) <= left:
+                best, affordable = prepared, middle
+            else:
+                too_many = middle
+        return best
+
+    def _likely_cost(self) -> float:
+        """What a step will cost in a unit that is measured afterwards.
+
+        That of the step before or the mean, whichever is greater: an energy counter moves on in leaps, so of a single
+        short step it may say nothing.
+        """
+        return max(self.step_cost, self._spent_of_budget / max(1, self.spent.steps))
+
+    def progress_in(self, step: PreparedStep) -> float:
+        """Progress in the middle of a step that is about to be made."""
+        cost = self._likely_cost() if self.measured else step.cost(self.budget.unit)
+        return self.progress + 0.5 * cost / self.budget.amount
+
+    def start(self) -> None:
+        """What is spent from here on is a step's, if one is made."""
+        self._meter.start()
+
+    def bill(self, step: PreparedStep) -> None:
+        """A step was made since :meth:`start`."""
+        before = self._spent_of_budget
+        if self.world.device.type == "cuda" and self.measured:
+            torch.cuda.synchronize()
+        self._meter.stop()
+        self.spent.steps += 1
+        self.spent.tokens += step.tokens
+        self.spent.flops += step.flops
+        self.spent.hardware_flops += step.hardware_flops
+        if self.measured:  # the workers' progress must agree at every step
+            self._settle()
+        self.step_cost = self._spent_of_budget - before
+
+    def settle(self) -> None:
+        """Wait for the steps that are under way, and bill what they took."""
+        if self.world.device.type == "cuda":
+            self._meter.start()
+            torch.cuda.synchronize()
+            self._meter.stop()
+        self._settle()
+
+    def _settle(self) -> None:
+        seconds, joules = self._meter.take(self.world)
+        self.spent.wall_seconds += seconds
+        self.spent.device_seconds += seconds * self.world.size
+        if self.spent.joules is not None:
+            self.spent.joules += joules
+        if self.spent.usd is not None and self.usd_per_hour is not None:
+            self.spent.usd += seconds * self.world.size * self.usd_per_hour / 3600
