@@ -36,5 +36,5 @@ def _document(language: str, key: str) -> str:
     sentences: list[str] = []
     while len(sentences) < wanted:
         for _, words in derivation.constituents(_START):
-            sentences.append(sentence([word.form for word in words], compiled.script))
+            sentences.append(sentence([word.form for word in words], compiled.language.script))
     return " ".join(sentences)
