@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""What a terminal obeys or cannot write: control characters, direction marks, halves of surrogate pairs."""
+
+
+def printable(text: str) -> str:
+    """The text as a terminal may see it: what it would obey is escaped. Lines and tabs stay."""
+    return _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 class InputError(ValueError):
@@ -17,8 +26,9 @@ class InputError(ValueError):
     """
 
     def __init__(self, what: str, *, where: str = "", why: str = "", remedy: str = "") -> None:
-        super().__init__(what, where, why, remedy)  # all in args, so that the error survives pickling
-        self.what, self.where, self.why, self.remedy = what, where, why, remedy
+        # Some of it is quoted from files that somebody else wrote.
+        self.what, self.where, self.why, self.remedy = map(printable, (what, where, why, remedy))
+        super().__init__(self.what, self.where, self.why, self.remedy)  # so that the error survives pickling
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (self.what, self.where, self.why, self.remedy))

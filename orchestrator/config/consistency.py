@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator import formatting
 from search_spaces import Categorical, Dimension, Float, Integer
-from trainables.corpora.reading.documents import expand
 from trainables.errors import InputError
 from trainables.objectives import find_objective
 from trainables.training.budget import UNITS
@@ -57,6 +56,8 @@ def require_consistent(spec: StudySpec) -> None:
         )
     _require_prices(spec)
     if "minimal_pair_accuracy" in spec.yardsticks.names and not spec.corpora.has_minimal_pairs:
+        from trainables.corpora.reading.portions import expand  # pyarrow: only what cannot run needs it
+
         for number, source in enumerate(spec.corpora.sources):
             if source.files is not None:  # where there are none, that is the first mistake
                 expand(source, f"corpora.sources[{number}]")

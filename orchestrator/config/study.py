@@ -14,8 +14,7 @@ from orchestrator.config.consistency import ends_of, require_consistent
 from orchestrator.config.errors import input_error, yaml_problem
 from search_spaces import Categorical, Dimension, Float, Space, load_space, space_names
 from trainables.config import Config
-from trainables.corpora.config import CorporaConfig
-from trainables.corpora.preparation.tokenizers import TokenizerConfig
+from trainables.corpora.config import CorporaConfig, TokenizerConfig
 from trainables.errors import InputError, nearest
 from trainables.evaluation import YARDSTICKS, EvaluationConfig
 from trainables.models.shapes import ModelConfig

@@ -23,7 +23,7 @@ from orchestrator.config.study import ArmSpec, StudySpec
 from orchestrator.reporting.panels import SideBySide
 from orchestrator.scheduling.study_budget import require_confirmation
 from search_spaces import Categorical, Dimension
-from trainables.corpora.preparation.tokenizers import load_tokenizer
+from trainables.corpora.tokenizers import load_tokenizer
 from trainables.errors import InputError, nearest
 from trainables.models.flops import recomputed_flops
 from trainables.models.learner import Learner

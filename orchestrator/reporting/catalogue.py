@@ -15,7 +15,7 @@ from orchestrator import formatting
 from orchestrator.config.files import load_study, study_names
 from search_spaces import load_space, space_names
 from trainables.corpora.grammar import LANGUAGES
-from trainables.corpora.reading.formats import FORMATS
+from trainables.corpora.reading.registry import readers
 from trainables.evaluation import YARDSTICKS
 from trainables.models.learner import Learner
 from trainables.models.shapes import SHAPES, ModelConfig, body_config
@@ -71,7 +71,7 @@ def _spaces() -> Iterator[tuple[str, str]]:
 
 
 def _sources() -> Iterator[tuple[str, str]]:
-    yield "files", ", ".join(FORMATS)
+    yield "files", ", ".join(readers())
     yield "dataset", "a Hugging Face data set, from the hub or a folder"
     yield "grammar", ", ".join(LANGUAGES)
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from trainables.config import Config
-from trainables.corpora.preparation.tokenizers import token_bytes
 from trainables.corpora.stream.packed import PackedCorpus
+from trainables.corpora.tokenizers import token_bytes
 from trainables.evaluation.likelihood import bits_per_byte, perplexity, target_nats
 from trainables.evaluation.minimal_pairs import log_likelihoods
 from trainables.evaluation.recovery import recovery_ranks

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from trainables.config import Config
-from trainables.corpora.preparation.packing import Part, part_digest
+from trainables.corpora.preparation.packing import part_digest
+from trainables.corpora.preparation.parts import Part
 from trainables.corpora.preparation.ray_job import run_job
 from trainables.corpora.reading.documents import read_documents
 from trainables.corpora.stream.checksums import checksum
@@ -34,6 +35,7 @@ TASK_DOCUMENTS = 4 << 20
 
 _HASH = np.dtype([("high", ">u8"), ("low", ">u8"), ("part", "<u4"), ("position", "<u4")])
 _FOUND = np.dtype("<u4")
+_ROWS_BEGIN = 8 * (NUM_BUCKETS + 1)
 
 
 class HashesRecord(Config):
@@ -42,11 +44,18 @@ class HashesRecord(Config):
     digest: str
     """:func:`part_digest` of the part."""
 
-    documents: int
-    """With text."""
-
     checksum: str
     """Of the file: a hash that is not its document's would make another one a duplicate, or none."""
+
+
+class Tasks(Config):
+    """How the second round was cut. Written when all is found."""
+
+    bounds: tuple[int, ...]
+    """The first bucket of each task, and after the last."""
+
+    parts: int
+    """Of the corpus."""
 
 
 def find_duplicates(parts: list[Part], folder: Location) -> Iterator[tuple[str, int, int]]:
@@ -66,15 +75,15 @@ def find_duplicates(parts: list[Part], folder: Location) -> Iterator[tuple[str, 
     compare = partial(_compare_buckets, num_parts=len(parts), folder=folder.uri)
     for done, _ in enumerate(run_job(compare, ranges), 1):
         yield "comparison", done, num_tasks
-    (folder / "tasks.json").write_json({"bounds": bounds, "parts": len(parts)})
+    (folder / "tasks.json").write_json(Tasks(bounds=tuple(bounds), parts=len(parts)).model_dump())
 
 
 def duplicates_of(number: int, folder: Location) -> frozenset[int]:
     """Which of the part's documents to leave out, by their place among those with text."""
-    tasks = (folder / "tasks.json").read_json()
+    tasks = Tasks.model_validate_json((folder / "tasks.json").read_bytes())
     found = [
-        _read_buckets(folder / f"found/{first:03d}", _FOUND, number, number + 1, tasks["parts"])
-        for first in tasks["bounds"][:-1]
+        _read_buckets(folder / f"found/{first:03d}", _FOUND, number, number + 1, tasks.parts)
+        for first in tasks.bounds[:-1]
     ]
     return frozenset(np.concatenate(found).tolist())
 
@@ -85,9 +94,9 @@ def _hash_part(item: str, folder: str) -> str:
     part = Part.model_validate_json(part_content)
     file = Location(folder) / f"hashes/{number:06d}"
     whole = Location(folder) / f"hashes/{number:06d}.json"
-    made = _whole_record(part_digest(part), whole, file)
+    made = _whole_hashes(part_digest(part), whole, file)
     if made is not None:
-        return str(made.documents)
+        return str((len(made) - _ROWS_BEGIN) // _HASH.itemsize)
     documents = (document for portion in part.portions for document in read_documents(portion, part.source))
     rows = bytearray()
     for position, document in enumerate(documents):
@@ -96,19 +105,20 @@ def _hash_part(item: str, folder: str) -> str:
     hashes = np.frombuffer(rows, dtype=_HASH)
     content = _in_buckets(hashes, (hashes["high"] >> np.uint64(56)).astype(np.int64), NUM_BUCKETS)
     file.write_bytes(content)
-    record = HashesRecord(digest=part_digest(part), documents=len(hashes), checksum=checksum(content))
-    whole.write_json(record.model_dump())
+    whole.write_json(HashesRecord(digest=part_digest(part), checksum=checksum(content)).model_dump())
     return str(len(hashes))
 
 
-def _whole_record(digest: str, whole: Location, file: Location) -> HashesRecord | None:
+def _whole_hashes(digest: str, whole: Location, file: Location) -> bytes | None:
+    """What is in a part's file of hashes, if it is there and whole."""
     if not whole.exists() or not file.exists():
         return None
     try:
         record = HashesRecord.model_validate_json(whole.read_bytes())
     except ValidationError:  # damaged: the hashes are made again
         return None
-    return record if (record.digest, record.checksum) == (digest, checksum(file.read_bytes())) else None
+    content = file.read_bytes()
+    return content if (record.digest, record.checksum) == (digest, checksum(content)) else None
 
 
 def _compare_buckets(item: str, num_parts: int, folder: str) -> str:

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
-import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ConfigDict, ValidationError
 from tokenizers import Tokenizer
 
-from trainables.config import Config
 from trainables.corpora.preparation.long_documents import LONG_CHARACTERS, encode_long
-from trainables.corpora.reading.documents import Document, Portion, SourceConfig, read_documents
-from trainables.corpora.reading.tally import Tally
+from trainables.corpora.preparation.parts import Part, PartRecord
+from trainables.corpora.reading.documents import read_documents
+from trainables.corpora.reading.tally import Document, Tally
 from trainables.corpora.stream.checksums import checksum, is_shard_intact, remember
 from trainables.corpora.stream.manifest import SPLITS, LanguageCounts, Shard, Split
+from trainables.corpora.tokenizers import unknown_tokens
 from trainables.storage import Location
 
 if TYPE_CHECKING:
@@ -33,51 +31,6 @@ DOCUMENTS_PER_BATCH = 1024
 
 BATCH_CHARACTERS = 1 << 22
 """A batch ends with the document that makes it so long: an encoding takes a hundred bytes a token."""
-
-
-_BYTE = re.compile("<0x[0-9A-F]{2}>")
-
-
-class Part(Config):
-    """What one task prepares: portions of one source."""
-
-    number: int
-    """Among the language's parts."""
-
-    source_number: int
-    """Of the source, in the study's order."""
-
-    source: SourceConfig
-    """Where the portions are from."""
-
-    portions: tuple[Portion, ...]
-    """Read one after another."""
-
-    @property
-    def name(self) -> str:
-        """No other part has it."""
-        return f"{self.source.language}-{self.number:05d}"
-
-
-class PartRecord(Config):
-    """What one task made. Written after its shards: where it is, the part is whole and not made again."""
-
-    model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
-
-    digest: str
-    """:func:`part_digest` of the part."""
-
-    splits: dict[Split, LanguageCounts]
-    """Counts by split."""
-
-    tails: dict[Split, bytes]
-    """Each split's last tokens, fewer than a sequence, in the shards' dtype: packed when all parts are there."""
-
-    tails_checksum: str
-    """:func:`checksum` of all tails."""
-
-    tally: Tally
-    """What became of the records."""
 
 
 def part_digest(part: Part, left_out: frozenset[int] = frozenset()) -> str:
@@ -129,11 +82,10 @@ def pack_part(
     }
     tally = Tally(duplicates=len(left_out))
     is_unknown_V = unknown_tokens(tokenizer)
-    where = f"corpora.sources[{part.source_number}]"
     documents = (
         document
         for portion in part.portions
-        for document in read_documents(portion, part.source, where, tally)
+        for document in read_documents(portion, part.source, part.where, tally)
     )
     kept = (document for position, document in enumerate(documents) if position not in left_out)
     for batch in _batches(kept):
@@ -144,9 +96,7 @@ def pack_part(
             packers[split].add(tokens)
     counts = {split: packers[split].finish() for split in SPLITS}
     tails = {split: packers[split].tail.tobytes() for split in SPLITS}
-    record = PartRecord(
-        digest=digest, splits=counts, tails=tails, tails_checksum=_tails_checksum(tails), tally=tally
-    )
+    record = PartRecord(digest=digest, splits=counts, tails=tails, tally=tally).sealed()
     file.write_json(record.model_dump(mode="json"))
     return record
 
@@ -177,35 +127,11 @@ def _encode(
 
 
 def _whole_record(digest: str, file: Location, folder: Location) -> PartRecord | None:
-    if not file.exists():
-        return None
-    try:
-        record = PartRecord.model_validate_json(file.read_bytes())
-    except ValidationError:  # damaged: the part is made again
-        return None
-    if record.digest != digest or record.tails_checksum != _tails_checksum(record.tails):
+    record = PartRecord.read(file)
+    if record is None or record.digest != digest:
         return None
     shards = [shard for counts in record.splits.values() for shard in counts.shards]
     return record if all(is_shard_intact(folder, shard) for shard in shards) else None
-
-
-def _tails_checksum(tails: dict[Split, bytes]) -> str:
-    return checksum(b"".join(tails[split] for split in SPLITS))
-
-
-def unknown_tokens(tokenizer: Tokenizer) -> NDArray[np.bool_]:
-    """Whether each token, (V,), stands for a character that no piece has: an unknown token, or a fallback byte."""
-    model = json.loads(tokenizer.to_str())["model"]
-    vocabulary = tokenizer.get_vocab()
-    unknown = model.get("unk_token")
-    if model.get("unk_id") is not None:
-        unknown = model["vocab"][model["unk_id"]][0]
-    is_unknown_V = np.zeros(max(vocabulary.values()) + 1, dtype=bool)
-    for piece, token in vocabulary.items():
-        is_unknown_V[token] = piece == unknown or (
-            bool(model.get("byte_fallback")) and _BYTE.fullmatch(piece) is not None
-        )
-    return is_unknown_V
 
 
 class Packer:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from trainables.corpora.preparation.tokenizers import SPECIAL_TOKENS
 from trainables.corpora.stream.checksums import checksum
 from trainables.corpora.stream.manifest import FORMAT_VERSION, LanguageCounts, Manifest, Shard, token_dtype
 from trainables.corpora.stream.packed import PackedCorpus
+from trainables.corpora.tokenizers import SPECIAL_TOKENS
 from trainables.storage import Location
 
 EXPONENT = 1.06
