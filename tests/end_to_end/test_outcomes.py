@@ -1,0 +1,95 @@
+"""How trials end, and what the study says of it: whole studies on a private cluster."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from orchestrator import Study
+from orchestrator.ledger.segments import read_ledger
+from tests.helpers.study import small_study
+from trainables.storage import Location
+from trainables.training.checkpoint import Checkpoints
+
+
+def test_a_failing_trial_is_an_outcome(ray_cluster, tmp_path, monkeypatch):
+    """Every learning rate diverges: the study says so, with the trials' ends, and exits without a traceback."""
+    from orchestrator.study import StudyError
+
+    monkeypatch.setattr("orchestrator.scheduling.search_budget.HOPELESS_TRIALS", 3)
+
+    space = tmp_path / "wild.yaml"
+    space.write_text("dimensions: {learning_rate: {type: float, low: 1.0e+30, high: 1.0e+31}}\n")
+    arms = {"vanilla": {"objective": "clm", "space": str(space)}}
+    study = Study(small_study("diverging", tmp_path, arms=arms))
+    with pytest.raises(StudyError, match="diverged"):
+        study.run()
+    outcomes = {t.outcome for t in study.results.history.trials.values()}
+    assert outcomes == {"diverged"}
+
+
+def test_paused_trials_go_on_from_their_checkpoints(ray_cluster, tmp_path):
+    """Halving by promotion: of two trials one comes to its end, without a step done twice; Optuna's file agrees."""
+    import optuna
+
+    search = {"budget_per_arm": 2, "halving": {"kind": "promotion", "reduction": 2, "rungs": 2}}
+    spec = small_study("promoting", tmp_path, search=search, confirm={"seeds": 1})
+    history = Study(spec).run().history
+    records = [
+        r for r in read_ledger(Location(tmp_path / "promoting" / "ledger")) if r.get("phase") == "search"
+    ]
+    for arm in ("headless", "vanilla"):
+        trials = history.trials_of("search", arm)
+        assert [t.outcome for t in trials].count("completed") == 1
+        assert {t.outcome for t in trials} == {"completed", "pruned"}
+        for trial in trials:
+            own = [r for r in records if r.get("trial") == trial.trial]
+            begun = [r["start_step"] for r in own if r["kind"] == "trial"]
+            steps = [r["step"] for r in own if r["kind"] == "measure"]
+            assert len(steps) == len(set(steps)), "work was done twice"
+            assert begun == ([0, 20] if trial.outcome == "completed" else [0])
+            assert [r["outcome"] for r in own if r["kind"] == "end"] == ["paused", trial.outcome]
+        storage = optuna.storages.JournalStorage(
+            optuna.storages.journal.JournalFileBackend(str(tmp_path / "promoting" / "optuna.jsonl"))
+        )
+        known = optuna.load_study(study_name=f"promoting/{arm}", storage=storage).trials
+        states = {"completed": "COMPLETE", "pruned": "PRUNED"}
+        assert [t.state.name for t in known] == [states[str(t.outcome)] for t in trials]
+
+
+def test_failures_have_their_outcome_and_reason(ray_cluster, tmp_path):
+    """Out of memory; a checkpoint of another shape; one that was cut short, alone, and with a whole one before it."""
+    huge = small_study("", tmp_path)["model"]["config"] | {"intermediate_size": 10**10}
+    arms = {
+        "huge": {"objective": "clm", "model": {"config": huge}},
+        "other": {"objective": "clm"},
+        "torn": {"objective": "clm"},
+        "fine": {"objective": "clm"},
+    }
+    spec = small_study("failing", tmp_path, arms=arms, search={"budget_per_arm": 0}, confirm={"seeds": 1})
+    study = Study(spec)
+    trials = tmp_path / "failing" / "trials"
+    state = {"restored": False, "measure": {"yardsticks": {}}}
+    for arm in ("other", "torn"):
+        checkpoints = Checkpoints(Location(trials / f"confirm-{arm}-000"))
+        tensors = {"model": {"body.weight": torch.ones(2, 2)}, "optimiser": {"x": torch.ones(1)}}
+        checkpoints.save(7, tensors, state)
+        checkpoints.wait()
+    torn = trials / "confirm-torn-000" / "step-00000007" / "model.safetensors"
+    torn.write_bytes(torn.read_bytes()[:-3])
+    history = study.run().history
+    outcomes = {name: (trial.outcome, trial.attempts) for name, trial in history.trials.items()}
+    assert outcomes == {
+        "confirm-huge-000": ("failed", 2),
+        "confirm-other-000": ("failed", 1),
+        "confirm-torn-000": ("failed", 1),
+        "confirm-fine-000": ("completed", 1),
+    }
+    records = read_ledger(Location(tmp_path / "failing" / "ledger"))
+    reasons = {r["arm"]: r["reason"] for r in records if r["kind"] == "end"}
+    assert "out of memory" in reasons["huge"]
+    assert "micro_batch_sequences" in reasons["huge"]
+    assert "of another model" in reasons["other"]
+    assert "parameters differ" in reasons["other"]
+    assert "checksum differs" in reasons["torn"]
+    assert "remove that folder" in reasons["torn"]
