@@ -22,12 +22,9 @@ from orchestrator.scheduling.search import best_trials
 from orchestrator.study import Study
 from tests.helpers import ledgers, phases
 from tests.helpers.corpus import LENGTH, VOCABULARY, write_corpus
-from trainables.corpora.preparation.tokenizers import (
-    SPECIAL_TOKENS,
-    TrainTokenizer,
-    token_bytes,
-    train_tokenizer,
-)
+from trainables.corpora.config import TrainTokenizer
+from trainables.corpora.preparation.tokenizer_training import train_tokenizer
+from trainables.corpora.tokenizers import SPECIAL_TOKENS, token_bytes
 from trainables.evaluation import YARDSTICKS, EvaluationConfig, Evaluator, likelihood
 from trainables.evaluation.likelihood import LARGEST, TargetNats, bits_per_byte, perplexity, target_nats
 from trainables.evaluation.recovery import HELD_OUT_SEED

@@ -9,7 +9,6 @@ from trainables.corpora.reading.lines import Line, block_bytes, lines, range_byt
 from trainables.corpora.reading.reader import Columns, Malformed, Reader, Record, lacks, shown
 from trainables.storage import Location
 
-
 MOST_VALUES = 1 << 23
 """Lists, objects and quotes in a line: parsed, each takes a hundred bytes. No text has so many for its length."""
 

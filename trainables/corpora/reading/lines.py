@@ -52,13 +52,18 @@ class Line(NamedTuple):
     text: str
     """Decoded, with its line end."""
 
-    place: str
-    """Its number; in the middle of a file, where counting would cost reading all before, the byte it begins at."""
-
     begin_bytes: int
+
+    number: int | None
+    """None in the middle of a file, where counting would cost reading all before."""
 
     problem: Malformed | None = None
     """What is wrong with it: the record that it belongs to is to be left out."""
+
+    @property
+    def place(self) -> str:
+        """Its number, or the byte it begins at."""
+        return f"byte {self.begin_bytes}" if self.number is None else f"line {self.number}"
 
 
 def text_suffixes(*plain: str) -> tuple[str, ...]:
@@ -101,31 +106,35 @@ def lines(file: Location, start_bytes: int = 0, stop_bytes: float = math.inf) ->
         if start_bytes:
             opened.seek(start_bytes - 1)
         stream = io.BufferedReader(opened, READ_BYTES if start_bytes else LINES_BYTES)
-        number = offset_bytes = 0
+        number, offset_bytes = (None if start_bytes else 0), 0
         if start_bytes:  # the line in which the byte before lies began earlier
             offset_bytes = start_bytes - 1 + len(stream.readline(int(stop_bytes) - start_bytes + 1))
             if offset_bytes >= stop_bytes:
                 return
         while True:
-            number += 1
-            place = f"byte {offset_bytes}" if start_bytes else f"line {number}"
+            number = None if number is None else number + 1
             try:
                 content = stream.readline(MOST_RECORD_BYTES)
-                too_long = len(content) == MOST_RECORD_BYTES and not content.endswith(b"\n")
+                too_long = len(content) == MOST_RECORD_BYTES and content[-1:] != b"\n"
                 skipped_bytes = _skip_line(stream) if too_long else 0
             except OSError as error:
                 if compression is None or not DAMAGED_STREAM.search(str(error)):
                     raise
-                yield Line("", place, offset_bytes, _cut_short(file, place, error))
+                yield _cut_short(file, Line("", offset_bytes, number), error)
                 return
             if not content:
                 return
             if offset_bytes == 0:
                 _require_bytes(file, content)
             if too_long:
-                yield Line("", place, offset_bytes, _too_long(file, place, skipped_bytes is None))
+                yield _too_long(file, Line("", offset_bytes, number), skipped_bytes is None)
             else:
-                yield _decoded(file, content, place, offset_bytes)
+                try:
+                    text = content.decode()
+                    yield Line(text if offset_bytes else text.removeprefix("\ufeff"), offset_bytes, number)
+                except UnicodeDecodeError as error:
+                    text = content.decode(errors="replace")
+                    yield _not_utf8(file, Line(text, offset_bytes, number), error)
             if skipped_bytes is None:
                 return
             offset_bytes += len(content) + skipped_bytes
@@ -142,42 +151,38 @@ def _skip_line(stream: io.BufferedReader) -> int | None:
     return None
 
 
-def _decoded(file: Location, content: bytes, place: str, begin_bytes: int) -> Line:
-    mark = "" if begin_bytes else "\ufeff"
-    try:
-        return Line(content.decode().removeprefix(mark), place, begin_bytes)
-    except UnicodeDecodeError as error:
-        wrong_bytes = begin_bytes + error.start
-        where = f"byte {wrong_bytes}" if place.startswith("byte") else f"{place}, byte {wrong_bytes}"
-        problem = Malformed(
-            f"{file.name} holds bytes that are not UTF-8",
-            f"{file}, {where}",
-            f"{error.reason}: {error.object[error.start : error.start + 1]!r}",
-            "convert the file from its true encoding: iconv -f ENCODING -t UTF-8 OLD > NEW",
-        )
-        text = content.decode(errors="replace").removeprefix(mark)
-        return Line(text, place, begin_bytes, problem)
+def _not_utf8(file: Location, line: Line, error: UnicodeDecodeError) -> Line:
+    wrong = f"byte {line.begin_bytes + error.start}"
+    problem = Malformed(
+        f"{file.name} holds bytes that are not UTF-8",
+        f"{file}, {wrong}" if line.number is None else f"{file}, {line.place}, {wrong}",
+        f"{error.reason}: {error.object[error.start : error.start + 1]!r}",
+        "convert the file from its true encoding: iconv -f ENCODING -t UTF-8 OLD > NEW",
+    )
+    return line._replace(problem=problem)
 
 
-def _cut_short(file: Location, place: str, error: OSError) -> Malformed:
-    return Malformed(
+def _cut_short(file: Location, line: Line, error: OSError) -> Line:
+    problem = Malformed(
         f"{file.name} cannot be read to its end",
-        f"{file}, {place}",
+        f"{file}, {line.place}",
         f"it is truncated or damaged, and what follows is lost: {error}",
         "copy or download the file again",
         num_records=None,
     )
+    return line._replace(problem=problem)
 
 
-def _too_long(file: Location, place: str, is_endless: bool) -> Malformed:
-    return Malformed(
+def _too_long(file: Location, line: Line, is_endless: bool) -> Line:
+    lost = ", and what follows is lost: its end was not found" if is_endless else ""
+    problem = Malformed(
         f"a line of {file.name} is longer than {MOST_RECORD_BYTES >> 20} MiB",
-        f"{file}, {place}",
-        "a record is held in memory"
-        + (", and what follows is lost: its end was not found" if is_endless else ""),
+        f"{file}, {line.place}",
+        f"a record is held in memory{lost}",
         "cut that document into several, each a record of its own",
         num_records=None if is_endless else 1,
     )
+    return line._replace(problem=problem)
 
 
 def _require_bytes(file: Location, head: bytes) -> None:

@@ -44,6 +44,8 @@ def _remedy(file: Location, suffix: str) -> str:
     whole_folder = f"name its folder as a data set: {{language: ..., dataset: {file.parent}}}"
     if compression_of(file.name) == "zstd":
         whole_folder = f"zstd -d {file}, and {whole_folder}"
+    if file.name != file.name.lower():
+        whole_folder = f"rename it to {file.name.lower()}, and {whole_folder}"
     if suffix == ".json":
         return f"if each line is an object, rename the file to .jsonl; if it is one array, {whole_folder}"
     return whole_folder

@@ -31,11 +31,14 @@ def table_rows(batch: Any, name: str, where: str, num_before: int) -> Iterator[R
         rows = iter(batch.to_pylist())
     except (ValueError, OverflowError):  # text that is not UTF-8, a date beyond Python's
         rows = _one_by_one(batch)
+    may_be_too_long = batch.nbytes > MOST_RECORD_BYTES
     for number, row in enumerate(rows, num_before + 1):
         place = f"row {number}"
         if isinstance(row, Exception):
             yield _unreadable(row, name, f"{where}{place}")
-        elif any(isinstance(value, str | bytes) and len(value) > MOST_RECORD_BYTES for value in row.values()):
+        elif may_be_too_long and any(
+            isinstance(value, str | bytes) and len(value) > MOST_RECORD_BYTES for value in row.values()
+        ):
             what = f"a value of {name} is longer than {MOST_RECORD_BYTES >> 20} MiB"
             remedy = "cut that document into several, each a row of its own"
             yield Malformed(what, f"{where}{place}", "a record is held in memory", remedy)

@@ -29,50 +29,41 @@ class TextReader(Reader):
     ) -> Iterator[Record | Malformed]:
         """The documents."""
         start_bytes, stop_bytes = range_bytes(parts)
-        document = _Document()
+        begin: Line | None = None
+        text, problem = StringIO(), None
         is_own = start_bytes == 0
         for line in lines(file, start_bytes, stop_bytes):
-            if line.problem is None and not line.text.strip():
-                yield from document.end(columns)
-                document, is_own = _Document(), True
+            if line.problem is None and (line.text.isspace() or not line.text):
+                if begin is not None:
+                    yield problem or _record(begin, text, columns)
+                    begin, text, problem = None, StringIO(), None
+                is_own = True
                 if line.begin_bytes >= stop_bytes:
                     return
             elif is_own:
-                document.add(line)
-                if document.text.tell() > MOST_RECORD_BYTES:
-                    yield _too_long(file, document.place)
+                begin = begin or line
+                text.write(line.text)
+                # Of all that is wrong with a document the first stays, unless the rest of the file is lost.
+                if line.problem is not None and (problem is None or line.problem.num_records is None):
+                    problem = line.problem
+                if line.begin_bytes - begin.begin_bytes > MOST_RECORD_BYTES:
+                    yield _too_long(file, begin)
                     return
             elif line.begin_bytes >= stop_bytes:
                 return
-        yield from document.end(columns)
+        if begin is not None:
+            yield problem or _record(begin, text, columns)
 
 
-class _Document:
-    """The lines of a document so far."""
-
-    def __init__(self) -> None:
-        self.place, self.text = "", StringIO()
-        self.problem: Malformed | None = None
-
-    def add(self, line: Line) -> None:
-        """The next line. Of all that is wrong with a document the first stays, unless the rest of the file is lost."""
-        self.place = self.place or line.place
-        self.text.write(line.text)
-        if line.problem is not None and (self.problem is None or line.problem.num_records is None):
-            self.problem = line.problem
-
-    def end(self, columns: Columns) -> Iterator[Record | Malformed]:
-        """Its record, if there was a line."""
-        if self.problem is not None:
-            yield self.problem
-        elif self.place:  # without its line end: text added to the file later must not change its id
-            yield Record(self.place, {columns[0]: self.text.getvalue().rstrip("\r\n")})
+def _record(begin: Line, text: StringIO, columns: Columns) -> Record:
+    """The document, without its line end: text added to the file later must not change its id."""
+    return Record(begin.place, {columns[0]: text.getvalue().rstrip("\r\n")})
 
 
-def _too_long(file: Location, place: str) -> Malformed:
+def _too_long(file: Location, begin: Line) -> Malformed:
     return Malformed(
         f"a document of {file.name} is longer than {MOST_RECORD_BYTES >> 20} MiB, and what follows is lost",
-        f"{file}, {place}",
+        f"{file}, {begin.place}",
         "a document is held in memory, and ends at a blank line",
         "if each line is a document: sed G OLD > NEW puts a blank line after each (of a text that is not "
         "compressed); otherwise put blank lines between the documents",

@@ -9,15 +9,14 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from trainables.corpora.preparation.tokenizers import (
+from trainables.corpora.config import TokenizerConfig, TrainTokenizer
+from trainables.corpora.preparation.tokenizer_training import train_tokenizer
+from trainables.corpora.tokenizers import (
     SPECIAL_TOKENS,
-    TokenizerConfig,
-    TrainTokenizer,
     load_tokenizer,
     require_mask_token,
     separator_token,
     tokenizer_digest,
-    train_tokenizer,
 )
 from trainables.errors import InputError
 
