@@ -113,6 +113,19 @@ def test_a_missing_tokenizer(tmp_path: Path) -> None:
         load_tokenizer(str(tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("old", "new"), [('"id": 0', '"id": -135'), ('"id": 0', '"id": "x"'), ("{", "["), ('"type"', '"tipe"'), ("}", "")]
+)
+def test_a_damaged_tokenizer(tmp_path: Path, old: str, new: str) -> None:
+    """Whatever the library in Rust raises."""
+    train("unigram").save_pretrained(tmp_path)
+    content = (tmp_path / "tokenizer.json").read_text()
+    assert old in content
+    (tmp_path / "tokenizer.json").write_text(content.replace(old, new))
+    with pytest.raises(InputError, match="there is no tokenizer"):
+        load_tokenizer(str(tmp_path))
+
+
 def without(folder: Path, dropped: list[str]) -> str:
     train("unigram").save_pretrained(folder)
     file = folder / "tokenizer_config.json"
