@@ -292,9 +292,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     print("three arms")
     result["three_arms"] = [three_arms(spacing, null) for spacing in (0.0, MARGIN / DEVIATION)]
     print("detectable")
-    result["detectable"] = [
-        detectable_scenario(*rule, others) for rule in (DETECTABLE[:3] if quick else DETECTABLE)
-    ]
+    result["detectable"] = [detectable_scenario(*rule, others) for rule in (DETECTABLE[:3] if quick else DETECTABLE)]
     sides = (result["fixed"], result["adaptive"])
     head = {
         "seeds": SEEDS,

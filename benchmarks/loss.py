@@ -157,9 +157,7 @@ def targets_of(ids: NDArray[np.int64], K: int, task: str) -> NDArray[np.int64]:
 # --- contrastive losses against each other --------------------------------------------------------------------------
 
 
-def compare(
-    ids_K: NDArray[np.int64], D: int, device: str, dtype: torch.dtype, seconds: float
-) -> dict[str, Any]:
+def compare(ids_K: NDArray[np.int64], D: int, device: str, dtype: torch.dtype, seconds: float) -> dict[str, Any]:
     """Times of all losses, and the memory of the published one and of ours."""
     steps = {name: prepare(name, ids_K, D, device, dtype) for name in LOSSES}
     reference, value = float(steps["published"]()), float(steps["unique"]())
@@ -239,9 +237,7 @@ def loss_alone(ids_K: NDArray[np.int64], D: int) -> tuple[Callable[[], None], in
     hidden_KD = torch.randn(len(ids_K), D, device="cuda", dtype=torch.bfloat16).requires_grad_()
     weight_CD = (0.02 * torch.randn(C, D, device="cuda")).bfloat16().requires_grad_()
     index_K, bias_C = torch.from_numpy(found.index_K).cuda(), torch.from_numpy(found.bias_C).float().cuda()
-    return stepper(
-        lambda: linear_cross_entropy(hidden_KD, weight_CD, index_K, bias_C), hidden_KD, weight_CD
-    ), C
+    return stepper(lambda: linear_cross_entropy(hidden_KD, weight_CD, index_K, bias_C), hidden_KD, weight_CD), C
 
 
 def full_cross_entropies(K: int, D: int, vocabulary: int) -> dict[str, Callable[[], None]]:
@@ -338,9 +334,7 @@ def on_gpu() -> dict[str, Any]:
 
 
 def main() -> None:
-    argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    ).parse_args()
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     record("loss", device, on_gpu() if device == "cuda" else on_cpu())
 

@@ -43,7 +43,8 @@ from trainables.corpora.stream.packed import PackedCorpus
 from trainables.corpora.stream.token_stream import TokenStream
 from trainables.storage import Location
 from trainables.training.checkpoint import Checkpoints
-from trainables.training.loop import Trial, TrialConfig
+from trainables.training.config import TrialConfig
+from trainables.training.loop import Trial
 
 
 class Plan(NamedTuple):
@@ -69,8 +70,7 @@ def study_of(name: str, storage: Path, steps: float, trials: int, **resources: A
             "name": name,
             "corpora": {
                 "sources": [
-                    {"language": language, "grammar": language, "documents": 3000}
-                    for language in ("veldan", "kharto")
+                    {"language": language, "grammar": language, "documents": 3000} for language in ("veldan", "kharto")
                 ],
                 "sequence_length": 64,
             },
@@ -208,9 +208,7 @@ def run(plan: Plan) -> dict[str, Any]:
         records = ledger(sweep)
         ours = search_seconds(records)
         print({"bare": before + after, "sweep": ours, "startups": startups(records)}, flush=True)
-        trained = study_of(
-            "trained", scratch, steps, plan.ray_train_trials, launcher="ray_train", cpus_per_worker=1
-        )
+        trained = study_of("trained", scratch, steps, plan.ray_train_trials, launcher="ray_train", cpus_per_worker=1)
         trained.run()
         result = {
             "plan": plan._asdict(),
@@ -221,9 +219,7 @@ def run(plan: Plan) -> dict[str, Any]:
             "startup_seconds": round(statistics.median(startups(records)[1:]), 3),
             "ray_train_startup_seconds": round(statistics.median(startups(ledger(trained))[1:]), 3),
             "ray_train_placement_seconds": round(placement_seconds(ledger(trained)), 3),
-            "import_seconds": {
-                module: round(import_seconds(module), 3) for module in ("torch", "trainables.trial")
-            },
+            "import_seconds": {module: round(import_seconds(module), 3) for module in ("torch", "trainables.trial")},
         }
         import ray
 

@@ -13,8 +13,8 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, PreTrainedModel
 
 from trainables.corpora.stream.token_stream import Batch, TokenStream
-from trainables.models.learner import Learner
 from trainables.objectives.corruption import mask, shift
+from trainables.objectives.learner import Learner
 
 
 class Labelled(NamedTuple):
@@ -103,9 +103,7 @@ def fused(model: PreTrainedModel, batch: Labelled) -> Tensor:
     hidden_KD, projection = target_hidden(model, batch), model.get_output_embeddings()
     if model.config.model_type == "bert":
         hidden_KD = model.cls.predictions.transform(hidden_KD)
-    loss: Tensor = LigerFusedLinearCrossEntropyLoss()(
-        projection.weight, hidden_KD, batch.target_K, projection.bias
-    )
+    loss: Tensor = LigerFusedLinearCrossEntropyLoss()(projection.weight, hidden_KD, batch.target_K, projection.bias)
     return loss
 
 

@@ -30,12 +30,12 @@ from typing import Any
 
 import numpy as np
 from measure import command_line, publish
+from orchestrator.scheduling.optuna_file import OptunaFile
 
 from orchestrator.config.files import load_study
 from orchestrator.config.study import StudySpec
 from orchestrator.ledger.recorder import Recorder
 from orchestrator.ledger.segments import LedgerReader
-from orchestrator.scheduling.optuna_file import OptunaFile
 from orchestrator.scheduling.search import PlannedTrial, SearchPhase
 from search_spaces import Categorical
 from trainables.storage import Location
@@ -109,9 +109,7 @@ class Surrogate:
 
 def noise(trial: str, seed: int, progress: float) -> float:
     """Standard normal, of a trial and a point of its run."""
-    return float(
-        np.random.default_rng(zlib.crc32(f"{seed}/{trial}/{progress:.9f}".encode())).standard_normal()
-    )
+    return float(np.random.default_rng(zlib.crc32(f"{seed}/{trial}/{progress:.9f}".encode())).standard_normal())
 
 
 class Simulation:
@@ -134,9 +132,7 @@ class Simulation:
         reports: int = 0,
     ) -> None:
         self.spec, self.curves, self.recorder, self.capacity = spec, curves, recorder, capacity
-        self.points = sorted(
-            {*spec.search.halving.fractions, 1.0, *((i + 1) / reports for i in range(reports))}
-        )
+        self.points = sorted({*spec.search.halving.fractions, 1.0, *((i + 1) / reports for i in range(reports))})
         self.phase = SearchPhase(spec, recorder.history, "corpus")
 
     def run(self) -> Iterator[str]:
@@ -278,9 +274,7 @@ def searching_pays(seeds: int, algorithm: str, kind: str, budget: int) -> dict[s
         "search_over_random": medians["halving"] / medians["random"],
         "not_found": {way: sum(map(math.isinf, values)) for way, values in spent.items()},
         "quartiles": {
-            way: [
-                float(q) for q in np.quantile([v if math.isfinite(v) else 1e9 for v in values], [0.25, 0.75])
-            ]
+            way: [float(q) for q in np.quantile([v if math.isfinite(v) else 1e9 for v in values], [0.25, 0.75])]
             for way, values in spent.items()
         },
     }

@@ -22,6 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
+from orchestrator.execution.privacy import ensure_private_token, free_port
 from trainables.errors import InputError
 
 _MARK_VARIABLE = "H2H_LOCAL_CLUSTER"  # as in watchdog.py, which is not imported here: it imports ray
@@ -32,6 +33,7 @@ _RAY_WORKER_PORTS = range(10002, 20000)
 # clients need it too.
 _LOOPBACK_ONLY = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 _RAY = (sys.executable, "-m", "ray.scripts.scripts")
+_TELL_LIMITS = (sys.executable, "-P", str(Path(__file__).with_name("limits.py")))
 
 
 class LocalCluster:
@@ -114,22 +116,23 @@ class LocalCluster:
         Raises:
             RuntimeError: Ray could not start; the message is Ray's.
         """
-        # A short path, since the sockets in it have names of at most 107 bytes.
+        # A short path, since the sockets in it have names of at most 107 bytes. Nobody else can enter it: Ray's own
+        # folder is inside, as Ray lets everybody write to that.
         folder = tempfile.mkdtemp(prefix="h2h-", dir="/tmp")
         # First the watchdog, so that an interruption while Ray starts leaves nothing behind. Both have
         # sessions of their own: Ctrl-C reaches this process alone, and this process ends the others in
         # order.
         watchdog = Path(__file__).with_name("watchdog.py")
         self._watchdog = subprocess.Popen(
-            [sys.executable, "-P", str(watchdog), self._mark, folder],
-            stdin=subprocess.PIPE,
-            start_new_session=True,
+            [sys.executable, "-P", str(watchdog), self._mark, folder], stdin=subprocess.PIPE, start_new_session=True
         )
         try:
             if self.authentication == "token":
-                # Keeps the token there is; a new one's file is the user's alone to read.
-                self._ray("get-auth-token", "--generate", umask=0o077)
-            self._ray("start", "--head", *self._head_options(folder))
+                ensure_private_token()
+            self._run(*_RAY, "start", "--head", *self._head_options(folder))
+            if self.autoscaling:
+                most = {"CPU": self.cpus_per_worker}
+                self._run(*_TELL_LIMITS, self.address, json.dumps(most), str(self.max_workers))
         except BaseException:
             self.stop()
             raise
@@ -175,7 +178,7 @@ class LocalCluster:
             "min-worker-port": 0,  # any free ones, rather than the range that every cluster shares
             "max-worker-port": 0,
             "num-cpus": self.head_cpus,
-            "temp-dir": folder,
+            "temp-dir": str(Path(folder, "ray")),
         }
         if self.autoscaling:
             config = Path(folder, "autoscaling.json")
@@ -214,27 +217,19 @@ class LocalCluster:
             **{name: [] for name in lists},
         }
 
-    def _ray(self, *arguments: str, umask: int = -1) -> None:
+    def _run(self, *arguments: str) -> None:
         done = subprocess.run(
-            [*_RAY, *arguments],
+            arguments,
             env=self._environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            umask=umask,
             text=True,
             check=False,
         )
         if done.returncode:
-            raise RuntimeError(f"ray {arguments[0]} failed:\n{done.stdout}")
-
-
-def free_port() -> int:
-    """A port of the loopback interface on which nobody listens now."""
-    with socket.socket() as probe:  # the operating system's choice lies above Ray's worker ports
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+            raise RuntimeError(f"{' '.join(arguments[:4])} failed:\n{done.stdout}")
 
 
 def _checked(port: int, name: str) -> int:
@@ -264,16 +259,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m cluster.local", description=__doc__)
     parser.add_argument("--max-workers", type=int, default=2, help="the most worker nodes")
     parser.add_argument("--cpus-per-worker", type=int, default=1, help="CPUs of each worker node")
-    parser.add_argument(
-        "--head-cpus", type=int, default=0, help="CPUs of the head; 0 keeps all work on the workers"
-    )
-    parser.add_argument(
-        "--idle-seconds", type=float, default=30.0, help="an idle worker node goes after this time"
-    )
+    parser.add_argument("--head-cpus", type=int, default=0, help="CPUs of the head; 0 keeps all work on the workers")
+    parser.add_argument("--idle-seconds", type=float, default=30.0, help="an idle worker node goes after this time")
     parser.add_argument("--port", type=int, help="of Ray's control service; any free one by default")
-    parser.add_argument(
-        "--dashboard-port", type=int, help="of dashboard and job server; any free one by default"
-    )
+    parser.add_argument("--dashboard-port", type=int, help="of dashboard and job server; any free one by default")
     options = parser.parse_args(arguments)
     # A handler that raises also interrupts the start, after which the `with` block ends what has started.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

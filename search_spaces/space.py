@@ -6,12 +6,17 @@ import math
 from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 _FOLDER = Path(__file__).parent
+
+Setting = float | int | str | bool | None
+"""A value that a setting can have."""
+
+Configuration = dict[str, Setting]
+"""The searched settings' values, by name."""
 
 
 class _Record(BaseModel):
@@ -32,6 +37,15 @@ class Float(_Record):
         _check_interval(self.low, self.high, self.log)
         return self
 
+    @property
+    def ends(self) -> tuple[float, ...]:
+        """The outermost values."""
+        return self.low, self.high
+
+    def contains(self, value: Setting) -> bool:
+        """Whether it is one of the values."""
+        return isinstance(value, int | float) and self.low <= value <= self.high
+
     def grid(self, points: int) -> list[float]:
         """So many values from end to end, evenly or in one ratio; one is the middle."""
         return _spaced(self.low, self.high, self.log, points)
@@ -51,6 +65,15 @@ class Integer(_Record):
         _check_interval(self.low, self.high, self.log)
         return self
 
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """The outermost values."""
+        return self.low, self.high
+
+    def contains(self, value: Setting) -> bool:
+        """Whether it is one of the values."""
+        return isinstance(value, int) and self.low <= value <= self.high
+
     def grid(self, points: int) -> list[int]:
         """As that of a real number, rounded; fewer where values coincide."""
         return sorted({round(value) for value in _spaced(self.low, self.high, self.log, points)})
@@ -60,9 +83,18 @@ class Categorical(_Record):
     """One of some values; null may be one of them."""
 
     type: Literal["choice"]
-    choices: tuple[float | int | str | bool | None, ...] = Field(min_length=1)
+    choices: tuple[Setting, ...] = Field(min_length=1)
 
-    def grid(self, points: int) -> list[float | int | str | bool | None]:
+    @property
+    def ends(self) -> tuple[Setting, ...]:
+        """All choices."""
+        return self.choices
+
+    def contains(self, value: Setting) -> bool:
+        """Whether it is one of the choices."""
+        return value in self.choices
+
+    def grid(self, points: int) -> list[Setting]:
         """All choices, however many points are asked for."""
         return list(self.choices)
 
@@ -76,7 +108,7 @@ class Space(_Record):
 
     dimensions: dict[str, Dimension] = Field(min_length=1)
     """By the setting's name: a training setting or an option of the objective."""
-    first: tuple[dict[str, float | int | str | bool | None], ...] = ()
+    first: tuple[Configuration, ...] = ()
     """Configurations to try before the search suggests its own; settings left out are suggested."""
 
     @model_validator(mode="after")
@@ -87,7 +119,7 @@ class Space(_Record):
                 raise ValueError(f"'first' names settings that are no dimensions: {', '.join(unknown)}")
         return self
 
-    def grid(self, points: int) -> list[dict[str, Any]]:
+    def grid(self, points: int) -> list[Configuration]:
         """Every combination of the dimensions' grids.
 
         Args:
@@ -96,7 +128,7 @@ class Space(_Record):
         values = [dimension.grid(points) for dimension in self.dimensions.values()]
         return [dict(zip(self.dimensions, chosen, strict=True)) for chosen in product(*values)]
 
-    def grid_beyond_first(self, points: int) -> list[dict[str, Any]]:
+    def grid_beyond_first(self, points: int) -> list[Configuration]:
         """What a grid has to try after ``first``, in which some of its points may be.
 
         Args:
@@ -110,25 +142,17 @@ def space_names() -> list[str]:
     return sorted(path.stem for path in _FOLDER.glob("*.yaml"))
 
 
-def load_space(name_or_path: str | Path) -> Space:
-    """A shipped space by name, or one's own by path (``.yaml``).
-
-    Raises:
-        FileNotFoundError: there is no such space or file.
-        yaml.YAMLError: the file is not YAML.
-        pydantic.ValidationError: it is not a search space.
-    """
+def space_path(name_or_path: str) -> Path:
+    """Where a space is written: a shipped one by name, or one's own file by path (``.yaml``)."""
     path = Path(name_or_path)
-    if path.suffix not in (".yaml", ".yml"):
-        path = _FOLDER / f"{name_or_path}.yaml"
-    return Space.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+    return path if path.suffix in (".yaml", ".yml") else _FOLDER / f"{name_or_path}.yaml"
 
 
-def _same(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+def _same(a: Mapping[str, Setting], b: Mapping[str, Setting]) -> bool:
     """Whether two configurations are one, but for the rounding of a logarithmic grid."""
     return a.keys() == b.keys() and all(
         value == b[name]
-        or (isinstance(value, float) and isinstance(b[name], int | float) and math.isclose(value, b[name]))
+        or (isinstance(value, float) and isinstance(other := b[name], int | float) and math.isclose(value, other))
         for name, value in a.items()
     )
 

@@ -2,17 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from difflib import get_close_matches
-
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""What a terminal obeys or cannot write: control characters, direction marks, halves of surrogate pairs."""
-
-
-def printable(text: str) -> str:
-    """The text as a terminal may see it: what it would obey is escaped. Lines and tabs stay."""
-    return _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 class InputError(ValueError):
@@ -26,9 +17,8 @@ class InputError(ValueError):
     """
 
     def __init__(self, what: str, *, where: str = "", why: str = "", remedy: str = "") -> None:
-        # Some of it is quoted from files that somebody else wrote.
-        self.what, self.where, self.why, self.remedy = map(printable, (what, where, why, remedy))
-        super().__init__(self.what, self.where, self.why, self.remedy)  # so that the error survives pickling
+        super().__init__(what, where, why, remedy)  # all in args, so that the error survives pickling
+        self.what, self.where, self.why, self.remedy = what, where, why, remedy
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (self.what, self.where, self.why, self.remedy))
@@ -39,13 +29,32 @@ class InputError(ValueError):
             return self
         return InputError(self.what, where=f"{file}: {self.where}", why=self.why, remedy=self.remedy)
 
+    def below(self, key: str) -> InputError:
+        """The same error, of a part of what a ``key`` holds."""
+        return InputError(
+            self.what,
+            where=f"{key}.{self.where}" if self.where else key,
+            why=self.why,
+            remedy=self.remedy,
+        )
+
     def __str__(self) -> str:
         lines = [self.what]
         lines += [f"  {label}: {text}" for label, text in self._details() if text]
-        return "\n".join(lines)
+        return printable("\n".join(lines))
 
     def _details(self) -> list[tuple[str, str]]:
         return [("where", self.where), ("why", self.why), ("remedy", self.remedy)]
+
+
+def printable(text: str) -> str:
+    """The text with control characters escaped, but for line ends and tabs: a terminal would obey them.
+
+    Text from files, ledgers and data sets is shown to people: it may hold anything.
+    """
+    return "".join(
+        character if character.isprintable() or character in "\n\t" else ascii(character)[1:-1] for character in text
+    )
 
 
 def _rebuild(what: str, where: str, why: str, remedy: str) -> InputError:

@@ -181,23 +181,34 @@ class Location:
         elif kind == pafs.FileType.File:
             self.filesystem.delete_file(self.path)
 
-    def require_writable(self) -> None:
+    def require_writable(self, *, trying: bool = True) -> None:
         """Prove that files can be made here, by making one.
+
+        Args:
+            trying: False: a local folder is not touched, its rights are looked at.
 
         Raises:
             InputError: they cannot.
         """
+        if not trying and self.local is not None:
+            there = next(folder for folder in (self.local, *self.local.parents) if folder.exists())
+            if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+                raise self._unwritable(f"{there} is {'not yours to write to' if there.is_dir() else 'a file'}")
+            return
         probe = self / f".h2h-write-probe-{uuid.uuid4().hex}"
         try:
             probe.write_bytes(b"")
             probe.delete()
         except OSError as error:
-            raise InputError(
-                f"cannot write to the storage folder {self.uri}",
-                where="storage",
-                why=str(error),
-                remedy="choose a folder you may write to: --set storage=FOLDER",
-            ) from error
+            raise self._unwritable(str(error)) from error
+
+    def _unwritable(self, why: str) -> InputError:
+        return InputError(
+            f"cannot write to the storage folder {self.uri}",
+            where="storage",
+            why=why,
+            remedy="choose a folder you may write to: --set storage=FOLDER",
+        )
 
 
 def _sync_folder(folder: Path) -> None:

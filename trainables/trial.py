@@ -22,8 +22,9 @@ from trainables.corpora.stream.token_stream import TokenStream, ray_data_batches
 from trainables.errors import InputError
 from trainables.storage import FullDiskError, Location
 from trainables.training.checkpoint import Checkpoints
+from trainables.training.config import TrialConfig
 from trainables.training.energy import EnergyCounter, energy_counter
-from trainables.training.loop import Trial, TrialConfig
+from trainables.training.loop import Trial
 from trainables.training.world import World
 
 _STOP_POLL_SECONDS = 0.5
@@ -256,9 +257,7 @@ def _fit_with_ray_train(config: dict[str, Any], workers: WorkerConfig) -> None:
         _train_worker,
         train_loop_config=config,
         scaling_config=ScalingConfig(
-            num_workers=(workers.minimum_workers, workers.workers)
-            if workers.minimum_workers
-            else workers.workers,
+            num_workers=(workers.minimum_workers, workers.workers) if workers.minimum_workers else workers.workers,
             # Workers that are whole are left to work: a new number of them starts from the last checkpoint.
             elastic_resize_monitor_interval_s=math.inf,
             use_gpu=workers.gpus_per_worker > 0,

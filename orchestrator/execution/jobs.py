@@ -30,12 +30,10 @@ from trainables.errors import InputError
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
 
-OUR_PACKAGES = ("orchestrator", "trainables", "search_spaces", "cluster")
+OUR_PACKAGES = ("orchestrator", "trainables", "search_spaces")
 
 _POLL_SECONDS = 2.0
-_PATIENCE_SECONDS = (
-    120.0  # a head node under load, a proxy or a tunnel may fail for a while; the job goes on meanwhile
-)
+_PATIENCE_SECONDS = 120.0  # a head node under load, a proxy or a tunnel may fail for a while; the job goes on meanwhile
 _EXIT_CODES = {"SUCCEEDED": 0, "SUBMITTED": 0, "FAILED": 1, "UNREACHABLE": 1, "STOPPED": 130, "DETACHED": 130}
 
 
@@ -171,7 +169,7 @@ def _parsed(text: str, *, where: str) -> Any:
 
 def _entrypoint(command: str, study: str, overrides: Sequence[str]) -> str:
     settings = [word for override in overrides for word in ("--set", override)]
-    return shlex.join(["python", "-m", "orchestrator", command, study, *settings])
+    return shlex.join(["python", "-m", "orchestrator.cli", command, study, *settings])
 
 
 def _package_folders() -> list[str]:
@@ -204,9 +202,7 @@ def _study_file(study: Path | str, working_dir: Path | None) -> Path | None:
     return file
 
 
-def _require_reachable_storage(
-    file: Path | None, study: Path | str, overrides: Sequence[str], address: str
-) -> None:
+def _require_reachable_storage(file: Path | None, study: Path | str, overrides: Sequence[str], address: str) -> None:
     if urlsplit(address).hostname in {"127.0.0.1", "localhost", "::1"} or "://" in str(study):
         return  # this machine's cluster, or a tunnel to one, where only the user knows what a path means
     settings = dict(override.partition("=")[::2] for override in overrides)
@@ -306,18 +302,14 @@ def _follow(
         return Submission(submission_id, address, "DETACHED")
 
 
-def _poll(
-    client: JobSubmissionClient, submission_id: str, address: str, on_line: Callable[[str], None]
-) -> Submission:
+def _poll(client: JobSubmissionClient, submission_id: str, address: str, on_line: Callable[[str], None]) -> Submission:
     import requests
 
     shown = 0
     last_answer = time.monotonic()
     while True:
         try:
-            details = client.get_job_info(
-                submission_id
-            )  # before the logs, so that the last logs are complete
+            details = client.get_job_info(submission_id)  # before the logs, so that the last logs are complete
             logs = client.get_job_logs(submission_id)
         except (requests.RequestException, RuntimeError) as error:
             if time.monotonic() - last_answer > _PATIENCE_SECONDS:

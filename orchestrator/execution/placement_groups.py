@@ -8,7 +8,7 @@ study ends.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import ray
@@ -17,15 +17,15 @@ from ray.util.state import list_actors, list_placement_groups
 from ray.util.state.exception import RayStateApiException
 
 _LOOKS = 4
-"""In a row that find a group empty: between its making and its workers' is a moment, with :meth:`remove` every few
-seconds never as many."""
+"""In a row that find a group empty. Between its making and its workers' is a moment: with a look every few seconds,
+never as many."""
 _MOST = 10_000
 """Groups and actors that Ray lists at once, dead ones included; of more it lists none, and nothing is removed."""
 _SECONDS = 10
 """For it to answer."""
 
 
-class OrphanedGroups:
+class PlacementGroups:
     """Those of this process's job, found by looking again and again.
 
     Args:
@@ -40,19 +40,13 @@ class OrphanedGroups:
         self._address = context.gcs_address  # else Ray looks for a cluster, and of several takes none
         self._empty: Counter[str] = Counter()
 
-    def remove(self) -> int:
+    def remove_empty(self) -> int:
         """Look once, remove the groups that have been empty for some looks, and tell how many."""
-        listing: dict[str, Any] = {
-            "address": self._address,
-            "detail": True,
-            "limit": _MOST,
-            "timeout": _SECONDS,
-        }
         made = [("creator_job_id", "=", self._job), ("state", "=", "CREATED")]
         living = [("job_id", "=", self._job), ("state", "!=", "DEAD")]
         try:
-            groups = list_placement_groups(filters=made, **listing)
-            actors = list_actors(filters=living, **listing)
+            groups = self._listed(list_placement_groups, made)
+            actors = self._listed(list_actors, living)
         except (RayStateApiException, OSError):  # it cannot answer now, or this cluster has no dashboard
             return 0
         taken = {actor.placement_group_id for actor in actors}
@@ -68,3 +62,6 @@ class OrphanedGroups:
             remove_placement_group(PlacementGroup(ray.PlacementGroupID(bytes.fromhex(name))))
             del self._empty[name]
         return len(orphaned)
+
+    def _listed(self, list_all: Callable[..., list[Any]], filters: list[tuple[str, str, str]]) -> list[Any]:
+        return list_all(self._address, filters=filters, detail=True, limit=_MOST, timeout=_SECONDS)

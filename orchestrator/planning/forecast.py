@@ -7,18 +7,16 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import torch
-from rich import box
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
 
 from orchestrator import formatting
 from orchestrator.analysis.statistics import Sequential, minimum_detectable_effect
 from orchestrator.config.study import StudySpec
 from orchestrator.ledger.history import History
-from orchestrator.planning.arm_plan import ArmPlan, arm_plans, num_compared_pairs
-from orchestrator.planning.preflight import Machine, check_resources, require_measurable
-from orchestrator.scheduling.search import Planner, search_seed
+from orchestrator.planning.arm_plan import ArmPlan, arm_plans
+from orchestrator.planning.limits import num_compared_pairs
+from orchestrator.planning.machine import Machine
+from orchestrator.planning.preflight import check_resources, require_measurable
+from orchestrator.scheduling.trials import Planner, search_seed
 from trainables.errors import InputError
 from trainables.training.calibration import Calibration, calibrate
 
@@ -98,9 +96,7 @@ class Forecast:
     def trial_budgets(self, arm: str) -> float:
         """Of an arm, search and confirmation together, at most."""
         runs = self.spec.confirm.seeds * self.spec.confirm.top
-        return self.spec.search.budget_per_arm + runs * self.confirm_share * (
-            1 + self.spec.cooldown_share(arm)
-        )
+        return self.spec.search.budget_per_arm + runs * self.confirm_share * (1 + self.spec.cooldown_share(arm))
 
     @property
     def device_seconds(self) -> float | None:
@@ -119,12 +115,29 @@ class Forecast:
         return None if price is None or seconds is None else price * seconds / 3600
 
     @property
+    def most_search_trials(self) -> int:
+        """Of an arm, were all but one stopped at the first rung."""
+        return int(self.spec.search.budget_per_arm / self._first_rung)
+
+    @property
+    def _first_rung(self) -> float:
+        return min(self.spec.search.halving.fractions, default=1.0)
+
+    @property
+    def detectable(self) -> float | None:
+        """The smallest difference that all seeds find four times in five, in deviations of the paired differences."""
+        family, confirm = max(1, num_compared_pairs(self.spec)), self.spec.confirm
+        seeds, stopping = confirm.seeds, confirm.stopping
+        if stopping is None:
+            return minimum_detectable_effect(seeds, family_size=family)
+        return Sequential(stopping.minimum, seeds, 0.0, family_size=family).minimum_detectable_effect()
+
+    @property
     def disk_bytes(self) -> float:
         """Weights of all trials that end, and two checkpoints of those that run."""
         spec = self.spec
         runs = spec.confirm.seeds * spec.confirm.top * (1 + len(spec.confirm.anytime))
-        smallest = spec.search.halving.fractions[0] if spec.search.halving.fractions else 1.0
-        searched = spec.search.budget_per_arm / smallest
+        searched = spec.search.budget_per_arm / self._first_rung
         ended = sum(arm.parameters for arm in self.arms) * FINAL_BYTES * (runs + searched)
         return ended + max(arm.parameters for arm in self.arms) * CHECKPOINT_BYTES * 2 * len(self.arms)
 
@@ -166,61 +179,6 @@ def _is_tried(plan: ArmPlan) -> bool:
     seconds = plan.step_flops(plan.training.batch_sequences) / (CPU_FLOPS * torch.get_num_threads())
     fits = WEIGHT_BYTES * (plan.body_parameters + plan.head_parameters) < _memory(0) / 2
     return fits and seconds < LONGEST_STEP_SECONDS
-
-
-def forecast_table(found: Forecast) -> RenderableType:
-    """Seconds, memory and disk, by arm and in all."""
-    spec, lines = found.spec, []
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
-    for title in ("arm", "a step", "tokens a second", "memory", "a trial"):
-        table.add_column(title, justify="left" if title == "arm" else "right")
-    for arm in found.arms:
-        seconds, measured = arm.trial_seconds, arm.calibration
-        table.add_row(
-            Text(arm.plan.name),
-            formatting.duration(measured.step_seconds) if measured else "–",
-            formatting.quantity(arm.plan.tokens_per_step / measured.step_seconds, "").strip()
-            if measured
-            else "–",
-            ("" if measured and measured.memory_bytes and not arm.sharded else "at least ")
-            + formatting.size(arm.memory_bytes),
-            formatting.duration(seconds) if seconds is not None else "–",
-        )
-    unmeasured = [arm.plan.name for arm in found.arms if arm.calibration is None]
-    if unmeasured:
-        lines.append(f"Not tried here, as a step is too large: {', '.join(unmeasured)}.")
-    if found.device_seconds is not None:
-        hours = formatting.duration(found.device_seconds)
-        lines.append(
-            f"The study: at most {hours} of one device in training steps, by the steps measured here."
-        )
-    if found.usd is not None:
-        lines.append(f"They cost {formatting.quantity(found.usd, 'usd')} at the study's prices.")
-    if spec.search.budget_per_arm:
-        whole = int(spec.search.budget_per_arm)
-        smallest = spec.search.halving.fractions[0] if spec.search.halving.fractions else 1.0
-        most = int(spec.search.budget_per_arm / smallest)
-        trials = formatting.plural(whole, "trial") if most == whole else f"{whole} to {most} trials"
-        lines.append(f"The search of an arm has {trials}: the sooner they are stopped, the more.")
-    lines.append(
-        f"Disk: up to {formatting.size(found.disk_bytes)} for checkpoints, beside the prepared text."
-    )
-    detectable, seeds = _detectable(spec, max(1, num_compared_pairs(spec)))
-    if detectable is not None:
-        lines.append(
-            f"{seeds} of each arm find a difference of {detectable:.2g} standard deviations of the paired differences "
-            "four times in five."
-        )
-    return Group(table, *(Text(line, style="dim") for line in lines))
-
-
-def _detectable(spec: StudySpec, family_size: int) -> tuple[float | None, str]:
-    """In standard deviations, and by how many seeds."""
-    most, stopping = formatting.plural(spec.confirm.seeds, "seed"), spec.confirm.stopping
-    if stopping is None:
-        return minimum_detectable_effect(spec.confirm.seeds, family_size=family_size), most
-    rule = Sequential(stopping.minimum, spec.confirm.seeds, 0.0, family_size=family_size)
-    return rule.minimum_detectable_effect(), f"up to {most}"
 
 
 def require_feasible(spec: StudySpec) -> None:

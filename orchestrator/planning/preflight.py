@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import socket
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
-import torch
-from transformers import PreTrainedTokenizerFast
-
-from orchestrator.config.study import ResourcesSpec, StudySpec
+from orchestrator.config.study import StudySpec
 from orchestrator.planning.arm_plan import ArmPlan, require_confirmable
+from orchestrator.planning.machine import Machine
 from trainables.corpora.config import CorporaConfig, SourceConfig
 from trainables.corpora.preparation.packing import split_of
 from trainables.corpora.preparation.tokenizer_sample import documents_in_turn, make_tokenizer
@@ -23,66 +19,9 @@ from trainables.corpora.stream.manifest import SPLITS
 from trainables.corpora.tokenizers import require_mask_token
 from trainables.errors import InputError
 from trainables.storage import Location
-from trainables.training.energy import energy_counter
 
-
-class Machine(NamedTuple):
-    """What a cluster, or this machine, has."""
-
-    cpus: int
-    gpus: int
-
-    @classmethod
-    def here(cls) -> Machine:
-        """This machine."""
-        return cls(
-            len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
-            torch.cuda.device_count(),
-        )
-
-    @classmethod
-    def of_cluster(cls) -> Machine:
-        """The Ray cluster that is connected; an autoscaler may add to it."""
-        import ray
-
-        total = ray.cluster_resources()
-        return cls(int(total.get("CPU", 0)), int(total.get("GPU", 0)))
-
-    def gpus_per_worker(self, resources: ResourcesSpec) -> int:
-        """What the study wants, or one where there is any."""
-        wanted = resources.gpus_per_worker
-        return wanted if wanted is not None else min(1, self.gpus)
-
-
-ANSWER_SECONDS = 5.0
-"""A cluster that is there takes a connection within them."""
-
-
-def ray_address(given: str | None) -> str | None:
-    """The Ray cluster to connect to: at the ``given`` address, else that of ``RAY_ADDRESS``; None: this machine's own.
-
-    Raises:
-        InputError: nothing answers at HOST:PORT. Ray itself would wait for minutes.
-    """
-    address = given or os.environ.get("RAY_ADDRESS")
-    if address is None or "://" in address or address in ("auto", "local"):
-        return address
-    host, _, port = address.rpartition(":")
-    try:
-        socket.create_connection((host.strip("[]"), port), timeout=ANSWER_SECONDS).close()
-    except (OSError, UnicodeError) as error:  # the latter of a name that cannot be one
-        raise no_cluster(address, str(error)) from error
-    return address
-
-
-def no_cluster(address: str, why: str) -> InputError:
-    """That no Ray cluster answers at an address."""
-    return InputError(
-        f"no Ray cluster answers at {address}",
-        where="--address, or RAY_ADDRESS",
-        why=why,
-        remedy="HOST:PORT as `ray start` printed it; without an address the study runs on this machine",
-    )
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 
 def check_study(spec: StudySpec) -> PreTrainedTokenizerFast:
@@ -94,12 +33,7 @@ def check_study(spec: StudySpec) -> PreTrainedTokenizerFast:
     Raises:
         InputError: something is wrong.
     """
-    # Before the text is read, any vocabulary does: a model that cannot be built shows at once.
-    for name in spec.arms:
-        require_a_step(ArmPlan(spec, name, vocabulary_size=1000))
-    Location(spec.storage).require_writable()
-    check_sources(spec.corpora.sources, spec.corpora.malformed_share)
-    check_splits(spec.corpora)
+    check_text(spec)
     tokenizer = make_tokenizer(spec.corpora, spec.tokenizer)
     plans = [ArmPlan(spec, name, max(tokenizer.get_vocab().values()) + 1) for name in spec.arms]
     for plan in plans:
@@ -108,6 +42,23 @@ def check_study(spec: StudySpec) -> PreTrainedTokenizerFast:
         require_a_step(plan)
     require_confirmable(plans)
     return tokenizer
+
+
+def check_text(spec: StudySpec, *, writing: bool = True) -> None:
+    """Check all that can be seen without a tokenizer: models, storage, sources and their splits.
+
+    Args:
+        writing: the storage is tried out by writing to it; else its rights are looked at.
+
+    Raises:
+        InputError: something is wrong.
+    """
+    # Before the text is read, any vocabulary does: a model that cannot be built shows at once.
+    for name in spec.arms:
+        require_a_step(ArmPlan(spec, name, vocabulary_size=1000))
+    Location(spec.storage).require_writable(trying=writing)
+    check_sources(spec.corpora.sources, spec.corpora.malformed_share)
+    check_splits(spec.corpora)
 
 
 def require_a_step(plan: ArmPlan) -> None:
@@ -221,13 +172,21 @@ def _fewer(kind: str, per_worker: int, available: int) -> str:
     return f"workers={fitting}" if fitting else f"{kind.lower()}s_per_worker={available}"
 
 
-def require_measurable(spec: StudySpec, gpus_per_worker: int, *, on_cluster: bool = False) -> None:
+class EnergyProblem(NamedTuple):
+    """Why a worker has no energy counter."""
+
+    what: str
+    why: str
+    remedy: str
+
+
+def require_measurable(
+    spec: StudySpec, gpus_per_worker: int, energy_problem: Callable[[int, int], EnergyProblem | None] | None = None
+) -> None:
     """Refuse a budget or a cap in a unit that is not measured where the trials will run.
 
     Args:
-        spec: the study.
-        gpus_per_worker: GPUs of a worker.
-        on_cluster: ask a machine of the connected Ray cluster that has room for a worker, not this one.
+        energy_problem: :func:`energy_problem_here`, where the trials will run; None: on this machine.
 
     Raises:
         InputError: there is no price, or no energy counter.
@@ -242,24 +201,20 @@ def require_measurable(spec: StudySpec, gpus_per_worker: int, *, on_cluster: boo
                 remedy=f"--set resources.prices.{kind}=PRICE",
             )
         if unit == "joules":
-            cpus = spec.resources.cpus_per_worker
-            if on_cluster:
-                import ray
-
-                task = ray.remote(num_cpus=cpus, num_gpus=gpus_per_worker)(_energy_problem)
-                problem = ray.get(task.remote(gpus_per_worker, cpus))
-            else:
-                problem = _energy_problem(gpus_per_worker, cpus)
+            ask = energy_problem or energy_problem_here
+            problem = ask(gpus_per_worker, spec.resources.cpus_per_worker)
             if problem:
-                what, why, remedy = problem
-                where = key if key == "search.cost" else f"{key}.joules"
-                raise InputError(what, where=where, why=why, remedy=remedy)
+                raise InputError(problem.what, where=f"{key}.joules", why=problem.why, remedy=problem.remedy)
 
 
-def _energy_problem(gpus_per_worker: int, cpus: int) -> tuple[str, str, str] | None:
-    """Why a worker on this machine has no energy counter: what, why, remedy."""
+def energy_problem_here(gpus_per_worker: int, cpus: int) -> EnergyProblem | None:
+    """Why a worker on this machine has no energy counter; None where it has one."""
+    import torch
+
+    from trainables.training.energy import energy_counter
+
     try:
         energy_counter(torch.device("cuda" if gpus_per_worker else "cpu"), cpus)
     except InputError as error:
-        return error.what, error.why, error.remedy
+        return EnergyProblem(error.what, error.why, error.remedy)
     return None

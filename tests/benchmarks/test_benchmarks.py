@@ -51,8 +51,7 @@ def test_baselines_whose_logits_are_too_large_are_left_out(benchmarks):
         for side in ("encoder", "decoder")
         for arm in ("vanilla", "all_positions", "target_positions")
         for vocabulary in plan.vocabularies
-        if step.stored_logits_bytes(plan, step.Case(side, arm, vocabulary, plan.batch))
-        > step.LARGEST_LOGITS_BYTES
+        if step.stored_logits_bytes(plan, step.Case(side, arm, vocabulary, plan.batch)) > step.LARGEST_LOGITS_BYTES
     }
     assert left_out == {
         ("encoder", "all_positions", 250_000),

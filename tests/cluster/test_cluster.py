@@ -86,11 +86,7 @@ def test_launcher_files_install_the_product_and_share_the_token(name: str) -> No
 @pytest.mark.parametrize("name", LAUNCHER_FILES)
 def test_launcher_files_scale_workers_from_zero_within_the_cap(name: str) -> None:
     config = definition(name)
-    workers = {
-        kind: node
-        for kind, node in config["available_node_types"].items()
-        if kind != config["head_node_type"]
-    }
+    workers = {kind: node for kind, node in config["available_node_types"].items() if kind != config["head_node_type"]}
     assert all(node["min_workers"] == 0 for node in workers.values())
     assert sum(node["max_workers"] for node in workers.values()) == config["max_workers"]
     head = json.dumps(config["available_node_types"][config["head_node_type"]])
@@ -129,9 +125,7 @@ def test_the_rayjob_runs_the_study_it_mounts_and_cleans_up() -> None:
     assert command in project()["scripts"]
     assert (verb, option) == ("run", "--set")
     assert setting.startswith("storage=s3://")
-    (mount,) = kuberay_cluster("kuberay-rayjob")["headGroupSpec"]["template"]["spec"]["containers"][0][
-        "volumeMounts"
-    ]
+    (mount,) = kuberay_cluster("kuberay-rayjob")["headGroupSpec"]["template"]["spec"]["containers"][0]["volumeMounts"]
     assert Path(study).is_relative_to(mount["mountPath"])
     assert spec["shutdownAfterJobFinishes"] is True
     assert spec["ttlSecondsAfterFinished"] > 0
@@ -188,12 +182,7 @@ def test_the_cluster_dies_with_its_owner(
     assert token.stat().st_mode & 0o077 == 0
     mine = started_by(str(tmp_path))
     assert len(mine) > 5
-    folders = {
-        word.partition("=")[2]
-        for process in mine
-        for word in process.cmdline()
-        if "temp_dir=/tmp/h2h-" in word
-    }
+    folders = {word.partition("=")[2] for process in mine for word in process.cmdline() if "temp_dir=/tmp/h2h-" in word}
     assert folders
     listening = {
         connection.laddr.ip
@@ -237,9 +226,7 @@ def test_autoscaling_goes_from_zero_to_n_to_zero(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(jobs, "_entrypoint", lambda *_: jobs.shlex.join(["python", "-c", SCALES]))
     lines: list[str] = []
     with LocalCluster(max_workers=3, idle_seconds=3) as local:
-        ended = jobs.submit(
-            "any", address=local.dashboard_url, working_dir=tmp_path / "work", on_line=lines.append
-        )
+        ended = jobs.submit("any", address=local.dashboard_url, working_dir=tmp_path / "work", on_line=lines.append)
     assert ended.status == "SUCCEEDED", "\n".join(lines)
     assert "peak 3" in lines
     assert "idle 0" in lines

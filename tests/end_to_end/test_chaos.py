@@ -19,11 +19,11 @@ from typing import Any
 import optuna
 import psutil
 import pytest
+from orchestrator.scheduling.optuna_file import OPTUNA_FILE
 
 from orchestrator.analysis.verification import verify
 from orchestrator.ledger.history import History
 from orchestrator.ledger.segments import read_ledger
-from orchestrator.scheduling.optuna_file import OPTUNA_FILE
 from orchestrator.scheduling.search import best_trials
 from orchestrator.study import Study
 from tests.helpers.study import h2h, small_study, without_seconds
@@ -156,8 +156,7 @@ def outcome(folder: Path) -> dict[str, Any]:
         found[f"best of {arm}"] = [t.trial for t in best_trials(history, arm, "recovery_accuracy", 3)]
         if study.spec.search.budget_per_arm:
             found[f"optuna of {arm}"] = [
-                (t.state, t.params, t.values, t.intermediate_values)
-                for t in optuna_trials(folder, study, arm)
+                (t.state, t.params, t.values, t.intermediate_values) for t in optuna_trials(folder, study, arm)
             ]
         found[f"spent by {arm}"] = [
             history.spent(phase, arm, unit)

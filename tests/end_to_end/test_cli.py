@@ -117,9 +117,7 @@ def test_too_few_documents_to_hold_any_out(h2h):
 
 def test_more_than_the_machine_has(h2h):
     many = ["resources.workers=4096", "training.batch_sequences=4096", "budget.tokens=1e9"]
-    refused(
-        h2h("run", "demo", overrides=[*SMALL, *many]), "a trial needs 4096 CPUs", "--set resources.workers="
-    )
+    refused(h2h("run", "demo", overrides=[*SMALL, *many]), "a trial needs 4096 CPUs", "--set resources.workers=")
     result = h2h("run", "demo", overrides=[*SMALL, "resources.gpus_per_worker=99"])
     refused(result, "a trial needs 99 GPUs", "--set resources.")
 
@@ -142,9 +140,7 @@ def test_a_picture_needs_a_folder_to_be_in(h2h, tmp_path):
 
 def test_storage_that_cannot_be_written(h2h, tmp_path):
     (tmp_path / "file").write_text("")
-    refused(
-        h2h("run", "demo", overrides=[f"storage={tmp_path}/file/x"]), "cannot write", "demo.yaml: storage"
-    )
+    refused(h2h("run", "demo", overrides=[f"storage={tmp_path}/file/x"]), "cannot write", "demo.yaml: storage")
     refused(h2h("run", "demo", overrides=["storage=foo://x"]), "cannot open the location foo://x")
 
 
@@ -177,13 +173,9 @@ def test_a_study_that_has_begun_does_not_change(h2h, tmp_path):
     refused(frozen, "a frozen study cannot be overridden", f"h2h resume {folder}   goes on as it began")
     refused(h2h("extend", str(folder)), "no --set was given", "such as --set confirm.seeds=12")
     fixed = h2h("extend", str(folder), overrides=["confirm.margin=0.1"])
-    refused(
-        fixed, "'confirm.margin' of a study that has begun cannot change", "what may change: search.budget_"
-    )
+    refused(fixed, "'confirm.margin' of a study that has begun cannot change", "what may change: search.budget_")
     assert "did you mean" not in fixed[2]
-    refused(
-        h2h("resume", "demo", overrides=["confirm.seeds=9"]), "began with another 'confirm'", "h2h resume"
-    )
+    refused(h2h("resume", "demo", overrides=["confirm.seeds=9"]), "began with another 'confirm'", "h2h resume")
 
 
 @pytest.mark.parametrize("command", ["watch", "compare", "verify"])
@@ -213,9 +205,7 @@ def test_plan_and_list(h2h):
     assert "headless_clm" in out
     code, out, _ = h2h("list")
     assert code == 0
-    assert all(
-        name in out for name in ("laptop", "headless_mlm", "pythia-70m", "recovery_mrr", "veldan", ".jsonl")
-    )
+    assert all(name in out for name in ("laptop", "headless_mlm", "pythia-70m", "recovery_mrr", "veldan", ".jsonl"))
 
 
 def test_a_mistake_costs_no_import_of_ray(tmp_path):
@@ -225,9 +215,7 @@ def test_a_mistake_costs_no_import_of_ray(tmp_path):
         "code = main(['run', 'demo', '--set', 'model.position_limit=32']); "
         "assert 'ray' not in sys.modules; sys.exit(code)"
     )
-    ended = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, check=False
-    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert ended.returncode == 2, ended.stderr
     assert ended.stderr.startswith("h2h: ")
     assert not list(tmp_path.iterdir())

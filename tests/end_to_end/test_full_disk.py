@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from orchestrator.scheduling.optuna_file import OptunaFile, _Journal
 
 from orchestrator.config.files import load_study
 from orchestrator.execution.executor import Executor
 from orchestrator.ledger.history import History
 from orchestrator.ledger.segments import LedgerWriter, read_ledger
-from orchestrator.scheduling.optuna_file import OptunaFile, _Journal
 from tests.helpers.corpus import write_corpus
 from tests.helpers.preparation import TOKENIZER, corpora_of, files_of, in_this_process, write_language
 from tests.helpers.trials import comparable, make_config, make_trial, run
@@ -128,9 +128,7 @@ def test_every_write_of_a_preparation(text, tokenizer, alone, tmp_path, monkeypa
         assert any(file in error for error in errors), file
 
 
-def test_a_preparation_on_a_small_disk(
-    text, tokenizer, ray_cluster, tmp_path, monkeypatch, small_disk
-) -> None:
+def test_a_preparation_on_a_small_disk(text, tokenizer, ray_cluster, tmp_path, monkeypatch, small_disk) -> None:
     """Through Ray's tasks."""
     monkeypatch.setattr(portions, "PART_BYTES", 1)
     corpora = corpora_of(text, deduplicate=True)

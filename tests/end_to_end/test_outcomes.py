@@ -35,9 +35,7 @@ def test_paused_trials_go_on_from_their_checkpoints(ray_cluster, tmp_path):
     search = {"budget_per_arm": 2, "halving": {"kind": "promotion", "reduction": 2, "rungs": 2}}
     spec = small_study("promoting", tmp_path, search=search, confirm={"seeds": 1})
     history = Study(spec).run().history
-    records = [
-        r for r in read_ledger(Location(tmp_path / "promoting" / "ledger")) if r.get("phase") == "search"
-    ]
+    records = [r for r in read_ledger(Location(tmp_path / "promoting" / "ledger")) if r.get("phase") == "search"]
     for arm in ("headless", "vanilla"):
         trials = history.trials_of("search", arm)
         assert [t.outcome for t in trials].count("completed") == 1

@@ -35,8 +35,7 @@ def test_a_study_comes_to_a_comparison(finished):
         assert all(t.outcome == "completed" and t.spent["tokens"] == 8 * 32 * 40 for t in confirmed)
     # Paired seeds: both arms saw the same tokens in the same order.
     digests = {
-        seed: {t.measures[-1]["digest"] for t in history.trials_of("confirm") if t.seed == seed}
-        for seed in (1, 2)
+        seed: {t.measures[-1]["digest"] for t in history.trials_of("confirm") if t.seed == seed} for seed in (1, 2)
     }
     assert all(len(values) == 1 for values in digests.values())
     assert digests[1] != digests[2]
@@ -65,9 +64,7 @@ def test_a_study_does_not_go_on_in_another_text(ray_cluster, tmp_path, monkeypat
     file.write_text("\n\n".join(texts))
     corpora = {"sources": [{"language": "en", "files": str(file)}], "sequence_length": 32}
     tokenizer = {"train": {"type": "byte_bpe", "vocabulary_size": 270}}
-    study = Study(
-        small_study("gone", tmp_path / "studies", corpora=corpora, tokenizer=tokenizer, yardsticks={})
-    )
+    study = Study(small_study("gone", tmp_path / "studies", corpora=corpora, tokenizer=tokenizer, yardsticks={}))
 
     def no_training(*_):
         raise RuntimeError("prepared")
@@ -79,9 +76,7 @@ def test_a_study_does_not_go_on_in_another_text(ray_cluster, tmp_path, monkeypat
     before = study.corpus()
     shutil.rmtree(before.folder.local)
     file.write_text("\n\n".join([*texts, "one document more, written while the study was away"]))
-    with pytest.raises(
-        InputError, match=f"corpus {before.manifest.fingerprint} is gone, and its sources now"
-    ):
+    with pytest.raises(InputError, match=f"corpus {before.manifest.fingerprint} is gone, and its sources now"):
         study.resume()
     file.write_text("\n\n".join(texts))
     with pytest.raises(RuntimeError, match="prepared"):

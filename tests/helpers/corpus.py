@@ -26,9 +26,7 @@ def write_corpus(folder: Path, sizes: dict[str, int], seed: int = 0) -> PackedCo
             tokens[:, 0] = rng.integers(5, VOCABULARY, count)
             for column in range(1, LENGTH):
                 follows = 5 + (tokens[:, column - 1] - 5 + 1) % (VOCABULARY - 5)
-                tokens[:, column] = np.where(
-                    rng.random(count) < 0.8, follows, rng.integers(5, VOCABULARY, count)
-                )
+                tokens[:, column] = np.where(rng.random(count) < 0.8, follows, rng.integers(5, VOCABULARY, count))
             name = f"shards/{split}/{language}-00000.npy"
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from trainables.models.learner import Learner
 from transformers import BertConfig, GPT2Config, GPTNeoXConfig
 
 from tests.helpers.corpus import LENGTH, VOCABULARY
 from trainables.corpora.config import TrainTokenizer
 from trainables.corpora.preparation.tokenizer_training import train_tokenizer
 from trainables.evaluation.recovery import HELD_OUT_SEED
-from trainables.models.learner import Learner
 from trainables.objectives import find_objective
 from trainables.objectives.corruption import masked_positions
 
@@ -44,9 +44,9 @@ def make_tokenizer():
 
 
 def held_out(corpus):
-    token_NL = np.concatenate(
-        [corpus.take("test", language, np.arange(8)) for language in corpus.languages]
-    ).astype(np.int64)
+    token_NL = np.concatenate([corpus.take("test", language, np.arange(8)) for language in corpus.languages]).astype(
+        np.int64
+    )
     position_NT = masked_positions(
         token_NL, np.arange(len(token_NL)), HELD_OUT_SEED, MASK_RATE, corpus.manifest.special_tokens
     )

@@ -33,9 +33,7 @@ from trainables.corpora.stream.packed import PackedCorpus
 from trainables.errors import InputError
 from trainables.storage import Location
 
-TEXTS = [
-    f"text {number} 日本 é \U0001f600 'quoted', \"twice\"; " + "word " * (number % 40) for number in range(80)
-]
+TEXTS = [f"text {number} 日本 é \U0001f600 'quoted', \"twice\"; " + "word " * (number % 40) for number in range(80)]
 LANGUAGES = ["en" if number % 3 else "sw" for number in range(len(TEXTS))]
 IDS = [f"id-{number}" for number in range(len(TEXTS))]
 COLUMNS = {"text": TEXTS, "id": IDS, "lang": LANGUAGES}
@@ -46,10 +44,7 @@ MOST_CHARACTERS = 20_000_000
 
 def json_lines() -> bytes:
     rows = zip(TEXTS, IDS, LANGUAGES, strict=True)
-    lines = [
-        json.dumps({"text": text, "id": i, "lang": lang}, ensure_ascii=len(i) % 2 == 0)
-        for text, i, lang in rows
-    ]
+    lines = [json.dumps({"text": text, "id": i, "lang": lang}, ensure_ascii=len(i) % 2 == 0) for text, i, lang in rows]
     return "\n".join(lines).encode() + b"\n"
 
 
@@ -61,9 +56,7 @@ def parquet(generator: random.Random) -> bytes:
     types = [pa.string(), pa.large_string(), pa.string_view(), pa.binary()]
     kind = generator.choice(types)
     texts = [text.encode() if kind == pa.binary() else text for text in TEXTS]
-    ids: pa.Array = (
-        pa.array(range(len(TEXTS)), pa.timestamp("s")) if generator.random() < 0.2 else pa.array(IDS)
-    )
+    ids: pa.Array = pa.array(range(len(TEXTS)), pa.timestamp("s")) if generator.random() < 0.2 else pa.array(IDS)
     table = pa.table({"text": pa.array(texts, kind), "id": ids, "lang": LANGUAGES})
     file = io.BytesIO()
     pq.write_table(
@@ -126,9 +119,7 @@ def data_set(folder: Path, generator: random.Random) -> None:
 def columns(generator: random.Random) -> dict[str, str]:
     """Which columns a source has."""
     return {
-        name: column
-        for name, column in (("id_column", "id"), ("language_column", "lang"))
-        if generator.random() < 0.3
+        name: column for name, column in (("id_column", "id"), ("language_column", "lang")) if generator.random() < 0.3
     }
 
 
@@ -148,9 +139,7 @@ def read_source(source: SourceConfig, generator: random.Random) -> None:
         except InputError as error:
             errors.append(error)
     for error in errors:
-        assert all(character.isprintable() or character in "\n\t" for character in str(error)), repr(
-            str(error)
-        )
+        assert all(character.isprintable() or character in "\n\t" for character in str(error)), repr(str(error))
         assert len(str(error)) < 10_000, "a message, not the file"
         str(error).encode()
     if errors:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-
-from tests.helpers.corpus import LENGTH, VOCABULARY
 from trainables.models.learner import Learner
 from trainables.models.shapes import ModelConfig, body_config
+
+from tests.helpers.corpus import LENGTH, VOCABULARY
 from trainables.objectives import OBJECTIVES, find_objective
 from trainables.objectives.registry import CombinedOptions, ContrastiveOptions, SampledOptions, TiedOptions
 

@@ -18,9 +18,7 @@ def study(arms=MASKED, seeds=6, margin=0.005):
     }  # fmt: skip
 
 
-def run(
-    arm, seed, score, *, outcome="completed", phase="confirm", configuration=None, speed=1.0, evaluations=2
-):
+def run(arm, seed, score, *, outcome="completed", phase="confirm", configuration=None, speed=1.0, evaluations=2):
     """One run's records: ``evaluations`` of them, the yardstick growing in a straight line."""
     configuration = configuration or {"learning_rate": 0.001}
     same = {"phase": phase, "arm": arm, "trial": f"{phase}-{arm}-{seed}-{json.dumps(configuration)}",

@@ -64,9 +64,7 @@ def overwritten(content: bytearray, generator: random.Random) -> bytearray:
     from_end = generator.random() < 0.5
     place = generator.randrange(len(content) + 1)
     place = max(0, len(content) - 1 - place % 600) if from_end else place
-    wrong = generator.choice(
-        [generator.randbytes(4), b"\xff\xff\xff\x7f", b"\0\0\0\0", b"\xff" * 4, b"\x80" * 4]
-    )
+    wrong = generator.choice([generator.randbytes(4), b"\xff\xff\xff\x7f", b"\0\0\0\0", b"\xff" * 4, b"\x80" * 4])
     return content[:place] + wrong + content[place + 4 :]
 
 
@@ -78,18 +76,14 @@ def numbers_changed(content: bytearray, generator: random.Random) -> bytearray:
     digits = [place for place, byte in enumerate(content) if 0x30 <= byte <= 0x39]
     if digits:
         place = generator.choice(digits)
-        wrong = generator.choice(
-            [b"-1", b"0", b"99999999999999999999", b"1.5", b'"x"', b"null", b"[]", b"true"]
-        )
+        wrong = generator.choice([b"-1", b"0", b"99999999999999999999", b"1.5", b'"x"', b"null", b"[]", b"true"])
         return content[:place] + wrong + content[place + 1 :]
     return content
 
 
 def recoded(content: bytearray, generator: random.Random) -> bytearray:
     text = bytes(content).decode("latin1")
-    return bytearray(
-        text.encode(generator.choice(["utf-16", "utf-16-be", "utf-32", "utf-8", "cp1252"]), "replace")
-    )
+    return bytearray(text.encode(generator.choice(["utf-16", "utf-16-be", "utf-32", "utf-8", "cp1252"]), "replace"))
 
 
 def wrongly_compressed(content: bytearray, generator: random.Random) -> bytearray:

@@ -13,9 +13,7 @@ LENGTH = 16
 TOKENIZER = TokenizerConfig.model_validate({"train": {"type": "byte_bpe", "vocabulary_size": 320}})
 
 
-def write_language(
-    folder: Path, language: str, num_documents: int, num_files: int = 1
-) -> list[tuple[str, str]]:
+def write_language(folder: Path, language: str, num_documents: int, num_files: int = 1) -> list[tuple[str, str]]:
     """Write files of documents (id, text), two of which spell special tokens; return them in order."""
     generator = random.Random(language)
     folder.mkdir(parents=True, exist_ok=True)

@@ -213,9 +213,7 @@ class ReaderConformance:
             assert found == expected
             assert (tally.malformed, tally.documents) == (1, 199)
 
-    def test_an_object_store_is_read_alike(
-        self, tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_an_object_store_is_read_alike(self, tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """Whole and in ranges; its files have no path on this machine."""
         self.small_parts(monkeypatch)
         rows = rows_of([f"text {number} 日本" for number in range(200)])

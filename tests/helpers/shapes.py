@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tests.helpers.corpus import LENGTH, VOCABULARY
 from trainables.models.shapes import SHAPES, ModelConfig, body_config
+
+from tests.helpers.corpus import LENGTH, VOCABULARY
 from trainables.objectives import Objective
 
 

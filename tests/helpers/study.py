@@ -14,8 +14,7 @@ def small_study(name: str, storage: Path, **changes: Any) -> dict[str, Any]:
         "name": name,
         "corpora": {
             "sources": [
-                {"language": language, "grammar": language, "documents": 200}
-                for language in ("veldan", "kharto")
+                {"language": language, "grammar": language, "documents": 200} for language in ("veldan", "kharto")
             ],
             "sequence_length": 32,
             "validation_share": 0.1,
@@ -48,7 +47,7 @@ def small_study(name: str, storage: Path, **changes: Any) -> dict[str, Any]:
 
 def h2h(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "orchestrator", *arguments],
+        [sys.executable, "-m", "orchestrator.cli", *arguments],
         capture_output=True,
         text=True,
         timeout=300,
@@ -58,9 +57,7 @@ def h2h(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
 
 def without_seconds(value: Any) -> Any:
     if isinstance(value, dict):
-        return {
-            k: without_seconds(v) for k, v in value.items() if k not in ("device_seconds", "wall_seconds")
-        }
+        return {k: without_seconds(v) for k, v in value.items() if k not in ("device_seconds", "wall_seconds")}
     if isinstance(value, list):
         return [without_seconds(v) for v in value]
     return value

@@ -101,9 +101,7 @@ class Driver:
         planned, trial = self.running[name], self.history.trials[name]
         own = [m for m in trial.measures if m["attempt"] == planned.attempt]
         before = trial.progress
-        points = sorted(
-            {*planned.config.rungs, *(planned.config.evaluations if self.evaluation else ()), 1.0}
-        )
+        points = sorted({*planned.config.rungs, *(planned.config.evaluations if self.evaluation else ()), 1.0})
         share = next(f for f in points if f > before + 1e-9)
         names = planned.config.yardsticks if share == 1.0 else planned.config.yardsticks[:1]
         # One trial at a time has the clock, so all its seconds are told by its records.
@@ -134,9 +132,7 @@ class Driver:
         return [self.history.spent("search", arm, "tokens") / TOKENS for arm in self.spec.arms]
 
     def seeds(self):
-        return [
-            sorted(trial.seed for trial in self.history.trials_of("confirm", arm)) for arm in self.spec.arms
-        ]
+        return [sorted(trial.seed for trial in self.history.trials_of("confirm", arm)) for arm in self.spec.arms]
 
 
 class Recorded(Driver):

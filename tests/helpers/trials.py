@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 
+from trainables.training.budget import MEASURED_UNITS
+
 from trainables.corpora.stream.token_stream import TokenStream
 from trainables.storage import Location
-from trainables.training.budget import MEASURED_UNITS
 from trainables.training.checkpoint import Checkpoints
 from trainables.training.loop import Trial, TrialConfig
 
@@ -71,9 +72,7 @@ def comparable(reports):
     kept = []
     for report in reports:
         measure = {key: value for key, value in report.measure.items() if key != "overhead"}
-        measure["spent"] = {
-            unit: amount for unit, amount in measure["spent"].items() if unit not in MEASURED_UNITS
-        }
+        measure["spent"] = {unit: amount for unit, amount in measure["spent"].items() if unit not in MEASURED_UNITS}
         kept.append((report.status, measure))
     return kept
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.analysis.course import check_course
+
 from orchestrator.analysis.verification import Verification
 
 

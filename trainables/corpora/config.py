@@ -72,9 +72,7 @@ class SourceConfig(Config):
     def _one_kind_with_its_options(self) -> SourceConfig:
         kinds = [kind for kind in _KIND_OPTIONS if getattr(self, kind) not in (None, "", ())]
         if len(kinds) != 1:
-            raise ValueError(
-                f"set exactly one of files, dataset and grammar, not {' and '.join(kinds) or 'none'}"
-            )
+            raise ValueError(f"set exactly one of files, dataset and grammar, not {' and '.join(kinds) or 'none'}")
         files = (self.files,) if isinstance(self.files, str) else self.files or ()
         if any("\0" in name for name in (*files, self.dataset or "")):
             raise ValueError("a name of files or of a dataset cannot hold the character NUL")
@@ -83,9 +81,7 @@ class SourceConfig(Config):
             changed = getattr(self, option) != type(self).model_fields[option].default
             if changed and option not in _KIND_OPTIONS[kinds[0]]:
                 owners = [kind for kind in _KIND_OPTIONS if option in _KIND_OPTIONS[kind]]
-                raise ValueError(
-                    f"{option} is an option of {' and '.join(owners)}; this source is a {kinds[0]} source"
-                )
+                raise ValueError(f"{option} is an option of {' and '.join(owners)}; this source is a {kinds[0]} source")
         return self
 
 
@@ -127,17 +123,13 @@ class CorporaConfig(Config):
     @model_validator(mode="after")
     def _something_to_train_on(self) -> CorporaConfig:
         if self.validation_share + self.test_share >= 1:
-            raise ValueError(
-                "validation_share and test_share leave nothing to train on: their sum must be below 1"
-            )
+            raise ValueError("validation_share and test_share leave nothing to train on: their sum must be below 1")
         return self
 
     @property
     def has_minimal_pairs(self) -> bool:
         """Whether any language's grammar gives minimal pairs."""
-        return self.minimal_pairs_per_language > 0 and any(
-            source.grammar is not None for source in self.sources
-        )
+        return self.minimal_pairs_per_language > 0 and any(source.grammar is not None for source in self.sources)
 
 
 class TrainTokenizer(Config):

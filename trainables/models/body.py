@@ -28,9 +28,7 @@ class LastLayer(BertLayer):  # type: ignore[misc]
     the target positions. The result there is the same.
     """
 
-    def forward(
-        self, hidden_NLD: Tensor, attention_mask: Tensor | None = None, *args: Any, **kwargs: Any
-    ) -> Tensor:
+    def forward(self, hidden_NLD: Tensor, attention_mask: Tensor | None = None, *args: Any, **kwargs: Any) -> Tensor:
         """(N, L, D), or (N, T, D) where ``target_position_NT`` names positions."""
         position_NT = kwargs.pop("target_position_NT", None)
         if position_NT is None:
@@ -85,6 +83,19 @@ def layers_of(body: nn.Module) -> nn.ModuleList:
         if isinstance(parent, nn.ModuleList):
             return parent
     raise AssertionError(f"{type(body).__name__} has no known list of layers")
+
+
+def embedding_of(body: nn.Module) -> nn.Parameter:
+    """The input embedding table, (V, D)."""
+    weight = body.get_input_embeddings().weight  # type: ignore[operator]
+    assert isinstance(weight, nn.Parameter)
+    return weight
+
+
+def final_norm(body: nn.Module) -> nn.LayerNorm | None:
+    """The LayerNorm whose output an encoder's last hidden states are; None for a decoder."""
+    norm = getattr(getattr(layers_of(body)[-1], "output", None), "LayerNorm", None)
+    return norm if isinstance(norm, nn.LayerNorm) else None
 
 
 def at_positions(hidden_NLD: Tensor, position_NT: Tensor) -> Tensor:

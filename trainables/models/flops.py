@@ -9,9 +9,10 @@ feed-forward size, K target positions over all sequences, C candidates.
 
 from __future__ import annotations
 
-from transformers import PreTrainedConfig
+from typing import TYPE_CHECKING
 
-from trainables.models.shapes import feed_forward_size
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 FORWARD_AND_BACKWARD = 3
 """A product of the forward pass needs two of the same size in the backward pass."""
@@ -36,9 +37,7 @@ def body_flops(config: PreTrainedConfig, num_sequences: int, sequence_length: in
     return FORWARD_AND_BACKWARD * ((layers - 1) * layer(num_tokens) + layer(last))
 
 
-def recomputed_flops(
-    config: PreTrainedConfig, num_sequences: int, sequence_length: int, num_targets: int
-) -> int:
+def recomputed_flops(config: PreTrainedConfig, num_sequences: int, sequence_length: int, num_targets: int) -> int:
     """FLOPs that activation checkpointing adds: a layer's forward pass once more, as far as its backward pass asks.
 
     A decoder's layer ends in a product whose result only a dropout would keep; without one torch stops short of it
@@ -65,6 +64,14 @@ def loss_flops(hidden_size: int, num_targets: int, num_candidates: int, *, detac
     return products * 2 * num_targets * num_candidates * hidden_size
 
 
-def transform_flops(hidden_size: int, num_targets: int) -> int:
-    """FLOPs of BERT's head transform (a D x D layer) at K positions."""
-    return FORWARD_AND_BACKWARD * 2 * num_targets * hidden_size * hidden_size
+def transform_flops(config: PreTrainedConfig, num_targets: int) -> int:
+    """FLOPs of a head's transform at K positions: BERT's is a D x D layer, the others have none."""
+    D = int(config.hidden_size) if config.model_type == "bert" else 0
+    return FORWARD_AND_BACKWARD * 2 * num_targets * D * D
+
+
+def feed_forward_size(config: PreTrainedConfig) -> int:
+    """Width of the feed-forward layers. GPT-2 says so as ``n_inner``, or not at all where it is 4 times the hidden."""
+    if config.model_type == "gpt2":
+        return int(config.n_inner or 4 * config.n_embd)
+    return int(config.intermediate_size)

@@ -6,6 +6,7 @@ Letters: K positions, D hidden size, V vocabulary.
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedConfig
 from transformers.models.bert.modeling_bert import BertPredictionHeadTransform
@@ -59,6 +60,10 @@ class Head(nn.Module):
         transformed: Tensor = self.transform(hidden_KD)
         return transformed
 
+    def logits(self, hidden_KD: Tensor) -> Tensor:
+        """Scores of the whole vocabulary, (K, V)."""
+        return F.linear(self(hidden_KD), self.weight_VD, self.bias)
+
     def find_offset(self) -> None:
         """See whether the transform is one of :meth:`over`'s, after weights were loaded into it."""
         if isinstance(self.transform, BertPredictionHeadTransform):
@@ -105,9 +110,7 @@ class Head(nn.Module):
 
 
 @torch.no_grad()
-def _make_division(
-    transform: BertPredictionHeadTransform, final_norm: nn.LayerNorm, temperature: float
-) -> None:
+def _make_division(transform: BertPredictionHeadTransform, final_norm: nn.LayerNorm, temperature: float) -> None:
     """Makes the transform (dense, activation, LayerNorm) divide the body's last hidden states by the temperature.
 
     They come out of a LayerNorm: ``x = w z + b``, with z of zero mean, unit variance and so ``|z| <= sqrt(D - 1)``.

@@ -1,4 +1,4 @@
-"""Continued pretraining: the weights of a Hugging Face model, put into a learner."""
+"""Continued pretraining: the weights of a Hugging Face model, put into a body and its head."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from transformers.models.bert.modeling_bert import BertPredictionHeadTransform
 from transformers.utils import logging
 
 from trainables.errors import InputError
+from trainables.models.body import embedding_of
 from trainables.models.head import Head
-from trainables.models.learner import Learner
 
 WHERE = "model.pretrained"
 
@@ -36,24 +36,25 @@ _DECISIVE = (
 """Settings by which the same weights compute something else; not all of them show in the weights' shapes."""
 
 
-def load_pretrained(learner: Learner, path_or_name: str) -> None:
-    """Copy a Hugging Face model's weights into the learner's body, and into its head where both have one.
+def load_pretrained(body: nn.Module, head: Head | None, config: PreTrainedConfig, path_or_name: str) -> None:
+    """Copy a Hugging Face model's weights into a body, and into its head where both have one.
 
-    A head that the checkpoint lacks, and a table of the objective's own, stay as they were drawn. Only safetensors
-    are read, and no code of the checkpoint is run. torch's random state is left as it was.
+    A head that the checkpoint lacks stays as it was drawn. Only safetensors are read, and no code of the checkpoint is
+    run. torch's random state is left as it was.
 
     Args:
-        learner: of the checkpoint's family and shape.
+        body: of the checkpoint's family and shape.
+        head: of the vocabulary; None where there is none.
+        config: of the body.
         path_or_name: a local folder, or a name on the Hugging Face hub.
 
     Raises:
         InputError: there is no such model, or it is of another family, shape or vocabulary.
     """
-    config = learner.config
     auto_model = AutoModelForMaskedLM if config.model_type == "bert" else AutoModelForCausalLM
     with _reading(path_or_name), quiet_transformers():
         given = AutoConfig.from_pretrained(path_or_name, trust_remote_code=False)
-        _require_same(config, given, path_or_name, headful=learner.head is not None)
+        _require_same(config, given, path_or_name, headful=head is not None)
         with torch.random.fork_rng(devices=[]):  # transformers draws what the checkpoint lacks
             model, report = auto_model.from_pretrained(
                 path_or_name,
@@ -63,13 +64,13 @@ def load_pretrained(learner: Learner, path_or_name: str) -> None:
                 output_loading_info=True,
             )
     missing = {name for name in report["missing_keys"] if name.startswith(f"{model.base_model_prefix}.")}
-    _load_body(learner, model, missing, path_or_name)
-    if learner.head is not None:
-        _load_head(learner.head, model, report["missing_keys"] - missing, learner.embedding_VD)
+    _load_body(body, model, missing, path_or_name)
+    if head is not None:
+        _load_head(head, model, report["missing_keys"] - missing, embedding_of(body))
 
 
-def _load_body(learner: Learner, model: Any, missing: set[str], path_or_name: str) -> None:
-    own, weights = learner.body.state_dict(), model.base_model.state_dict()
+def _load_body(body: nn.Module, model: Any, missing: set[str], path_or_name: str) -> None:
+    own, weights = body.state_dict(), model.base_model.state_dict()
     different = [name for name in own if name not in weights or weights[name].shape != own[name].shape]
     if missing or different:
         raise InputError(
@@ -78,7 +79,7 @@ def _load_body(learner: Learner, model: Any, missing: set[str], path_or_name: st
             why=f"{'missing' if missing else 'of another shape'}: {', '.join(sorted(missing or different)[:3])}",
             remedy="a whole checkpoint of the study's configuration, position embeddings included",
         )
-    learner.body.load_state_dict(weights)
+    body.load_state_dict(weights)
 
 
 @torch.no_grad()
@@ -98,9 +99,7 @@ def _load_head(head: Head, model: Any, missing: set[str], embedding_VD: nn.Param
         head.find_offset()
 
 
-def _require_same(
-    own: PreTrainedConfig, given: PreTrainedConfig, path_or_name: str, *, headful: bool
-) -> None:
+def _require_same(own: PreTrainedConfig, given: PreTrainedConfig, path_or_name: str, *, headful: bool) -> None:
     if given.model_type != own.model_type:
         raise InputError(
             f"{path_or_name} is a {given.model_type} model, the study's is a {own.model_type} model",

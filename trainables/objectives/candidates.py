@@ -11,11 +11,69 @@ All of it is made from the token ids alone, with NumPy, beside the data: a GPU n
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from trainables.corpora.stream.frequencies import log_frequencies
+from trainables.corpora.stream.token_stream import TokenStream
+
+
+class Proposal:
+    """A distribution that tokens are drawn from.
+
+    Args:
+        log_probability_V: of each token, (V,).
+    """
+
+    def __init__(self, log_probability_V: NDArray[np.float64]) -> None:
+        self.log_probability_V = log_probability_V
+
+    @cached_property
+    def _cumulative_V(self) -> NDArray[np.float64]:
+        cumulative_V: NDArray[np.float64] = np.exp(self.log_probability_V).cumsum()
+        cumulative_V /= cumulative_V[-1]
+        return cumulative_V
+
+    def draw(self, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Tokens, with replacement, (count,)."""
+        return np.searchsorted(self._cumulative_V, rng.random(count), side="right")
+
+
+class Text:
+    """What is known of a stream's tokens beyond a batch. It is counted when it is first asked for."""
+
+    def __init__(self, stream: TokenStream) -> None:
+        self._stream = stream
+
+    @cached_property
+    def by_frequency(self) -> Proposal:
+        """Tokens as often as they are trained on."""
+        return Proposal(log_frequencies(self._stream))
+
+    @cached_property
+    def uniform(self) -> Proposal:
+        """All tokens alike."""
+        size = self._stream.corpus.manifest.vocabulary_size
+        return Proposal(np.full(size, -np.log(size), dtype=np.float64))
+
+
+@dataclass(frozen=True)
+class Pool:
+    """What the candidates of a step, or of a micro-batch, are chosen from."""
+
+    rng: np.random.Generator
+    """The same on all workers, for the same step or micro-batch."""
+    text: Text
+    targets: Callable[[], NDArray[np.int64]]
+    """The targets, duplicates included, in the order of the stream, (P,): of the step, over all workers, or of the
+    micro-batch. Those of other workers are gathered when it is called."""
+    targets_before: Callable[[int], NDArray[np.int64]]
+    """So many of the last targets before the step. They are made again from the stream: no queue has to be restored."""
 
 
 class Candidates(NamedTuple):
@@ -59,9 +117,7 @@ class CandidateSet:
         )
 
 
-def target_candidates(
-    pool_P: NDArray[np.int64], log_frequency_V: NDArray[np.float64] | None = None
-) -> CandidateSet:
+def target_candidates(pool_P: NDArray[np.int64], log_frequency_V: NDArray[np.float64] | None = None) -> CandidateSet:
     """The candidates that targets make: each counts as often as it occurs among them.
 
     exp(s) summed over the m copies of a token is exp(s + log m); the paper's numerator has one copy, so log m of the

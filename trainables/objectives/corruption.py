@@ -5,12 +5,15 @@ Letters: N sequences, L tokens each, T targets a sequence.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from trainables.corpora.stream.manifest import Manifest
+from trainables.corpora.stream.token_stream import Batch
 from trainables.hashing import hash_uint64, uniform
+from trainables.models.config import Task
 
 
 class Corrupted(NamedTuple):
@@ -28,9 +31,25 @@ def num_masked(sequence_length: int, mask_rate: float) -> int:
     return max(1, round(mask_rate * sequence_length))
 
 
-def targets_per_sequence(task: Literal["masked", "causal"], sequence_length: int, mask_rate: float) -> int:
+def targets_per_sequence(task: Task, sequence_length: int, mask_rate: float) -> int:
     """Target positions of a sequence: the same for every sequence."""
     return num_masked(sequence_length, mask_rate) if task == "masked" else sequence_length - 1
+
+
+def corrupt(task: Task, batch: Batch, manifest: Manifest, seed: int, mask_rate: float) -> Corrupted:
+    """Clean sequences of the stream, made into the task."""
+    token_NL = batch.token_NL.astype(np.int64)
+    if task == "causal":
+        return shift(token_NL)
+    return mask(
+        token_NL,
+        batch.number_N,
+        seed,
+        mask_rate=mask_rate,
+        mask_token=manifest.required_mask_token,
+        special_tokens=manifest.special_tokens,
+        vocabulary_size=manifest.vocabulary_size,
+    )
 
 
 def masked_positions(
@@ -97,9 +116,7 @@ def shift(token_NL: NDArray[np.int64]) -> Corrupted:
     return Corrupted(token_NL, position_NT, token_NL[:, 1:])
 
 
-def _keys(
-    token_NL: NDArray[np.int64], number_N: NDArray[np.int64], seed: int, salt: int
-) -> NDArray[np.uint64]:
+def _keys(token_NL: NDArray[np.int64], number_N: NDArray[np.int64], seed: int, salt: int) -> NDArray[np.uint64]:
     position_L = np.arange(token_NL.shape[1], dtype=np.uint64)
     sequence_key_N = hash_uint64(number_N.astype(np.uint64), seed, salt)
     return hash_uint64(sequence_key_N[:, None] + position_L[None, :])

@@ -13,11 +13,14 @@ from __future__ import annotations
 
 from functools import cache
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+if TYPE_CHECKING:
+    from trainables.objectives.learner import CandidateBatch
 
 SLICE_ELEMENTS = 1 << 21
 """Logits held at a time on a CPU, 8 MB in float32: from 1 MB to 16 MB none was faster on an idle machine."""
@@ -57,6 +60,22 @@ def linear_cross_entropy(
         hidden_KD, weight_CD = hidden_KD.detach(), weight_CD.detach()
     loss: Tensor = _LinearCrossEntropy.apply(hidden_KD, weight_CD, target_K, bias_C, own_logit_K, dtype)  # type: ignore[no-untyped-call]
     return loss
+
+
+def candidate_cross_entropy(found: CandidateBatch, hidden_KD: Tensor, candidate_CD: Tensor, own_KD: Tensor) -> Tensor:
+    """Sum over positions of the cross-entropy against candidates, with its constant.
+
+    Args:
+        found: the candidates.
+        hidden_KD: what their weights are multiplied with.
+        candidate_CD: the weights.
+        own_KD: weights of each position's own candidate; of no rows where none has one.
+    """
+    own_logit_K = None
+    if found.own_bias_K is not None:
+        own_logit_K = (hidden_KD * own_KD).sum(-1) + found.own_bias_K
+    loss = linear_cross_entropy(hidden_KD, candidate_CD, found.index_K, found.bias_C, own_logit_K)
+    return loss + found.constant
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
@@ -125,9 +144,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         # One element, not none: it takes part in type promotion, so its own precision is not lost to a narrow gradient.
         factor_1 = grad_loss.reshape(1)
         # In place, as these are ours: a second backward pass through the same graph is refused by autograd.
-        hidden, weight, bias, own = (
-            None if grad is None else grad.mul_(factor_1) for grad in ctx.saved_tensors
-        )
+        hidden, weight, bias, own = (None if grad is None else grad.mul_(factor_1) for grad in ctx.saved_tensors)
         return hidden, weight, None, bias, own, None
 
 

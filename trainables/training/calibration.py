@@ -12,7 +12,8 @@ import torch
 
 from trainables.corpora.stream.token_stream import TokenStream
 from trainables.corpora.stream.zipf import zipf_corpus
-from trainables.training.loop import TrialConfig, make_learner
+from trainables.training.config import TrialConfig
+from trainables.training.loop import make_learner
 from trainables.training.stepper import Stepper
 from trainables.training.world import World
 

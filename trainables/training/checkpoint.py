@@ -215,9 +215,7 @@ class Checkpoints:
                 for bad, why in damaged.items()
             ]
         if damaged:
-            raise _damaged(
-                self._at(max(damaged)), f"{damaged[max(damaged)]}; there is no undamaged one before"
-            )
+            raise _damaged(self._at(max(damaged)), f"{damaged[max(damaged)]}; there is no undamaged one before")
         return None, []
 
     def read_model(self, step: int) -> dict[str, Tensor]:
@@ -317,9 +315,7 @@ def _checksum(data: bytes) -> str:
 class _GroupReader:
     """Puts a group's tensors together from the files that hold the wanted rows of them."""
 
-    def __init__(
-        self, folder: Location, group: str, files: dict[str, dict[str, Any]], layout: Tensors
-    ) -> None:
+    def __init__(self, folder: Location, group: str, files: dict[str, dict[str, Any]], layout: Tensors) -> None:
         self.folder, self.group, self.files, self.layout = folder, group, files, layout
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.rows: dict[str, list[tuple[int, Tensor]]] = {}

@@ -29,9 +29,7 @@ POWERCAP = Path("/sys/class/powercap")
 MICROJOULES, MILLIJOULES = 1e-6, 1e-3
 
 
-def energy_counter(
-    device: torch.device, cpus: float, nvml: Any = None, powercap: Path = POWERCAP
-) -> EnergyCounter:
+def energy_counter(device: torch.device, cpus: float, nvml: Any = None, powercap: Path = POWERCAP) -> EnergyCounter:
     """The counter of the energy that a worker takes on its device.
 
     Args:
@@ -56,9 +54,7 @@ def _nvml_counter(uuid: str, nvml: Any) -> EnergyCounter:
         try:
             nvml = importlib.import_module("pynvml")
         except ImportError as error:
-            raise _untold(
-                "NVML's Python bindings are not installed", "pip install nvidia-ml-py, or "
-            ) from error
+            raise _untold("NVML's Python bindings are not installed", "pip install nvidia-ml-py, or ") from error
     try:
         nvml.nvmlInit()
         handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
@@ -88,9 +84,7 @@ class RaplCounter:
                 for zone in sorted(powercap.glob("intel-rapl:*"))
                 if (zone / "name").read_text().strip().startswith(("package", "dram"))
             ]
-            self._ranges = {
-                zone / "energy_uj": int((zone / "max_energy_range_uj").read_text()) for zone in zones
-            }
+            self._ranges = {zone / "energy_uj": int((zone / "max_energy_range_uj").read_text()) for zone in zones}
             self._last = {file: int(file.read_text()) for file in self._ranges}
         except OSError as error:
             raise _untold(

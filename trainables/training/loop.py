@@ -9,73 +9,27 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from pydantic import Field
 
-from trainables.config import Config
 from trainables.corpora.stream.manifest import Manifest
 from trainables.corpora.stream.token_stream import Batch, TokenStream, local_batches, sequence_digest
 from trainables.errors import InputError
-from trainables.evaluation import EvaluationConfig, Evaluator
-from trainables.models.learner import Learner
+from trainables.evaluation.held_out import HeldOut
+from trainables.evaluation.passes import take
+from trainables.models.body_config import body_config
 from trainables.models.pretrained import load_pretrained
-from trainables.models.shapes import ModelConfig, body_config
-from trainables.objectives import find_objective
-from trainables.training.budget import MEASURED_UNITS, BudgetConfig, Spending
+from trainables.objectives.learner import Learner
+from trainables.objectives.registry import find_objective
 from trainables.training.checkpoint import Checkpoints
 from trainables.training.compilation import compile_layers
+from trainables.training.config import MEASURED_UNITS, TrialConfig
 from trainables.training.energy import EnergyCounter
-from trainables.training.meters import LossMeter, OverheadMeter, StepMeter
+from trainables.training.meters import LossMeter, OverheadMeter, Spending, StepMeter
 from trainables.training.micro_batch import largest_micro_batch
-from trainables.training.optimiser import TrainingConfig
 from trainables.training.stepper import PreparedStep, Stepper
 from trainables.training.world import World
 
-
-class Branch(Config):
-    """A shorter run that leaves a trial on its way: there it finds the trial's state as its own checkpoint."""
-
-    trial: str
-    """Its name."""
-    progress: float = Field(gt=0, lt=1)
-    """Of the trial that it leaves, where it does."""
-
-
 Feed = Callable[..., Generator[Batch, None, None]]
 """``local_batches`` or ``ray_data_batches``."""
-
-
-class TrialConfig(Config):
-    """Everything that one trial depends on."""
-
-    trial: str
-    """Its name, unique in the study; its checkpoints lie under it."""
-    objective: str
-    options: dict[str, Any] = Field(default_factory=dict)
-    """The objective's settings."""
-    model: ModelConfig
-    training: TrainingConfig
-    budget: BudgetConfig
-    seed: int
-    corpus: str
-    """Folder of the packed corpus."""
-    alpha: float
-    maximum_repetition: float
-    document_attention: bool = False
-    """Attention stays inside documents, and positions restart with them."""
-    evaluation: EvaluationConfig
-    split: Literal["validation", "test"]
-    yardsticks: tuple[str, ...]
-    """All are taken at the end; at evaluations before it only the first, the primary."""
-    rungs: tuple[float, ...] = ()
-    """Progress at which the search may stop the trial: an evaluation and a checkpoint each."""
-    pauses: bool = False
-    """The trial may be ended at any rung and gone on with later: its checkpoint is whole before it reports."""
-    evaluations: tuple[float, ...] = ()
-    """Further progress points with an evaluation and a checkpoint."""
-    branches: tuple[Branch, ...] = ()
-    """Runs that begin with this one's state on its way."""
-    reports: int = 20
-    """Reports over the run, evenly by progress."""
 
 
 def make_learner(config: TrialConfig, manifest: Manifest) -> Learner:
@@ -84,7 +38,7 @@ def make_learner(config: TrialConfig, manifest: Manifest) -> Learner:
     Raises:
         InputError: the model does not fit the objective.
     """
-    objective = find_objective(config.objective)
+    objective = find_objective(config.objective).of(config.options)
     body = body_config(
         config.model,
         objective.task,
@@ -92,7 +46,7 @@ def make_learner(config: TrialConfig, manifest: Manifest) -> Learner:
         sequence_length=manifest.sequence_length,
     )
     separator = manifest.separator_token if config.document_attention else None
-    return Learner(body, objective, objective.options.model_validate(config.options), separator=separator)
+    return Learner(body, objective, separator=separator)
 
 
 Status = Literal["running", "completed", "interrupted", "diverged"]
@@ -143,9 +97,7 @@ class Trial:
         self.world = world or World()
         self.should_stop = should_stop
         self.usd_per_hour = usd_per_hour
-        self.spent = Spending(
-            joules=None if energy is None else 0.0, usd=None if usd_per_hour is None else 0.0
-        )
+        self.spent = Spending(joules=None if energy is None else 0.0, usd=None if usd_per_hour is None else 0.0)
         self._require_measured()
         self.meter, self.step_meter = OverheadMeter(), StepMeter(energy)
         with self.meter.measure("startup"):
@@ -158,14 +110,14 @@ class Trial:
             torch.manual_seed(config.seed)
             learner = make_learner(config, self.stream.corpus.manifest)
             if config.model.pretrained is not None:
-                load_pretrained(learner, config.model.pretrained)
+                load_pretrained(learner.body, learner.head, learner.config, config.model.pretrained)
             return Stepper(learner.to(device), self.stream, config.training, self.world)
 
         self._make_stepper = make_stepper
         self.stepper = make_stepper()
         if self.world.rank > 0:  # all workers began with the same weights; each drops out what it likes
             torch.manual_seed(int(np.random.default_rng([config.seed, self.world.rank]).integers(1 << 62)))
-        self.evaluator = Evaluator(self.stream.corpus, config.evaluation, config.split, device)
+        self.held_out = HeldOut(self.stream.corpus, config.evaluation, config.split)
         self.learning_rate = 0.0
         self.next_sequence = 0
         self.digest = 0
@@ -351,9 +303,7 @@ class Trial:
 
     def _head_is_due(self) -> bool:
         restoration = self.config.training.restoration
-        return (
-            restoration is not None and not self.stepper.restored and self.progress >= 1.0 - restoration.share
-        )
+        return restoration is not None and not self.stepper.restored and self.progress >= 1.0 - restoration.share
 
     def _affordable(self, batch: Batch) -> PreparedStep | None:
         """The step, cut so that the budget is not overshot; None if nothing fits."""
@@ -450,11 +400,7 @@ class Trial:
         rungs = [number for number, rung in enumerate(self.config.rungs) if rung in crossed]
         milestone = any(point in crossed for point in (*self.config.rungs, *self.config.evaluations))
         milestone = status == "completed" or (status == "running" and milestone)
-        if (
-            status == "completed"
-            and self.config.training.restoration is not None
-            and not self.stepper.restored
-        ):
+        if status == "completed" and self.config.training.restoration is not None and not self.stepper.restored:
             self.messages.append("no head was restored: training.restoration.share was less than a step")
         yardsticks = self._evaluate(status == "completed") if milestone else {}
         measure = {
@@ -484,7 +430,7 @@ class Trial:
             if self.world.rank > 0 and self.config.training.parallel == "ddp":
                 return {}
             # Sharded weights are gathered layer by layer, by all workers together.
-            return dict(self.evaluator.take(learner, names))
+            return {name: score.record() for name, score in take(learner, self.held_out, names).items()}
 
     def _branch(self, before: float) -> None:
         """Leave the state to the branches whose point the step has crossed.

@@ -1,11 +1,11 @@
-"""What a run keeps count of beside its spending."""
+"""What a run keeps count of."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 import torch
 
@@ -13,6 +13,26 @@ from trainables.training.energy import EnergyCounter
 from trainables.training.world import World
 
 CAUSES = ("startup", "compile", "data_wait", "evaluation", "checkpoint")
+
+
+@dataclass
+class Spending:
+    """What training steps have spent. Evaluation, start-up, checkpoints and waiting are not in it."""
+
+    tokens: int = 0
+    steps: int = 0
+    flops: int = 0
+    hardware_flops: int = 0
+    device_seconds: float = 0.0
+    wall_seconds: float = 0.0
+    joules: float | None = None
+    """None where the machine does not tell, or some machine that the trial was on did not."""
+    usd: float | None = None
+    """None without a price."""
+
+    def record(self) -> dict[str, float]:
+        """By unit, those that are known."""
+        return {unit: amount for unit, amount in asdict(self).items() if amount is not None}
 
 
 @dataclass

@@ -15,9 +15,7 @@ SHARE_OF_FREE_MEMORY = 0.8
 """Of a CPU's free memory that a micro-batch may take. There the system ends a process that takes too much."""
 
 
-def largest_micro_batch(
-    rehearse: Callable[[int], None], most: int, world: World, reserve_bytes: int = 0
-) -> int:
+def largest_micro_batch(rehearse: Callable[[int], None], most: int, world: World, reserve_bytes: int = 0) -> int:
     """Sequences of the largest micro-batch that fits on every worker: ``most``, or half of it, or a quarter ...
 
     On CUDA it is tried; on a CPU it is computed from what a pass of one sequence stores, as memory overdrawn there
@@ -47,9 +45,7 @@ def largest_micro_batch(
     return rows
 
 
-def _fits(
-    rehearse: Callable[[int], None], rows: int, stored: int, reserve_bytes: int, device: torch.device
-) -> bool:
+def _fits(rehearse: Callable[[int], None], rows: int, stored: int, reserve_bytes: int, device: torch.device) -> bool:
     if device.type == "cpu":
         return rows * stored + reserve_bytes <= SHARE_OF_FREE_MEMORY * free_bytes()
     fits = True

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Literal
 
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -16,11 +15,8 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
+from trainables.training.config import Parallelism
 from trainables.training.world import World
-
-Parallelism = Literal["ddp", "fsdp"]
-"""``ddp``: every worker holds the whole model and optimiser state. ``fsdp``: every worker holds its share of them and
-gathers a layer's parameters while it computes that layer (arXiv 2304.11277)."""
 
 
 def wrap(module: nn.Module, world: World, parallelism: Parallelism) -> nn.Module:

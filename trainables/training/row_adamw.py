@@ -29,18 +29,12 @@ from torch import Tensor
 from torch.optim.adamw import adamw
 
 from trainables.errors import InputError
+from trainables.training.config import can_defer
 
 NEGLIGIBLE = 1e-12
 """A missed step's part is left out once it is below this share of the first missed step's."""
-LARGEST_RATIO = 0.9999
-"""Of beta1 to sqrt(beta2): above it, a row's missed steps count for hundreds of thousands of steps, or for ever."""
 SETTLED_AT_ONCE = 16384
 """Rows: bounds the memory of :meth:`RowAdamW.settle`."""
-
-
-def can_defer(beta1: float, beta2: float) -> bool:
-    """Whether the moves of a missed row die out, so that they can be made later."""
-    return beta1 <= LARGEST_RATIO * math.sqrt(beta2) and beta2 > 0
 
 
 class RowAdamW:
@@ -59,9 +53,7 @@ class RowAdamW:
         InputError: a missed row's moves do not die out with these betas.
     """
 
-    def __init__(
-        self, table_VD: Tensor, *, betas: tuple[float, float], epsilon: float, weight_decay: float
-    ) -> None:
+    def __init__(self, table_VD: Tensor, *, betas: tuple[float, float], epsilon: float, weight_decay: float) -> None:
         beta1, beta2 = betas
         if not can_defer(beta1, beta2):
             raise InputError(

@@ -17,12 +17,13 @@ from torch.distributed.tensor import DTensor
 
 from trainables.corpora.stream.token_stream import Batch, TokenStream
 from trainables.models.flops import recomputed_flops
-from trainables.models.learner import Learner, Table
+from trainables.objectives.learner import Learner, Table
 from trainables.training import parallel
 from trainables.training.batch import BatchMaker, Part
 from trainables.training.checkpoint import module_tensors
+from trainables.training.config import TrainingConfig
 from trainables.training.ema import WeightAverage
-from trainables.training.optimiser import Optimiser, TrainingConfig
+from trainables.training.optimiser import Optimiser
 from trainables.training.world import World
 
 
@@ -69,9 +70,7 @@ class Stepper:
             learner.config.use_cache = False  # nothing is cached while training; transformers warns otherwise
             learner.body.gradient_checkpointing_enable({"use_reentrant": False})  # type: ignore[operator]
         self.model = parallel.wrap(learner, self.world, training.parallel)
-        self.optimiser = Optimiser(
-            learner, training, {str(name): table for name, table in self.tables.items()}
-        )
+        self.optimiser = Optimiser(learner, training, {str(name): table for name, table in self.tables.items()})
         self.average = WeightAverage(learner, training.ema_decay) if training.ema_decay else None
         self.batches = BatchMaker(learner, self.stream, training.mask_rate, self.world)
 
@@ -110,9 +109,7 @@ class Stepper:
         num_targets = sum(part.num_targets for part in parts) * self.world.size
         flops, again = self.world.sum_integers(flops), 0
         if self.training.activation_checkpointing:
-            again = recomputed_flops(
-                self.learner.config, num_sequences * self.world.size, length, num_targets
-            )
+            again = recomputed_flops(self.learner.config, num_sequences * self.world.size, length, num_targets)
         return PreparedStep(batch, parts, num_targets, flops, flops + again)
 
     def gradients(self, step: PreparedStep, *, synchronise: bool = True) -> tuple[Tensor, list[Tensor]]:
@@ -155,7 +152,7 @@ class Stepper:
         self.optimiser.set_rate(rate)
         self.optimiser.step()
         self.optimiser.zero_grad()
-        self.learner.bound_temperature()
+        self.learner.after_step()
         if self.average is not None:
             self.average.update(self.learner)
         return loss

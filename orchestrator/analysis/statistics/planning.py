@@ -9,9 +9,10 @@ from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
-from orchestrator.analysis.statistics.paired import ALPHA, fewest_pairs
+from orchestrator.analysis.statistics.paired import fewest_pairs
+from orchestrator.config.confirmation import ALPHA
 
 POWER = 0.8
 """Chance with which seeds that are planned or asked for would settle a difference."""
@@ -28,12 +29,7 @@ MOST_ENUMERATED = 10
 
 @lru_cache(maxsize=4096)
 def power(
-    num_pairs: int,
-    difference: float,
-    deviation: float,
-    margin: float = 0.0,
-    family_size: int = 1,
-    alpha: float = ALPHA,
+    num_pairs: int, difference: float, deviation: float, margin: float = 0.0, family_size: int = 1, alpha: float = ALPHA
 ) -> float:
     """The chance that the rules name the better arm, by simulation of normal differences.
 
@@ -59,8 +55,8 @@ def power(
         sums = np.abs(samples @ signs)
         rejects = (sums >= sums[:, :1] * (1 - 1e-12)).mean(1) <= level
     else:
-        rejects = np.abs(mean) >= error * stats.t.ppf(1 - level / 2, n - 1)
-    reach = error * stats.t.ppf(1 - ALPHA, n - 1)
+        rejects = np.abs(mean) >= error * special.stdtrit(n - 1, 1 - level / 2)
+    reach = error * special.stdtrit(n - 1, 1 - ALPHA)
     equivalent = np.abs(mean) + reach <= margin / deviation
     return float(np.mean(rejects & ~equivalent & (mean * difference > 0)))
 
@@ -82,9 +78,7 @@ def minimum_detectable_effect(
     if num_pairs < fewest_pairs(family_size, alpha) or deviation == 0:
         return None
     return smallest_with(
-        lambda difference: power(num_pairs, difference, deviation, margin, family_size, alpha),
-        deviation,
-        wanted,
+        lambda difference: power(num_pairs, difference, deviation, margin, family_size, alpha), deviation, wanted
     )
 
 
@@ -122,12 +116,12 @@ def seeds_needed(differences: Sequence[float], margin: float, family_size: int =
     n = np.arange(done + 1, MOST_SEEDS + 1)
     error: NDArray[np.float64] = deviation / np.sqrt(n)
 
-    critical = stats.t.ppf(1 - ALPHA / family_size / 2, n - 1)
-    above, below = stats.nct.sf(critical, n - 1, mean / error), stats.nct.cdf(-critical, n - 1, mean / error)
+    critical = special.stdtrit(n - 1, 1 - ALPHA / family_size / 2)
+    above, below = 1 - special.nctdtr(n - 1, mean / error, critical), special.nctdtr(n - 1, mean / error, -critical)
 
-    critical = stats.t.ppf(1 - ALPHA, n - 1)
-    under_margin = stats.nct.cdf(-critical, n - 1, (mean - margin) / error)
-    over_margin = stats.nct.sf(critical, n - 1, (mean + margin) / error)
+    critical = special.stdtrit(n - 1, 1 - ALPHA)
+    under_margin = special.nctdtr(n - 1, (mean - margin) / error, -critical)
+    over_margin = 1 - special.nctdtr(n - 1, (mean + margin) / error, critical)
 
     settles = ((above + below >= POWER) & (n >= fewest)) | (under_margin + over_margin - 1 >= POWER)
     return int(n[np.argmax(settles)]) - done if settles.any() else None

@@ -31,10 +31,11 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
-from orchestrator.analysis.statistics.paired import ALPHA, Interval
+from orchestrator.analysis.statistics.paired import Interval
 from orchestrator.analysis.statistics.planning import POWER
+from orchestrator.config.confirmation import ALPHA
 
 Floats = NDArray[np.float64]
 Verdict = Literal["a", "b", "equivalent", "undecided", "continue"]
@@ -110,9 +111,7 @@ class Sequential:
     family_size: int = 1
     ended_at: int | None = None
 
-    def decide(
-        self, differences: Sequence[float], ended: bool = False, with_interval: bool = True
-    ) -> Decision:
+    def decide(self, differences: Sequence[float], ended: bool = False, with_interval: bool = True) -> Decision:
         """The verdict of the first look that has one; differences beyond it, and runs that fail, change nothing.
 
         Args:
@@ -208,9 +207,7 @@ class Sequential:
         signings under each of the differences that an interval tries would take minutes.
         """
         # While no signing is as rare as what may be spent, nothing can be.
-        levels = tuple(
-            self._spent(n) if 2.0 ** (1 - n) <= self._spent(n) * self._level else 0.0 for n in self._looks
-        )
+        levels = tuple(self._spent(n) if 2.0 ** (1 - n) <= self._spent(n) * self._level else 0.0 for n in self._looks)
         inner = np.array(self._equivalence_bounds)
         outer = np.array(_boundaries(self._looks, self.maximum, levels, self._level, sides=2))
         mean, error = _normal_paths(self._looks, self.maximum, STOPPED_PATHS)
@@ -258,7 +255,7 @@ def _detectable_effect(rule: Sequential, wanted: float) -> float:
     studies = _normal_studies(rule.maximum)
     needed = wanted * len(studies)
     # With as many pairs no test needs less, were the deviation known.
-    low = float(stats.norm.ppf(1 - rule._level / 2) + stats.norm.ppf(wanted)) / np.sqrt(rule.maximum)
+    low = float(special.ndtri(1 - rule._level / 2) + special.ndtri(wanted)) / np.sqrt(rule.maximum)
     high, tried = np.inf, 1.1 * low
     # Where a margin dwarfs the deviation, the numbers themselves are not as fine as that.
     while high - low > max(1 / 500, low * 1e-12):
@@ -278,7 +275,7 @@ def _stopped_interval(rule: Sequential, values: tuple[float, ...]) -> Interval:
     if deviation == 0:
         return mean, mean
     error = deviation / np.sqrt(len(values))
-    furthest = 3 * float(stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1)) * error
+    furthest = 3 * float(special.stdtrit(len(values) - 1, (1 + CONFIDENCE) / 2)) * error
 
     def end(direction: int) -> float:
         def accepted(reach: float) -> bool:
@@ -346,7 +343,9 @@ def _normal_studies(maximum: int) -> Floats:
     By a scrambled Sobol sequence: their shares are as exact as those of some three times as many drawn
     independently.
     """
-    sobol = stats.qmc.MultivariateNormalQMC(np.zeros(maximum), rng=np.random.default_rng(0))
+    from scipy.stats import qmc  # a second to import
+
+    sobol = qmc.MultivariateNormalQMC(np.zeros(maximum), rng=np.random.default_rng(0))
     return np.asarray(sobol.random(FOLLOWED), dtype=np.float64)
 
 

@@ -22,7 +22,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 from orchestrator.analysis.statistics.paired import fewest_pairs
 
@@ -56,9 +56,7 @@ class TimeToTarget:
 
 
 @lru_cache(maxsize=1024)
-def time_to_target(
-    a: Curves, b: Curves, target: float | None = None, lower_is_better: bool = False
-) -> TimeToTarget:
+def time_to_target(a: Curves, b: Curves, target: float | None = None, lower_is_better: bool = False) -> TimeToTarget:
     """Compare paired runs; see the module.
 
     Args:
@@ -79,11 +77,8 @@ def time_to_target(
     if n >= fewest_pairs():
         draws = np.random.default_rng(0).integers(0, n, (NUM_RESAMPLES, n))
         lows, highs = _ratio_bounds(curves, draws, wanted)
-        tail = float(stats.norm.sf(math.sqrt(n / (n - 1)) * stats.t.ppf(0.975, n - 1)))
-        ends = (
-            float(np.quantile(lows, tail, method="lower")),
-            float(np.quantile(highs, 1 - tail, method="higher")),
-        )
+        tail = float(special.ndtr(-math.sqrt(n / (n - 1)) * special.stdtrit(n - 1, 0.975)))
+        ends = (float(np.quantile(lows, tail, method="lower")), float(np.quantile(highs, 1 - tail, method="higher")))
         interval = (ends[0] or None, ends[1] if math.isfinite(ends[1]) else None)
     relation: Literal["=", "<=", ">="] | None = None
     ratio = None

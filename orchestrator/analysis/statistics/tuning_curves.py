@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 Floats = NDArray[np.float64]
 
@@ -83,10 +83,8 @@ def _band(num: int, confidence: float) -> tuple[Floats, Floats]:
     with the confidence wanted, found from uniform samples.
     """
     ranks = np.arange(1, num + 1)
-    samples = np.sort(
-        np.random.default_rng(0).random((max(1000, min(SIMULATED, 500_000 // num)), num)), axis=1
-    )
-    ranked = stats.beta.cdf(samples, ranks, num - ranks + 1)
+    samples = np.sort(np.random.default_rng(0).random((max(1000, min(SIMULATED, 500_000 // num)), num)), axis=1)
+    ranked = special.betainc(ranks, num - ranks + 1, samples)
     tail = float(np.quantile(np.minimum(ranked, 1 - ranked).min(axis=1), 1 - confidence))
-    low, high = (stats.beta.ppf(level, ranks, num - ranks + 1) for level in (tail, 1 - tail))
+    low, high = (special.betaincinv(ranks, num - ranks + 1, level) for level in (tail, 1 - tail))
     return np.asarray(low), np.asarray(high)

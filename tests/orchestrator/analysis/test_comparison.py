@@ -8,12 +8,7 @@ import pytest
 from rich.console import Console
 
 from orchestrator.analysis.comparison import answered, chosen_runs, compare
-from orchestrator.analysis.statistics import (
-    Sequential,
-    equivalence_interval,
-    minimum_detectable_effect,
-    tuning_curve,
-)
+from orchestrator.analysis.statistics import Sequential, equivalence_interval, minimum_detectable_effect, tuning_curve
 from orchestrator.analysis.wording import verdict_in_words
 from orchestrator.ledger.history import History
 from orchestrator.reporting.panels import pair_panel
@@ -59,9 +54,7 @@ def test_each_verdict(headless, verdict):
 
 
 def test_a_sure_but_tiny_difference_is_no_win():
-    pair = only_pair(
-        compare(history({"headless": (0.402,) * 6, "vanilla": around(0.4, [n / 10 for n in NOISE])}))
-    )
+    pair = only_pair(compare(history({"headless": (0.402,) * 6, "vanilla": around(0.4, [n / 10 for n in NOISE])})))
     assert pair["yardsticks"]["accuracy"]["p_adjusted"] < 0.05
     assert pair["verdict"] == "equivalent"
 
@@ -158,9 +151,7 @@ def test_an_arm_of_several_configurations_is_its_best_one():
     records = [study(seeds=3)]
     for seed in range(3):
         records += run("headless", seed, 0.4, configuration=slow)
-        records += run(
-            "headless", seed, 0.3 + 0.1 * seed, configuration=fast
-        )  # the same mean but for what follows
+        records += run("headless", seed, 0.3 + 0.1 * seed, configuration=fast)  # the same mean but for what follows
     records += run("headless", 3, 0.9, configuration=slow)
     state = History.of(records)
     runs = chosen_runs(state, "headless")
@@ -231,9 +222,7 @@ def test_what_was_rolled_back_does_not_count():
 
 def test_words_name_the_winner_first_with_its_own_signs():
     words = verdict_in_words(compare(history({"headless": (0.371,) * 6, "vanilla": around(0.4115)})))
-    assert words.startswith(
-        "vanilla is ahead of headless on accuracy at 2.0M tokens a trial: 0.412 against 0.371, "
-    )
+    assert words.startswith("vanilla is ahead of headless on accuracy at 2.0M tokens a trial: 0.412 against 0.371, ")
     assert "difference +0.041 [0.0" in words
     assert words.endswith("n = 6 seeds, p = 0.031.")
 
@@ -375,9 +364,7 @@ def test_a_broken_run_never_reaches_the_target(outcome):
     assert found["interval"][1] is None
     assert pair["yardsticks"]["accuracy"]["n"] == 5
     swapped = [
-        record | {"arm": {"headless": "vanilla", "vanilla": "headless"}[record["arm"]]}
-        if "arm" in record
-        else record
+        record | {"arm": {"headless": "vanilla", "vanilla": "headless"}[record["arm"]]} if "arm" in record else record
         for record in records
     ]
     other = only_pair(compare(History.of(swapped)))["time_to_target"]["tokens"]
@@ -422,8 +409,7 @@ def test_failed_runs_at_shares_of_the_budget_are_missing_and_counted():
     for row in only_pair(comparison)["anytime"]:
         assert row["n"] == 2
         assert row["missing"] == [
-            {"seed": seed, "arm": "vanilla", "outcome": "diverged", "reason": "told so"}
-            for seed in (2, 3, 4, 5)
+            {"seed": seed, "arm": "vanilla", "outcome": "diverged", "reason": "told so"} for seed in (2, 3, 4, 5)
         ]
     vanilla, headless = comparison["arms"]["vanilla"], comparison["arms"]["headless"]
     assert vanilla["counts"]["anytime"] == {

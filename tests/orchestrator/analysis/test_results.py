@@ -5,9 +5,9 @@ import subprocess
 import sys
 
 import pytest
+from orchestrator.demonstration import REPORTS, TOKENS, records
 
 from orchestrator.analysis.results import Results
-from orchestrator.demonstration import REPORTS, TOKENS, records
 from orchestrator.ledger.segments import LedgerWriter
 from trainables.errors import InputError
 from trainables.storage import Location
@@ -65,9 +65,7 @@ def test_spending_has_a_row_an_attempt(folder):
     assert (spending["lost.tokens"] == 0).all()
     assert spending["overhead.startup"].unique() == pytest.approx([1.5])
     whole = spending["useful.device_seconds"] + spending.filter(like="overhead.").sum(axis=1)
-    assert (whole + spending.unreported_seconds).to_numpy() == pytest.approx(
-        spending.device_seconds.to_numpy()
-    )
+    assert (whole + spending.unreported_seconds).to_numpy() == pytest.approx(spending.device_seconds.to_numpy())
 
 
 def test_comparison_languages_best_and_verdict(folder):
@@ -77,9 +75,7 @@ def test_comparison_languages_best_and_verdict(folder):
     assert (row.a, row.b, row.n, row.verdict) == ("headless", "vanilla", 6, "headless")
     assert row.difference == pytest.approx(means["headless"] - means["vanilla"])
     assert row.interval_low < row.difference < row.interval_high
-    assert results.languages.loc[("vanilla", "recovery_accuracy"), "en"] == pytest.approx(
-        means["vanilla"] + 0.03
-    )
+    assert results.languages.loc[("vanilla", "recovery_accuracy"), "en"] == pytest.approx(means["vanilla"] + 0.03)
     assert results.best("headless") == {"learning_rate": 6e-4, "warmup_share": 0.06, "temperature": 0.07}
     assert results.verdict.startswith("headless is ahead of vanilla on recovery_accuracy at 2.0M tokens")
 

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import pytest
 from rich.console import Console
+from trainables.models.shapes import feed_forward_size
 
 from orchestrator.cli import main
 from orchestrator.config.files import load_study, study_names
 from orchestrator.planning.arm_plan import arm_plans, plan_table
-from trainables.models.shapes import feed_forward_size
 from trainables.objectives import find_objective
 
 

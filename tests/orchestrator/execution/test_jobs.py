@@ -140,9 +140,7 @@ def test_a_wrong_or_missing_token_is_explained(
     assert "~/.ray/auth_token" in caught.value.remedy
 
 
-def test_a_working_folder_over_the_cap_is_refused(
-    server: str, study: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_working_folder_over_the_cap_is_refused(server: str, study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import random
 
     (study.parent / "data.bin").write_bytes(random.Random(0).randbytes(101 * 2**20))
@@ -177,9 +175,7 @@ def test_an_override_decides_whether_the_storage_is_reachable(study: Path) -> No
         jobs.submit(study, address="http://head.example:8265", overrides=["storage=here"])
 
 
-def test_a_missing_study_file_and_one_outside_the_working_folder_are_refused(
-    study: Path, tmp_path: Path
-) -> None:
+def test_a_missing_study_file_and_one_outside_the_working_folder_are_refused(study: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no study file"):
         jobs.submit("no/such.yaml", address="http://127.0.0.1:9")
     (tmp_path / "elsewhere").mkdir()

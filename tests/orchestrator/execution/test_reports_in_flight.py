@@ -142,10 +142,7 @@ def told(history):
         name: (
             trial.outcome,
             trial.configuration,
-            [
-                {key: measure[key] for key in kept} | {"flops": measure["spent"]["flops"]}
-                for measure in trial.measures
-            ],
+            [{key: measure[key] for key in kept} | {"flops": measure["spent"]["flops"]} for measure in trial.measures],
         )
         for name, trial in history.trials.items()
     }

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 from rich.console import Console
+from trainables.models.learner import Learner
+from trainables.models.shapes import body_config
 
 from orchestrator.config.files import load_study, study_names
 from orchestrator.planning.arm_plan import arm_plans, plan_table, warnings_of
 from orchestrator.planning.preflight import require_a_step
 from orchestrator.reporting.catalogue import listing
 from trainables.errors import InputError
-from trainables.models.learner import Learner
-from trainables.models.shapes import body_config
 from trainables.objectives import find_objective
 
 
@@ -90,9 +90,7 @@ def test_micro_batches_and_workers_bound_the_candidates():
     workers = arm_plans(masked("resources.workers=2", local))[0].step_flops(32)
     gathered = arm_plans(masked("training.micro_batch_sequences=16", "resources.workers=2"))[0].step_flops(32)
     assert gathered == whole > halves == workers
-    fixed = arm_plans(masked("arms.headless={objective: headless_mlm, space: mlm, options: {negatives: 9}}"))[
-        0
-    ]
+    fixed = arm_plans(masked("arms.headless={objective: headless_mlm, space: mlm, options: {negatives: 9}}"))[0]
     assert fixed.candidates(32) == 10
 
 
@@ -115,9 +113,7 @@ def test_a_restored_head_is_paid_for():
 
 
 def test_totals():
-    text = rendered(
-        plan_table(masked("budget={tokens: 1e6}", "confirm.top=2", "search.budget_per_arm=3.5")), 100
-    )
+    text = rendered(plan_table(masked("budget={tokens: 1e6}", "confirm.top=2", "search.budget_per_arm=3.5")), 100)
     rows = {
         line.split()[0]: line.split()[-2:]
         for line in text.splitlines()

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from orchestrator.reporting.preparation_bar import preparation_bar
 from rich.console import Console
 
 from orchestrator.cli import main
 from orchestrator.execution.executor import Executor
 from orchestrator.ledger.segments import read_ledger
 from orchestrator.reporting.corpus import corpus_table, picture, sequences_of_a_trial
-from orchestrator.reporting.preparation_bar import preparation_bar
 from orchestrator.study import Study, StudyInterrupted
 from tests.helpers.corpus import write_corpus
 from trainables.corpora.config import CorporaConfig
@@ -34,9 +34,7 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A study of one file in two languages, a record of which is malformed and two of which are alike."""
     monkeypatch.chdir(tmp_path)
     lines = [
-        json.dumps(
-            {"lang": language, "text": " ".join(f"{language}{number}x{word}" for word in range(words))}
-        )
+        json.dumps({"lang": language, "text": " ".join(f"{language}{number}x{word}" for word in range(words))})
         for number in range(500)
         for language, words in WORDS.items()
     ]
@@ -108,9 +106,7 @@ def test_the_table_says_what_was_made(study: Path, ray_cluster: None) -> None:
         assert float(row[4]) == pytest.approx(counts.characters / text_tokens, abs=0.006)
         assert row[5] == "0.00%"
     mix = [
-        float(line.split()[6].rstrip("%"))
-        for line in output.splitlines()
-        if re.match(r" (en|sw) .*x$", line.rstrip())
+        float(line.split()[6].rstrip("%")) for line in output.splitlines() if re.match(r" (en|sw) .*x$", line.rstrip())
     ]
     sizes = [corpus.sequences("train", language) ** 0.3 for language in ("en", "sw")]
     assert mix == pytest.approx([100 * size / sum(sizes) for size in sizes], abs=0.06)
@@ -130,9 +126,7 @@ def test_bars_and_their_picture(tmp_path: Path) -> None:
         rows = [re.match(r" ([\w-]*) +([█▉▊▋▌▍▎▏]+) +(\d+\.\d)%", line) for line in lines]
         found = [row.groups() for row in rows if row]
         assert [name for name, _, _ in found] == ["de", "", "en", "", "sw", "", "zh-Hant", ""]
-        lengths = [
-            8 * bar.count("█") + sum(" ▏▎▍▌▋▊▉".index(c) for c in bar if c != "█") for _, bar, _ in found
-        ]
+        lengths = [8 * bar.count("█") + sum(" ▏▎▍▌▋▊▉".index(c) for c in bar if c != "█") for _, bar, _ in found]
         shares = np.stack([natural_l, stream.share_l], axis=1).ravel()
         assert [float(share) for _, _, share in found] == pytest.approx(100 * shares, abs=0.06)
         assert lengths == pytest.approx(shares / shares.max() * max(lengths), abs=1.01)
@@ -205,9 +199,7 @@ def test_a_malformed_record_is_an_event_of_the_run(
     begun = Study(study)
     with pytest.raises(StudyInterrupted):
         begun.run()
-    messages = [
-        record["message"] for record in read_ledger(begun.folder / "ledger") if record["kind"] == "event"
-    ]
+    messages = [record["message"] for record in read_ledger(begun.folder / "ledger") if record["kind"] == "event"]
     assert any("1 of 1002 records are malformed and left out" in message for message in messages)
     assert begun.corpus().manifest.fingerprint == Study.open(begun.folder).corpus().manifest.fingerprint
 

@@ -6,12 +6,12 @@ import threading
 from io import StringIO
 
 import pytest
+from orchestrator.demonstration import START, records
 from rich.cells import cell_len
 from rich.console import Console
 
 from orchestrator import formatting
 from orchestrator.analysis.comparison import compare
-from orchestrator.demonstration import START, records
 from orchestrator.ledger.history import History
 from orchestrator.reporting.dashboard import final_table, follow, print_results, render
 from orchestrator.reporting.panels import pair_panel
@@ -204,9 +204,7 @@ def test_watching_a_finished_study_shows_it_once(tmp_path):
     target = console(80, terminal=True)
     history = follow(Location(tmp_path), target)
     assert history.phases["compare"] == "end"
-    assert (
-        drawn(render(history), 80).rstrip() in target.file.getvalue()
-    )  # whole, though the terminal is short
+    assert drawn(render(history), 80).rstrip() in target.file.getvalue()  # whole, though the terminal is short
 
 
 def test_nothing_is_left_of_a_study_that_did_not_begin(tmp_path):
@@ -232,9 +230,7 @@ def test_plain_lines(tmp_path):
     assert "event    search-vanilla-005 failed: the loss is not a number" in lines
     assert any(re.fullmatch(r"pruned +search-\S+ recovery_accuracy=0\.\d{3} spent \S+ tokens \(rung \d\)", x)
                for x in lines)  # fmt: skip
-    best = [
-        float(re.search(r"recovery_accuracy=(\S+)", x)[1]) for x in lines if x.startswith("best     headless")
-    ]
+    best = [float(re.search(r"recovery_accuracy=(\S+)", x)[1]) for x in lines if x.startswith("best     headless")]
     assert best == sorted(best)
     assert len(best) >= 1
     assert lines[-2].startswith("verdict  headless is ahead of vanilla")
@@ -246,9 +242,7 @@ def test_following_a_study_that_grows(tmp_path):
 
     def until():
         asked.append(True)
-        if (
-            len(asked) == 2
-        ):  # the rest is written before the question is answered: it must be read all the same
+        if len(asked) == 2:  # the rest is written before the question is answered: it must be read all the same
             write(tmp_path / "ledger", RECORDS[MIDDLE:])
             done.set()
         return done.is_set()

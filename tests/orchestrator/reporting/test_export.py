@@ -58,10 +58,7 @@ def write_study(storage: Path, corpus: PackedCorpus, arms=("headless", "vanilla"
         digest="abcd",
         budget={"unit": "tokens", "amount": 1600},
         search_budget=1,
-        arms={
-            arm: {"objective": objectives[arm], "task": "masked", "headless": arm == "headless"}
-            for arm in arms
-        },
+        arms={arm: {"objective": objectives[arm], "task": "masked", "headless": arm == "headless"} for arm in arms},
         seeds=2,
         margin=0.005,
         yardsticks={"primary": "recovery_accuracy", "others": []},
@@ -87,9 +84,7 @@ def write_study(storage: Path, corpus: PackedCorpus, arms=("headless", "vanilla"
             name = f"{phase}-{arm}-{number:03d}"
             trial = {"phase": phase, "arm": arm, "trial": name, "attempt": 1}
             score = 0.25 + 0.1 * seed + (0.05 if arm == "headless" else 0)
-            ledger.append(
-                "trial", **trial, number=number, configuration=configuration, seed=seed, start_step=0
-            )
+            ledger.append("trial", **trial, number=number, configuration=configuration, seed=seed, start_step=0)
             ledger.append(
                 "measure",
                 **trial,
@@ -102,9 +97,7 @@ def write_study(storage: Path, corpus: PackedCorpus, arms=("headless", "vanilla"
                 digest=f"{seed:016x}",
                 mix={"en": 50, "veldan": 50},
                 rung=None,
-                yardsticks={
-                    "recovery_accuracy": {"overall": score, "languages": {"en": score, "veldan": score}}
-                },
+                yardsticks={"recovery_accuracy": {"overall": score, "languages": {"en": score, "veldan": score}}},
             )
             ledger.append("end", **trial, outcome=outcome, reason="")
             if outcome == "completed":
@@ -211,9 +204,7 @@ def test_a_study_that_was_moved_finds_its_corpus(tmp_path, corpus):
     folder = write_study(tmp_path / "studies", corpus, arms=("vanilla",), confirmed=1)
     (tmp_path / "studies").rename(tmp_path / "moved")
     moved = tmp_path / "moved" / folder.name
-    assert main(["export", str(moved), "--to", str(tmp_path / "model")]) == 0, (
-        "and its only arm needs no name"
-    )
+    assert main(["export", str(moved), "--to", str(tmp_path / "model")]) == 0, "and its only arm needs no name"
 
 
 def test_mistakes_are_refused_in_one_message(study, tmp_path, capsys):
@@ -234,9 +225,7 @@ def test_mistakes_are_refused_in_one_message(study, tmp_path, capsys):
         "vanila",
         fragments=["no arm is called 'vanila'", "did you mean 'vanilla'"],
     )
-    refused(
-        study, "--to", to, "--trial", "confirm-vanilla-01", fragments=["did you mean 'confirm-vanilla-001'"]
-    )
+    refused(study, "--to", to, "--trial", "confirm-vanilla-01", fragments=["did you mean 'confirm-vanilla-001'"])
     refused(study, "--to", to, "--trial", "search-vanilla-001", fragments=["search-vanilla-001: pruned"])
     refused(
         study,

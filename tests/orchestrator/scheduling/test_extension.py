@@ -131,9 +131,7 @@ def test_other_devices_are_no_extension_of_the_answer():
 
 def test_an_extension_in_words():
     driver = finished(*STUDIES["nothing left"])
-    driver.extend(
-        f"confirm.budget.tokens={2 * TOKENS}", f"cap.tokens={30 * TOKENS}", "confirm.stopping={minimum: 2}"
-    )
+    driver.extend(f"confirm.budget.tokens={2 * TOKENS}", f"cap.tokens={30 * TOKENS}", "confirm.stopping={minimum: 2}")
     compared(driver)
     driver.extend(f"confirm.budget.tokens={3 * TOKENS}", "cap=null", "confirm.seeds=5")
     words = verdict_in_words(compared(driver).history.comparison)

@@ -12,10 +12,10 @@ import optuna.cli
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from orchestrator.scheduling.optuna_file import OPTUNA_FILE, OptunaFile
 
 from orchestrator.ledger.history import History
 from orchestrator.scheduling.halving import Rungs
-from orchestrator.scheduling.optuna_file import OPTUNA_FILE, OptunaFile
 from orchestrator.scheduling.search import SearchPhase, best_trials
 from orchestrator.scheduling.search_budget import HOPELESS_TRIALS
 from search_spaces import Space
@@ -76,9 +76,7 @@ def test_an_arm_that_always_breaks_ends_the_search_in_balance():
                 super().advance(name)
 
     driver = Hopeless(study("search.budget_per_arm=6"), trouble=False).run()
-    assert Counter(t.outcome for t in driver.history.trials_of("search", "headless")) == {
-        "diverged": HOPELESS_TRIALS
-    }
+    assert Counter(t.outcome for t in driver.history.trials_of("search", "headless")) == {"diverged": HOPELESS_TRIALS}
     assert 0 < driver.spent("vanilla") <= 1 + 1e-9
 
 
@@ -145,9 +143,7 @@ def test_promotion_is_the_papers(reduction):
         assert {t.outcome for t in trials} == {"completed", "pruned"}
         # No step is trained twice: attempts begin where the last ended.
         for trial in trials:
-            begun = [
-                r["start_step"] for r in driver.records if r["kind"] == "trial" and r["trial"] == trial.trial
-            ]
+            begun = [r["start_step"] for r in driver.records if r["kind"] == "trial" and r["trial"] == trial.trial]
             steps = [m["step"] for m in trial.measures]
             assert begun == [0, *steps[:-1]]
 
@@ -176,8 +172,7 @@ def test_a_search_cut_off_anywhere_goes_on_as_if_it_had_not_been(algorithm, kind
             arm: [
                 (r["trial"], r["configuration"]) if r["kind"] == "trial" else (r["trial"], r["step"])
                 for r in records
-                if r.get("arm") == arm
-                and (r["kind"] == "measure" or (r.get("attempt") == 1 and r["kind"] == "trial"))
+                if r.get("arm") == arm and (r["kind"] == "measure" or (r.get("attempt") == 1 and r["kind"] == "trial"))
             ]
             for arm in whole.spec.arms
         }
@@ -233,9 +228,7 @@ def test_samplers_look_for_the_better():
 
     medians = {}
     for algorithm in ("tpe", "gp", "cma_es", "random"):
-        spec = study(
-            f"search.algorithm={algorithm}", "search.budget_per_arm=16", "arms={vanilla: {objective: mlm}}"
-        )
+        spec = study(f"search.algorithm={algorithm}", "search.budget_per_arm=16", "arms={vanilla: {objective: mlm}}")
         trials = Slope(spec, trouble=False, capacity=1).run().history.trials_of("search", "vanilla")
         late = sorted(t.configuration["learning_rate"] for t in trials[len(trials) // 2 :])
         medians[algorithm] = late[len(late) // 2]
@@ -343,9 +336,7 @@ def test_cheap_configurations_as_a_second_objective():
         def price(self, planned):
             return planned.configuration["learning_rate"]
 
-    spec = study(
-        "search.cost=flops", "search.halving.rungs=1", "search.budget_per_arm=12", "confirm.margin=0.1"
-    )
+    spec = study("search.cost=flops", "search.halving.rungs=1", "search.budget_per_arm=12", "confirm.margin=0.1")
     driver = Priced(spec, trouble=False, capacity=1).run()
     for arm in spec.arms:
         optuna_study = driver.phase._searches[arm]._study
@@ -429,9 +420,7 @@ def said(optuna_study):
 
 @pytest.mark.parametrize("kind", ["stopping", "promotion"])
 def test_plain_optuna_reads_the_search(tmp_path, kind):
-    spec = study(
-        f"search.halving={{kind: {kind}, rungs: 3}}", "search.budget_per_arm=12", "search.algorithm=random"
-    )
+    spec = study(f"search.halving={{kind: {kind}, rungs: 3}}", "search.budget_per_arm=12", "search.algorithm=random")
     driver = Driver(spec, seed=4)
     with OptunaFile(Location(tmp_path), spec, driver.history) as file:
         driver.then = file.apply
@@ -447,9 +436,7 @@ def test_plain_optuna_reads_the_search(tmp_path, kind):
             assert known.params == trial.configuration
             assert known.distributions.keys() == trial.configuration.keys()
             values = {
-                3 ** m["rung"]: m["yardsticks"][PRIMARY]["overall"]
-                for m in trial.evaluations
-                if m["rung"] is not None
+                3 ** m["rung"]: m["yardsticks"][PRIMARY]["overall"] for m in trial.evaluations if m["rung"] is not None
             }
             assert known.intermediate_values == values
             if trial.outcome == "completed":
@@ -478,9 +465,7 @@ def test_two_objectives_in_the_file(tmp_path):
 @pytest.mark.parametrize("kind", ["stopping", "promotion"])
 def test_the_file_never_disagrees_with_the_ledger(tmp_path, kind):
     """Killed after any record, also amid the writing of a line: made anew from the ledger it says what it had said."""
-    spec = study(
-        f"search.halving={{kind: {kind}, rungs: 3}}", "search.budget_per_arm=4", "search.algorithm=random"
-    )
+    spec = study(f"search.halving={{kind: {kind}, rungs: 3}}", "search.budget_per_arm=4", "search.algorithm=random")
     driver, states = Driver(spec, seed=2), []
     with OptunaFile(Location(tmp_path), spec, driver.history) as file:
 
@@ -499,9 +484,7 @@ def test_the_file_never_disagrees_with_the_ledger(tmp_path, kind):
         assert again == states[cut], cut
     times = [t.datetime_complete for t in read(tmp_path)["vanilla"].trials]
     ends = [
-        r["time"]
-        for r in driver.records
-        if r["kind"] == "end" and r["arm"] == "vanilla" and r["outcome"] != "paused"
+        r["time"] for r in driver.records if r["kind"] == "end" and r["arm"] == "vanilla" and r["outcome"] != "paused"
     ]
     assert sorted(t.timestamp() for t in times if t)[-1] == max(ends)
     assert [p.name for p in tmp_path.iterdir()] == [OPTUNA_FILE]
@@ -554,9 +537,7 @@ def test_an_extended_search_goes_on_with_trials_that_were_left_paused(tmp_path, 
     revived = {r["trial"] for r in driver.records if r["kind"] == "trial"} & left
     assert revived
     for name in revived:  # from their checkpoints: no step is trained twice
-        begins = [
-            r["start_step"] for r in records + driver.records if r["kind"] == "trial" and r["trial"] == name
-        ]
+        begins = [r["start_step"] for r in records + driver.records if r["kind"] == "trial" and r["trial"] == name]
         assert begins == [0, *(m["step"] for m in driver.history.trials[name].measures)][: len(begins)]
     for arm in spec.arms:
         assert 5 < driver.spent(arm) <= 6 + 1e-9

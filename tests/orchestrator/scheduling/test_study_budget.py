@@ -48,9 +48,7 @@ def test_a_cap_in_the_budget_s_unit_is_kept_to_the_token(seed, rungs, top):
     unit=st.sampled_from(["device_seconds", "usd"]),
     trouble=st.sampled_from([0.0, 0.1]),
 )
-def test_a_cap_in_time_pays_for_confirmation_and_never_for_half_a_pair(
-    seed, seconds, capacity, unit, trouble
-):
+def test_a_cap_in_time_pays_for_confirmation_and_never_for_half_a_pair(seed, seconds, capacity, unit, trouble):
     spec = study(
         f"cap={{{unit}: {seconds}}}", "confirm.seeds=5", "search.budget_per_arm=100",
         "resources.prices.cpu_hour=1", "search.halving.rungs=2",
@@ -120,9 +118,7 @@ def test_a_longer_confirmation_with_its_cooldowns_is_kept_back():
 
 
 def test_in_seconds_a_longer_confirmation_is_told_from_the_search():
-    spec = study(
-        f"confirm.budget={{tokens: {2 * TOKENS}}}", "cap={device_seconds: 9000}", "search.budget_per_arm=2"
-    )
+    spec = study(f"confirm.budget={{tokens: {2 * TOKENS}}}", "cap={device_seconds: 9000}", "search.budget_per_arm=2")
     driver = Driver(spec, capacity=1).run(SearchPhase)
     seed = 2 * sum(SECONDS.values()) + 2 * OVERHEAD
     assert Cap(spec, driver.history).reserve == pytest.approx(spec.confirm.seeds * seed, rel=0.02)
@@ -166,9 +162,7 @@ def test_a_half_run_seed_is_finished_whatever_is_left():
     )
     driver2.run(ConfirmPhase)
     assert driver.seeds() == driver2.seeds()
-    second = next(
-        i for i, r in enumerate(records) if r["kind"] == "end" and r["trial"] == "confirm-headless-001"
-    )
+    second = next(i for i, r in enumerate(records) if r["kind"] == "end" and r["trial"] == "confirm-headless-001")
     history = History.of([{"kind": "study", "time": 0.0, **driver.history.study}, *records[: second + 1]])
     resumed = ConfirmPhase(spec, history, "corpus")
     assert not resumed.exhausted()
@@ -428,9 +422,7 @@ def test_verification_needs_no_file_of_a_search_space(tmp_path):
 def test_prices_stay_where_dollars_count(use):
     prices = ("search.halving.rungs=1", "resources.prices={cpu_hour: 1, gpu_hour: 1}")
     cheaper = ["resources.prices.cpu_hour=0.1"]
-    with pytest.raises(
-        InputError, match=r"'resources.prices.cpu_hour' of a study that has begun cannot change"
-    ):
+    with pytest.raises(InputError, match=r"'resources.prices.cpu_hour' of a study that has begun cannot change"):
         extended(study(use, *prices), cheaper, "here")
     _, changes = extended(study("cap={tokens: 1e9}", *prices), cheaper, "here")
     assert changes == {"resources.prices.cpu_hour": (1.0, 0.1)}

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+from trainables.models.learner import Learner
+from trainables.models.shapes import ModelConfig, body_config
 from transformers import AutoModelForCausalLM, BertForMaskedLM, PreTrainedTokenizerFast
 
 from orchestrator.analysis.comparison import best_of_search, chosen_runs, compare
@@ -28,8 +30,6 @@ from trainables.corpora.tokenizers import SPECIAL_TOKENS, token_bytes
 from trainables.evaluation import YARDSTICKS, EvaluationConfig, Evaluator, likelihood
 from trainables.evaluation.likelihood import LARGEST, TargetNats, bits_per_byte, perplexity, target_nats
 from trainables.evaluation.recovery import HELD_OUT_SEED
-from trainables.models.learner import Learner
-from trainables.models.shapes import ModelConfig, body_config
 from trainables.objectives import find_objective
 from trainables.objectives.corruption import masked_positions
 from trainables.storage import Location
@@ -54,9 +54,7 @@ def corpus(tmp_path_factory):
 def make_learner(name, shape):
     """A model with weights large enough that its scores differ."""
     objective = find_objective(name)
-    config = body_config(
-        ModelConfig(shape=shape), objective.task, vocabulary_size=VOCABULARY, sequence_length=LENGTH
-    )
+    config = body_config(ModelConfig(shape=shape), objective.task, vocabulary_size=VOCABULARY, sequence_length=LENGTH)
     torch.manual_seed(1)
     options = objective.options(temperature=0.5) if objective.headless else objective.options()
     learner = Learner(config, objective, options)
@@ -207,9 +205,7 @@ def texts():
 @pytest.mark.parametrize("type", ["unigram", "bpe", "byte_bpe", "wordpiece"])
 def test_tokens_add_up_to_the_text(type):
     sample = texts()
-    tokenizer = train_tokenizer(
-        TrainTokenizer.model_validate({"type": type, "vocabulary_size": 400}), iter(sample)
-    )
+    tokenizer = train_tokenizer(TrainTokenizer.model_validate({"type": type, "vocabulary_size": 400}), iter(sample))
     size_V = token_bytes(tokenizer)
     assert size_V.shape == (len(tokenizer),)
     assert not size_V[tokenizer.convert_tokens_to_ids(SPECIAL_TOKENS)].any()
@@ -230,9 +226,7 @@ def test_bytes_that_stand_for_themselves():
     vocabulary = {"<unk>": 0, "▁": 1, "a": 2, "▁a": 3, **{f"<0x{byte:02X}>": 4 + byte for byte in range(256)}}
     backend = Tokenizer(models.BPE(vocabulary, [("▁", "a")], unk_token="<unk>", byte_fallback=True))
     backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    backend.decoder = decoders.Sequence(
-        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
-    )
+    backend.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>")
     text = "a aä語🙂 a"
     assert token_bytes(tokenizer)[tokenizer(text)["input_ids"]].sum() == len(text.encode()) + 1
@@ -305,9 +299,7 @@ def mirrored(scores, lower, *extra):
     return History.of(records)
 
 
-@pytest.mark.parametrize(
-    ("headless", "verdict"), [(0.45, "headless"), (0.35, "vanilla"), (0.401, "equivalent")]
-)
+@pytest.mark.parametrize(("headless", "verdict"), [(0.45, "headless"), (0.35, "vanilla"), (0.401, "equivalent")])
 def test_each_verdict_upside_down(headless, verdict):
     scores = {"vanilla": (0.4,) * 6, "headless": ledgers.around(headless)}
     up, down = compare(mirrored(scores, lower=False)), compare(mirrored(scores, lower=True))
@@ -323,9 +315,7 @@ def test_each_verdict_upside_down(headless, verdict):
 
 def test_words_name_the_winner_and_its_smaller_value_first():
     words = verdict_in_words(compare(mirrored({"vanilla": (0.2,) * 6, "headless": (0.4,) * 6}, lower=True)))
-    assert words.startswith(
-        "headless is ahead of vanilla on accuracy (lower is better) at 2.0M tokens a trial: "
-    )
+    assert words.startswith("headless is ahead of vanilla on accuracy (lower is better) at 2.0M tokens a trial: ")
     assert "0.600 against 0.800, difference -0.200 [-0.200, -0.200]" in words
 
 

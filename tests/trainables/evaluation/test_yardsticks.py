@@ -7,14 +7,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from trainables.models.learner import Learner
+from trainables.models.shapes import ModelConfig, body_config
 
 from tests.helpers.corpus import LENGTH, VOCABULARY, write_corpus
 from trainables.corpora.grammar import MinimalPair
 from trainables.evaluation import EvaluationConfig, Evaluator, minimal_pairs, recovery
 from trainables.evaluation.minimal_pairs import log_likelihoods
 from trainables.evaluation.recovery import HELD_OUT_SEED, recovery_ranks, target_ranks
-from trainables.models.learner import Learner
-from trainables.models.shapes import ModelConfig, body_config
 from trainables.objectives import OBJECTIVES, find_objective
 from trainables.objectives.corruption import masked_positions
 
@@ -62,9 +62,7 @@ def test_ranks_count_ties_against_the_target(values, data):
     target = data.draw(st.integers(0, len(values) - 1))
     logits = torch.tensor([values], dtype=torch.float32)
     # The last place the target can have in a sorting of the values.
-    worst = max(
-        place for place, value in enumerate(sorted(values, reverse=True), start=1) if value == values[target]
-    )
+    worst = max(place for place, value in enumerate(sorted(values, reverse=True), start=1) if value == values[target])
     assert target_ranks(logits, torch.tensor([target])).tolist() == [worst]
 
 

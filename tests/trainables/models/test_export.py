@@ -144,9 +144,7 @@ def test_a_head_over_a_table_scores_as_the_table_does(family, temperature):
     assert all(parameter.requires_grad for parameter in head.parameters())
 
 
-@pytest.mark.parametrize(
-    ("activation", "size"), [("gelu", 768), ("relu", 64), ("gelu_new", 256), ("silu", 256)]
-)
+@pytest.mark.parametrize(("activation", "size"), [("gelu", 768), ("relu", 64), ("gelu_new", 256), ("silu", 256)])
 def test_the_identity_is_exact_where_the_norms_weights_differ_a_thousandfold(activation, size):
     torch.manual_seed(0)
     norm = nn.LayerNorm(size, eps=1e-12)
@@ -163,9 +161,7 @@ def test_the_identity_is_exact_where_the_norms_weights_differ_a_thousandfold(act
 def test_the_identity_of_a_norm_with_a_large_epsilon():
     norm = nn.LayerNorm(32, eps=1e-3)
     hidden_KD = norm(torch.randn(50, 32) * 30).detach()
-    head = Head.over(
-        FAMILIES["bert"](layer_norm_eps=1e-3), nn.Parameter(torch.randn(VOCABULARY, 32)), 1.0, norm
-    )
+    head = Head.over(FAMILIES["bert"](layer_norm_eps=1e-3), nn.Parameter(torch.randn(VOCABULARY, 32)), 1.0, norm)
     assert float((head(hidden_KD) - hidden_KD).detach().abs().max()) < 1e-5
 
 
@@ -199,9 +195,7 @@ def test_what_cannot_be_made_the_identity_is_refused(weight, activation, fragmen
     with torch.no_grad():
         norm.weight[3] = weight
     with pytest.raises(InputError, match=fragment):
-        Head.over(
-            FAMILIES["bert"](hidden_act=activation), nn.Parameter(torch.randn(VOCABULARY, 32)), 1.0, norm
-        )
+        Head.over(FAMILIES["bert"](hidden_act=activation), nn.Parameter(torch.randn(VOCABULARY, 32)), 1.0, norm)
 
 
 # --- what is written ----------------------------------------------------------------------------------------
@@ -263,9 +257,7 @@ def test_a_tokenizer_that_frames_its_text_frames_no_more(tmp_path, corpus):
     assert tokenizer("aa ab ac")["input_ids"][0] == 2
     export_model(make_learner(*CASES["bert vanilla"]), tokenizer, Location(tmp_path), "")
     read = load_tokenizer(str(tmp_path))
-    assert (
-        read("aa ab ac")["input_ids"] == make_tokenizer()("aa ab ac", add_special_tokens=False)["input_ids"]
-    )
+    assert read("aa ab ac")["input_ids"] == make_tokenizer()("aa ab ac", add_special_tokens=False)["input_ids"]
     assert tokenizer("aa ab ac")["input_ids"][0] == 2, "the one that was given stays as it was"
 
 

@@ -8,13 +8,13 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
+from trainables.models.learner import Learner
+from trainables.models.shapes import ModelConfig, body_config
 
 from tests.helpers.corpus import LENGTH, VOCABULARY, write_corpus
 from tests.helpers.shapes import full_size_configs
 from trainables.corpora.stream.token_stream import TokenStream
 from trainables.models.flops import recomputed_flops
-from trainables.models.learner import Learner
-from trainables.models.shapes import ModelConfig, body_config
 from trainables.objectives import OBJECTIVES, find_objective
 from trainables.training.batch import BatchMaker
 from trainables.training.optimiser import TrainingConfig
@@ -70,9 +70,7 @@ def test_a_step_computes_what_it_is_billed(stream, name, family, again, dropout)
     model = ModelConfig(config={"model_type": family, **SMALL[family], DROPOUT[family]: dropout})
     config = body_config(model, objective.task, vocabulary_size=VOCABULARY, sequence_length=LENGTH)
     learner = Learner(config, objective, objective.options()).train()
-    training = TrainingConfig(
-        activation_checkpointing=again, micro_batch_sequences=5, embedding_update="dense"
-    )
+    training = TrainingConfig(activation_checkpointing=again, micro_batch_sequences=5, embedding_update="dense")
     stepper = Stepper(learner, stream, training, World())
     step = stepper.prepare(stream.take(np.arange(40, 52)), 40)
     assert len(step.parts) == 3

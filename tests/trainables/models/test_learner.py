@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
+from trainables.models.learner import Learner
+from trainables.models.shapes import SHAPES, ModelConfig, body_config
 from transformers import AutoModelForCausalLM, BertForMaskedLM, BertModel, GPTNeoXForCausalLM
 
 from tests.helpers.corpus import LENGTH, VOCABULARY, write_corpus
 from trainables.corpora.stream.token_stream import TokenStream
 from trainables.errors import InputError
-from trainables.models.learner import Learner
-from trainables.models.shapes import SHAPES, ModelConfig, body_config
 from trainables.objectives import OBJECTIVES, find_objective
 from trainables.objectives.loss import linear_cross_entropy
 from trainables.training.batch import BatchMaker
@@ -71,12 +71,8 @@ def test_the_loss_makes_the_three_products_it_states():
 def test_shapes_have_the_parameters_of_transformers_models(shape):
     for task in SHAPES[shape]:
         vanilla, headless = ("mlm", "headless_mlm") if task == "masked" else ("clm", "headless_clm")
-        learner = make_learner(
-            vanilla, model=ModelConfig(shape=shape), vocabulary=32_000, length=128, device="meta"
-        )
-        bare = make_learner(
-            headless, model=ModelConfig(shape=shape), vocabulary=32_000, length=128, device="meta"
-        )
+        learner = make_learner(vanilla, model=ModelConfig(shape=shape), vocabulary=32_000, length=128, device="meta")
+        bare = make_learner(headless, model=ModelConfig(shape=shape), vocabulary=32_000, length=128, device="meta")
         with torch.device("meta"):
             if task == "masked":
                 whole, body = (
@@ -101,9 +97,7 @@ def test_shapes_have_the_parameters_of_transformers_models(shape):
     ],
 )
 def test_pythia_shapes_are_pythia_s(shape, published):
-    learner = make_learner(
-        "headless_clm", model=ModelConfig(shape=shape), vocabulary=8, length=128, device="meta"
-    )
+    learner = make_learner("headless_clm", model=ModelConfig(shape=shape), vocabulary=8, length=128, device="meta")
     assert count_parameters(learner) - learner.embedding_VD.numel() == published
 
 
@@ -150,9 +144,7 @@ def test_model_configurations_that_are_refused(given, hint):
 
 
 def test_a_configuration_takes_vocabulary_and_length_from_the_study():
-    given = ModelConfig(
-        config={"model_type": "bert", "vocab_size": 7, "max_position_embeddings": 9, "hidden_size": 24}
-    )
+    given = ModelConfig(config={"model_type": "bert", "vocab_size": 7, "max_position_embeddings": 9, "hidden_size": 24})
     config = body_config(given, "masked", vocabulary_size=321, sequence_length=64)
     assert (config.vocab_size, config.max_position_embeddings, config.hidden_size) == (321, 64, 24)
     longer = ModelConfig(shape="tiny", position_limit=99)
@@ -179,9 +171,7 @@ def test_bert_s_head_is_tied_and_has_a_transform():
     assert learner.head.bias.shape == (1000,)
     assert learner.head.transform is not None
     names = [name for name, _ in learner.named_parameters()]
-    assert sum("word_embeddings" in name or "weight_VD" in name for name in names) == 1, (
-        "the optimiser has it twice"
-    )
+    assert sum("word_embeddings" in name or "weight_VD" in name for name in names) == 1, "the optimiser has it twice"
 
 
 def test_neox_s_head_is_untied_and_bare():

@@ -7,10 +7,10 @@ import json
 import pytest
 import torch
 from pydantic import ValidationError
+from trainables.models.shapes import SHAPES, ModelConfig, body_config, feed_forward_size
 from transformers import AutoModel, AutoModelForCausalLM, BertConfig, GPT2Config, GPTNeoXConfig
 
 from trainables.errors import InputError
-from trainables.models.shapes import SHAPES, ModelConfig, body_config, feed_forward_size
 
 TINY = {
     "bert": BertConfig(
@@ -29,17 +29,13 @@ TINY = {
         intermediate_size=48,
         max_position_embeddings=64,
     ),
-    "gpt2": GPT2Config(
-        vocab_size=300, n_embd=32, n_layer=2, n_head=2, n_positions=64, bos_token_id=0, eos_token_id=0
-    ),
+    "gpt2": GPT2Config(vocab_size=300, n_embd=32, n_layer=2, n_head=2, n_positions=64, bos_token_id=0, eos_token_id=0),
 }
 TASK = {"bert": "masked", "gpt_neox": "causal", "gpt2": "causal"}
 
 
 def make(model, task="causal", vocabulary=1000, length=32):
-    return body_config(
-        ModelConfig.model_validate(model), task, vocabulary_size=vocabulary, sequence_length=length
-    )
+    return body_config(ModelConfig.model_validate(model), task, vocabulary_size=vocabulary, sequence_length=length)
 
 
 def parameters(config, kind=AutoModel):
@@ -169,9 +165,7 @@ def test_a_gpt2_configuration_gets_vocabulary_and_length(recwarn):
 
 
 def test_dropout_of_a_configuration_names_every_familys_keys():
-    with pytest.raises(
-        ValidationError, match=r"hidden_dropout_prob.*attention_dropout.*resid_pdrop.*attn_pdrop"
-    ):
+    with pytest.raises(ValidationError, match=r"hidden_dropout_prob.*attention_dropout.*resid_pdrop.*attn_pdrop"):
         ModelConfig.model_validate({"config": {"model_type": "gpt2"}, "dropout": 0.1})
 
 

@@ -17,9 +17,7 @@ if os.environ.get("TRITON_INTERPRET") != "1":
     def test_kernels_in_the_interpreter():
         command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", __file__]
         environment = os.environ | {"TRITON_INTERPRET": "1"}
-        done = subprocess.run(
-            command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=500
-        )
+        done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=500)
         assert done.returncode == 0, done.stdout + done.stderr
         assert " passed" in done.stdout
 
@@ -38,9 +36,7 @@ else:
         K = len(logits)
         last = torch.full((K,), -torch.inf, dtype=torch.float64) if own is None else own.double()
         last = last.clone().requires_grad_()
-        losses = torch.nn.functional.cross_entropy(
-            torch.cat([scores, last[:, None]], 1), target, reduction="none"
-        )
+        losses = torch.nn.functional.cross_entropy(torch.cat([scores, last[:, None]], 1), target, reduction="none")
         grad_logits, grad_own = torch.autograd.grad(losses.sum(), (logits, last))
         return losses.detach(), grad_logits, grad_own.nan_to_num(0.0)
 
@@ -137,6 +133,4 @@ else:
         tolerance = 1e-5 if dtype == torch.float32 else 2e-2
         for got, wanted in zip(gradients, exact_gradients, strict=True):
             assert got.dtype == torch.float32
-            torch.testing.assert_close(
-                got.double(), wanted, rtol=tolerance, atol=tolerance * float(wanted.abs().max())
-            )
+            torch.testing.assert_close(got.double(), wanted, rtol=tolerance, atol=tolerance * float(wanted.abs().max()))

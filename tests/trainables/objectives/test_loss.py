@@ -65,9 +65,7 @@ def test_contrastive_loss_is_the_papers(
     rng = np.random.default_rng(seed)
     generator = torch.Generator().manual_seed(seed)
     targets = rng.integers(0, vocabulary, num_targets)
-    hidden = (
-        scale * torch.randn(num_targets, hidden_size, dtype=torch.float64, generator=generator)
-    ).requires_grad_()
+    hidden = (scale * torch.randn(num_targets, hidden_size, dtype=torch.float64, generator=generator)).requires_grad_()
     table = torch.randn(vocabulary, hidden_size, dtype=torch.float64, generator=generator).requires_grad_()
 
     sample = negatives_of(targets, negatives, np.random.default_rng(seed)).tolist()
@@ -89,9 +87,7 @@ def test_contrastive_loss_is_the_papers(
     assert float((value - expected).abs()) <= 1e-12 * max(float(expected), magnitude)
     for got, wanted, other in zip(gradients, expected_gradients, (table, hidden), strict=True):
         floor = float(other.detach().abs().max()) / temperature
-        assert (
-            float((got - wanted).abs().max()) <= 1e-12 * max(float(wanted.abs().max()), floor) * num_targets
-        )
+        assert float((got - wanted).abs().max()) <= 1e-12 * max(float(wanted.abs().max()), floor) * num_targets
 
 
 @settings(max_examples=30, deadline=None)
@@ -116,9 +112,7 @@ def test_linear_cross_entropy_is_torchs(num_targets, candidates, with_bias, seed
     )
     got = linear_cross_entropy(hidden, weight, target, bias)
     torch.testing.assert_close(got, expected, rtol=1e-12, atol=1e-12)
-    for a, b in zip(
-        torch.autograd.grad(3 * got, inputs), torch.autograd.grad(3 * expected, inputs), strict=True
-    ):
+    for a, b in zip(torch.autograd.grad(3 * got, inputs), torch.autograd.grad(3 * expected, inputs), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
 
 

@@ -13,6 +13,7 @@ import torch
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
+from trainables.models.learner import Learner
 
 from tests.helpers.corpus import LENGTH, VOCABULARY, write_corpus
 from tests.helpers.learners import CASES, make_learner
@@ -20,7 +21,6 @@ from tests.helpers.shapes import full_size_configs
 from trainables.corpora.stream.frequencies import log_frequencies
 from trainables.corpora.stream.token_stream import TokenStream
 from trainables.models import learner as learner_module
-from trainables.models.learner import Learner
 from trainables.objectives import OBJECTIVES, find_objective
 from trainables.objectives.candidates import sampled_candidates
 from trainables.objectives.registry import ContrastiveOptions
@@ -216,9 +216,7 @@ def test_attention_inside_documents_is_that_of_documents_alone(family):
     packed = learner.hidden(torch.tensor([[token for piece in pieces for token in piece]]))[0]
     separate = torch.cat([alone.hidden(torch.tensor([piece]))[0] for piece in pieces])
     torch.testing.assert_close(packed, separate, rtol=1e-9, atol=1e-9)
-    assert not torch.allclose(
-        alone.hidden(torch.tensor([[token for piece in pieces for token in piece]]))[0], separate
-    )
+    assert not torch.allclose(alone.hidden(torch.tensor([[token for piece in pieces for token in piece]]))[0], separate)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from trainables.training.budget import UNITS
 
 from orchestrator.config.files import load_study
 from orchestrator.planning.preflight import require_measurable
@@ -17,7 +18,6 @@ from tests.helpers.trials import comparable, make_config, make_trial, run, stop_
 from trainables import trial as trial_module
 from trainables.errors import InputError
 from trainables.training import energy, meters
-from trainables.training.budget import UNITS
 from trainables.training.energy import RaplCounter, energy_counter
 from trainables.training.world import World
 
@@ -266,9 +266,7 @@ def test_the_price_must_be_of_what_trials_run_on():
     with pytest.raises(InputError) as error:
         require_measurable(spec, 0)
     assert error.value.where == "resources.prices.cpu_hour"
-    both = load_study(
-        "demo", ["resources.prices={gpu_hour: 2, cpu_hour: 0.5}", "resources.cpus_per_worker=4"]
-    )
+    both = load_study("demo", ["resources.prices={gpu_hour: 2, cpu_hour: 0.5}", "resources.cpus_per_worker=4"])
     assert both.resources.usd_per_hour(0) == 2.0
     assert both.resources.usd_per_hour(3) == 6.0
 

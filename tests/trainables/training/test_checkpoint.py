@@ -218,9 +218,7 @@ def test_a_checkpoint_that_another_worker_left_unfinished_does_not_count(tmp_pat
     """Nor does that worker's record of an earlier attempt at the same step."""
     model, optimiser = trained()
     (tmp_path / "step-00000002").mkdir()
-    (tmp_path / "step-00000002" / "worker-1.json").write_text(
-        json.dumps({"save": 1, "files": {}, "random": {}})
-    )
+    (tmp_path / "step-00000002" / "worker-1.json").write_text(json.dumps({"save": 1, "files": {}, "random": {}}))
     checkpoints = Checkpoints(Location(tmp_path))
     checkpoints.save(2, groups_of(model, optimiser), {"finished": False}, Lonely(0, 2))
     checkpoints.close()
@@ -353,9 +351,7 @@ def _load_as(rank, folder, size, source, *parallelisms):
             assert all(isinstance(tensor, DTensor) for tensor in module_tensors(learner).values())
             if source == "fsdp" and size == 2 and rank == 1:
                 assert "model-00002-of-00002.safetensors" in read
-                assert "model-00001-of-00002.safetensors" not in read, (
-                    "only the files with this worker's rows"
-                )
+                assert "model-00001-of-00002.safetensors" not in read, "only the files with this worker's rows"
         values = {**module_tensors(learner), **moments(optimiser)}
         values = {name: full(tensor).clone() for name, tensor in values.items()}
         if rank == 0:

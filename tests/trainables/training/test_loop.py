@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from trainables.training.budget import UNITS, BudgetConfig
 
 from tests.helpers.corpus import LENGTH, VOCABULARY, write_corpus
 from tests.helpers.trials import NO_DROPOUT, comparable, make_config, make_trial, run, stop_after
@@ -20,7 +21,6 @@ from trainables.corpora.stream.token_stream import TokenStream, sequence_digest
 from trainables.errors import InputError
 from trainables.storage import Location
 from trainables.training import meters
-from trainables.training.budget import UNITS, BudgetConfig
 from trainables.training.checkpoint import KEPT, Checkpoints
 from trainables.training.loop import Branch, Trial
 from trainables.training.schedule import learning_rate_share
@@ -66,9 +66,7 @@ def read_exactly(corpus, config, measure):
 @pytest.mark.parametrize("sequences", [1, 7, 8, 9, 43, 48])
 @pytest.mark.parametrize("extra", [0, LENGTH - 1])
 def test_tokens_are_spent_to_the_last_whole_sequence(corpus, sequences, extra):
-    config = make_config(
-        budget={"tokens": sequences * LENGTH + extra}, rungs=[], evaluations=[], yardsticks=[]
-    )
+    config = make_config(budget={"tokens": sequences * LENGTH + extra}, rungs=[], evaluations=[], yardsticks=[])
     last = run(corpus, config)[-1]
     assert last.status == "completed"
     assert last.measure["spent"]["tokens"] == sequences * LENGTH
@@ -145,9 +143,7 @@ def test_a_branch_is_the_shorter_run(corpus, tmp_path, objective, cut_off):
         steps = round(40 * fraction)
         assert Checkpoints(Location(tmp_path / f"at-{fraction}")).steps() == [first_step]
         changes = {"budget": {"steps": steps}, "rungs": [], "evaluations": [], "reports": steps}
-        branch = run(
-            corpus, make_config(objective, training=training, **changes), tmp_path / f"at-{fraction}"
-        )
+        branch = run(corpus, make_config(objective, training=training, **changes), tmp_path / f"at-{fraction}")
         training_alone = training | {"warmup": 0.1 / fraction}  # as many steps
         alone = run(corpus, make_config(objective, training=training_alone, **changes), tmp_path / "alone")
         assert comparable(branch) == comparable(alone[first_step:])
@@ -214,9 +210,7 @@ def test_the_loss_falls_and_is_the_mean_since_the_last_report(corpus):
     assert len(losses) == 24
     assert coarse[0].measure["loss"] == pytest.approx(np.mean(losses[:12]), rel=1e-5)
     assert coarse[1].measure["loss"] == pytest.approx(np.mean(losses[12:]), rel=1e-5)
-    assert losses[0] == pytest.approx(
-        math.log(VOCABULARY), rel=0.05
-    )  # per target, before anything is learned
+    assert losses[0] == pytest.approx(math.log(VOCABULARY), rel=0.05)  # per target, before anything is learned
     longer = run(corpus, make_config("clm", budget={"steps": 150}, training={"learning_rate": 1e-2}))
     assert longer[-1].measure["loss"] < longer[0].measure["loss"] - 0.2
 
@@ -348,9 +342,7 @@ def test_a_headless_micro_batch_may_have_its_own_negatives(corpus):
     model, options = NO_DROPOUT["headless_mlm"], {"gathered": False}
     whole, _ = gradients_of(corpus, make_config("headless_mlm", model=model, options=options))
     training = {"micro_batch_sequences": 2}
-    parts, _ = gradients_of(
-        corpus, make_config("headless_mlm", model=model, options=options, training=training)
-    )
+    parts, _ = gradients_of(corpus, make_config("headless_mlm", model=model, options=options, training=training))
     assert parts < 0.8 * whole
 
 
@@ -412,9 +404,7 @@ def newest(folder):
     return max(folder.glob("step-*"))
 
 
-@pytest.mark.parametrize(
-    "model", [{"hidden_size": 32}, {"num_hidden_layers": 2}, {"intermediate_size": 48}], ids=str
-)
+@pytest.mark.parametrize("model", [{"hidden_size": 32}, {"num_hidden_layers": 2}, {"intermediate_size": 48}], ids=str)
 @pytest.mark.parametrize("finished", [True, False])
 def test_a_checkpoint_of_another_model_is_refused(corpus, tmp_path, model, finished):
     run(corpus, make_config(), tmp_path, should_stop=stop_after(100 if finished else 3))

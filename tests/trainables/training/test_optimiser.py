@@ -52,9 +52,7 @@ def table(dtype=torch.float64):
 def dense(touched, rates, start, *, betas, epsilon, weight_decay):
     """torch.optim.AdamW on the whole table; returns the table before each step and after the last."""
     parameter = nn.Parameter(start.clone())
-    optimiser = torch.optim.AdamW(
-        [parameter], betas=betas, eps=epsilon, weight_decay=weight_decay, foreach=False
-    )
+    optimiser = torch.optim.AdamW([parameter], betas=betas, eps=epsilon, weight_decay=weight_decay, foreach=False)
     trajectory = [parameter.detach().clone()]
     for (rows, gradient), rate in zip(touched, rates, strict=True):
         optimiser.param_groups[0]["lr"] = rate
@@ -258,9 +256,7 @@ SIZES = {
     "gpt_neox": GPTNeoXConfig(
         vocab_size=40, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32
     ),
-    "gpt2": GPT2Config(
-        vocab_size=40, n_embd=16, n_layer=2, n_head=2, resid_pdrop=0.0, attn_pdrop=0.0, embd_pdrop=0.0
-    ),
+    "gpt2": GPT2Config(vocab_size=40, n_embd=16, n_layer=2, n_head=2, resid_pdrop=0.0, attn_pdrop=0.0, embd_pdrop=0.0),
 }
 MATRICES_A_LAYER = {"bert": 6, "gpt_neox": 4, "gpt2": 4}
 

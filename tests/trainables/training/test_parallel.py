@@ -135,6 +135,4 @@ def test_one_worker_needs_no_process_group():
     with accumulating(module, more=True), gathered(module):
         module(tokens(0)).backward()
     gradients = torch.cat([parameter.grad.flatten() for parameter in module.parameters()])
-    assert float(clip_gradients(module.parameters(), 1e9)) == pytest.approx(
-        float(gradients.double().norm()), rel=1e-5
-    )
+    assert float(clip_gradients(module.parameters(), 1e9)) == pytest.approx(float(gradients.double().norm()), rel=1e-5)

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from trainables.models.shapes import ModelConfig
 
 from tests.helpers.corpus import LENGTH, VOCABULARY, write_corpus
 from tests.helpers.learners import CASES, make_learner
 from tests.helpers.trials import NO_DROPOUT, comparable, make_config, make_trial, run, stop_after
 from trainables.corpora.stream.packed import PackedCorpus
 from trainables.corpora.stream.token_stream import TokenStream
-from trainables.models.shapes import ModelConfig
 from trainables.objectives import OBJECTIVES
 from trainables.storage import Location
 from trainables.training import compilation, micro_batch
@@ -39,9 +39,7 @@ def train(corpus, name, family="bert", options=None, world=None, steps=3, **trai
     world = world or World()
     stream = TokenStream(corpus, 3, 0.3, 4.0)
     learner = make_learner(name, family, options or {})
-    training = TrainingConfig.model_validate(
-        {"mask_rate": 0.3, "clip_norm": 0.5, "epsilon": 1e-14, **training}
-    )
+    training = TrainingConfig.model_validate({"mask_rate": 0.3, "clip_norm": 0.5, "epsilon": 1e-14, **training})
     stepper = Stepper(learner, stream, training, world)
     share = NUM_SEQUENCES // world.size
     losses = []
@@ -131,12 +129,8 @@ def test_the_largest_micro_batch_that_fits(corpus, monkeypatch):
 
     stored = []
     original = micro_batch._stored_bytes
-    monkeypatch.setattr(
-        micro_batch, "_stored_bytes", lambda rehearse: stored.append(original(rehearse)) or stored[-1]
-    )
-    monkeypatch.setattr(
-        micro_batch, "free_bytes", lambda: 3.9 * stored[-1] / micro_batch.SHARE_OF_FREE_MEMORY
-    )
+    monkeypatch.setattr(micro_batch, "_stored_bytes", lambda rehearse: stored.append(original(rehearse)) or stored[-1])
+    monkeypatch.setattr(micro_batch, "free_bytes", lambda: 3.9 * stored[-1] / micro_batch.SHARE_OF_FREE_MEMORY)
     parts = run(corpus, config)
     assert parts[0].messages == ("micro-batches of 2 of 8 sequences",)
     assert stored[0] > 1000
@@ -157,9 +151,7 @@ def test_memory_that_is_not_enough_for_one_sequence(monkeypatch):
 
     monkeypatch.setattr(micro_batch, "free_bytes", lambda: 0)
     with pytest.raises(InputError, match="not even one sequence") as error:
-        largest_micro_batch(
-            lambda rows: torch.ones(4, requires_grad=True).exp().sin().sum().backward(), 8, World()
-        )
+        largest_micro_batch(lambda rows: torch.ones(4, requires_grad=True).exp().sin().sum().backward(), 8, World())
     assert "activation_checkpointing" in error.value.remedy
 
 

@@ -57,19 +57,14 @@ def _pair(grammar: Grammar, contrast: Contrast, turn: int, random: Random) -> tu
         target = _find(grammar, expansion, contrast.target, contrast.feature, right)
         if target is None:
             continue
-        if (
-            contrast.attractor
-            and _find(grammar, expansion, contrast.attractor, contrast.feature, wrong) is None
-        ):
+        if contrast.attractor and _find(grammar, expansion, contrast.attractor, contrast.feature, wrong) is None:
             continue
         broken = list(words)
         if contrast.feature:
             broken[target] = _reinflected(grammar, words[target], contrast.feature, wrong)
         else:
             broken[target], broken[target + 1] = words[target + 1], words[target]
-        good, bad = (
-            sentence([word.form for word in each], grammar.language.script) for each in (words, broken)
-        )
+        good, bad = (sentence([word.form for word in each], grammar.language.script) for each in (words, broken))
         if good != bad:
             return good, bad
     raise ValueError(f"{grammar.language.name}: '{contrast.frame}' has no sentence for {contrast.phenomenon}")
@@ -93,7 +88,5 @@ def _find(
 
 def _reinflected(grammar: Grammar, word: Word, feature: str, value: str) -> Word:
     category = grammar.categories[word.category]
-    values = [
-        value if each == feature else old for each, old in zip(category.features, word.values, strict=True)
-    ]
+    values = [value if each == feature else old for each, old in zip(category.features, word.values, strict=True)]
     return category.word(word.stem, tuple(values))

@@ -17,9 +17,7 @@ def _letters(romanised: str, written: str) -> dict[str, str]:
 _ONSETS = _letters("gndlmbsjcktph", "ᄀᄂᄃᄅᄆᄇᄉᄌᄎᄏᄐᄑᄒ")
 _VOWELS = _letters("aeiouəɨ", "ᅡᅦᅵᅩᅮᅥᅳ")
 _CODAS = _letters("knlmŋ", "ᆨᆫᆯᆷᆼ")
-_SYLLABLE = re.compile(
-    rf"([{''.join(_ONSETS)}])([{''.join(_VOWELS)}])([{''.join(_CODAS)}](?![{''.join(_VOWELS)}]))?"
-)
+_SYLLABLE = re.compile(rf"([{''.join(_ONSETS)}])([{''.join(_VOWELS)}])([{''.join(_CODAS)}](?![{''.join(_VOWELS)}]))?")
 
 SCRIPTS = {
     "latin": dict[str, str](),

@@ -49,8 +49,7 @@ class Grammar:
         symbols = {symbol.name for rules in parsed.values() for _, rule in rules for symbol in rule}
         particles = {symbol.strip("'") for symbol in symbols if symbol.startswith("'")}
         self.particles = {
-            f"'{form}'": Word("particle", form, (), transliterate(form, language.script))
-            for form in particles
+            f"'{form}'": Word("particle", form, (), transliterate(form, language.script)) for form in particles
         }
         self.particles |= {mark: Word("mark", mark, (), mark) for mark in MARKS}
         self.categories = categories(language, particles)

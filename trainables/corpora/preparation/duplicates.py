@@ -140,9 +140,7 @@ def _in_buckets(rows: NDArray[Any], bucket: NDArray[np.int64], num_buckets: int)
     return begin.tobytes() + rows[np.argsort(bucket, kind="stable")].tobytes()
 
 
-def _read_buckets(
-    file: Location, dtype: np.dtype[Any], first: int, last: int, num_buckets: int
-) -> NDArray[Any]:
+def _read_buckets(file: Location, dtype: np.dtype[Any], first: int, last: int, num_buckets: int) -> NDArray[Any]:
     """The rows of the buckets from ``first`` to before ``last``; nothing else of the file is read."""
     with file.filesystem.open_input_file(file.path) as stream:
         begin, end = (struct.unpack("<Q", stream.read_at(8, 8 * bucket))[0] for bucket in (first, last))

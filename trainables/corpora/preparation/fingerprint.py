@@ -44,8 +44,7 @@ def fingerprint(corpora: CorporaConfig, tokenizer: PreTrainedTokenizerFast) -> s
             sorted(tokenizer.all_special_ids),
         ],
         "sources": [
-            source_content(source, f"corpora.sources[{number}]")
-            for number, source in enumerate(corpora.sources)
+            source_content(source, f"corpora.sources[{number}]") for number, source in enumerate(corpora.sources)
         ],
     }
     return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=8).hexdigest()

@@ -76,16 +76,11 @@ def pack_part(
     made = _whole_record(digest, file, folder)
     if made is not None:
         return made
-    packers = {
-        split: Packer(folder, f"shards/{split}/{part.name}", corpora.sequence_length, dtype)
-        for split in SPLITS
-    }
+    packers = {split: Packer(folder, f"shards/{split}/{part.name}", corpora.sequence_length, dtype) for split in SPLITS}
     tally = Tally(duplicates=len(left_out))
     is_unknown_V = unknown_tokens(tokenizer)
     documents = (
-        document
-        for portion in part.portions
-        for document in read_documents(portion, part.source, part.where, tally)
+        document for portion in part.portions for document in read_documents(portion, part.source, part.where, tally)
     )
     kept = (document for position, document in enumerate(documents) if position not in left_out)
     for batch in _batches(kept):
@@ -113,9 +108,7 @@ def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
         yield batch
 
 
-def _encode(
-    tokenizer: Tokenizer, texts: list[str], separator: int, dtype: np.dtype[Any]
-) -> Iterator[NDArray[Any]]:
+def _encode(tokenizer: Tokenizer, texts: list[str], separator: int, dtype: np.dtype[Any]) -> Iterator[NDArray[Any]]:
     """Each text's tokens and the separator."""
     short = [text for text in texts if len(text) <= LONG_CHARACTERS]
     encodings = iter(tokenizer.encode_batch_fast(short, add_special_tokens=False))

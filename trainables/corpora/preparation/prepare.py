@@ -104,9 +104,7 @@ def prepare(
 def warnings(manifest: Manifest) -> list[str]:
     """What there is to say of each source: malformed records, which were left out; files that seem a mistake."""
     return [
-        line
-        for number, tally in enumerate(manifest.sources)
-        for line in tally.warnings(f"corpora.sources[{number}]")
+        line for number, tally in enumerate(manifest.sources) for line in tally.warnings(f"corpora.sources[{number}]")
     ]
 
 
@@ -128,10 +126,7 @@ def _prepared(folder: Location, verify: bool, progress: Callable[[Progress], Non
 
 
 def _pack(
-    corpora: CorporaConfig,
-    tokenizer: PreTrainedTokenizerFast,
-    folder: Location,
-    progress: Callable[[Progress], None],
+    corpora: CorporaConfig, tokenizer: PreTrainedTokenizerFast, folder: Location, progress: Callable[[Progress], None]
 ) -> Manifest:
     """Write all shards of the corpus; its manifest is not written."""
     vocabulary_size = max(tokenizer.get_vocab().values()) + 1
@@ -143,9 +138,7 @@ def _pack(
     progress(Progress("packing", 0, len(parts), 0))
     languages = sorted({source.language for source in corpora.sources})
     tails = {
-        (split, language): Packer(
-            folder, f"shards/{split}/{language}-tails", corpora.sequence_length, np.dtype(dtype)
-        )
+        (split, language): Packer(folder, f"shards/{split}/{language}-tails", corpora.sequence_length, np.dtype(dtype))
         for split in SPLITS
         for language in languages
     }
@@ -186,11 +179,7 @@ def _pack(
 
 
 def _pack_parts(
-    parts: list[Part],
-    corpora: CorporaConfig,
-    tokenizer: PreTrainedTokenizerFast,
-    dtype: str,
-    folder: Location,
+    parts: list[Part], corpora: CorporaConfig, tokenizer: PreTrainedTokenizerFast, dtype: str, folder: Location
 ) -> Iterator[PartRecord]:
     """Run the Ray Data job; its records come in the order of the parts."""
     import ray
@@ -208,13 +197,7 @@ def _pack_parts(
 
 
 def _pack_part(
-    item: str,
-    *,
-    tokenizer_reference: ObjectRef[str],
-    separator: int,
-    corpora: CorporaConfig,
-    dtype: str,
-    folder: str,
+    item: str, *, tokenizer_reference: ObjectRef[str], separator: int, corpora: CorporaConfig, dtype: str, folder: str
 ) -> str:
     """The Ray Data task: a part, as number among all and JSON, to its record."""
     import ray

@@ -47,19 +47,14 @@ def sample(corpora: CorporaConfig, sample_bytes: int) -> Iterator[str]:
         for portion in expand(source, f"corpora.sources[{number}]"):
             portions.setdefault(source.language, []).append((source, portion))
     weights = {
-        language: max(1.0, _language_bytes(portions[language])) ** corpora.alpha
-        for language in sorted(portions)
+        language: max(1.0, _language_bytes(portions[language])) ** corpora.alpha for language in sorted(portions)
     }
     most_characters = max(SAMPLE_READ_CHARACTERS, 4 * sample_bytes)
-    documents = {
-        language: documents_in_turn(portions[language], Allowance(most_characters)) for language in weights
-    }
+    documents = {language: documents_in_turn(portions[language], Allowance(most_characters)) for language in weights}
     room_bytes = sample_bytes
     while weights and room_bytes >= len(weights):
         total_weight = sum(weights.values())
-        quotas_bytes = {
-            language: int(room_bytes * weight / total_weight) for language, weight in weights.items()
-        }
+        quotas_bytes = {language: int(room_bytes * weight / total_weight) for language, weight in weights.items()}
         for language, quota_bytes in quotas_bytes.items():
             while quota_bytes > 0:
                 document = next(documents[language], None)
@@ -86,9 +81,7 @@ def _language_bytes(portions: list[tuple[SourceConfig, Portion]]) -> float:
     return size_bytes
 
 
-def documents_in_turn(
-    portions: list[tuple[SourceConfig, Portion]], allowance: Allowance
-) -> Iterator[Document]:
+def documents_in_turn(portions: list[tuple[SourceConfig, Portion]], allowance: Allowance) -> Iterator[Document]:
     """One document each of some ranges of files in turn, spread evenly over all; then of the next ranges.
 
     Args:

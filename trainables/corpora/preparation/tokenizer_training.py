@@ -76,9 +76,7 @@ def _alphabet(type: str, sample: list[str]) -> list[str]:
     characters = sorted(set().union(*sample))
     if type == "wordpiece":
         characters = [character for character in characters if not character.isspace()]
-        return characters + [
-            "##" + character for character in characters if unicodedata.category(character)[0] != "P"
-        ]
+        return characters + ["##" + character for character in characters if unicodedata.category(character)[0] != "P"]
     return characters
 
 
@@ -110,11 +108,7 @@ def _untrained(config: TrainTokenizer, alphabet: list[str]) -> tuple[Tokenizer, 
         # The trainer numbers "##" characters as its hash map has them, and breaks ties by number: fix them.
         options["special_tokens"] = SPECIAL_TOKENS + [piece for piece in alphabet if len(piece) == 3]
         trainer = trainers.WordPieceTrainer(**options)
-    tokenizer.normalizer, tokenizer.pre_tokenizer, tokenizer.decoder = (
-        normalizers.NFKC(),
-        pre_tokenizer,
-        decoder,
-    )
+    tokenizer.normalizer, tokenizer.pre_tokenizer, tokenizer.decoder = (normalizers.NFKC(), pre_tokenizer, decoder)
     return tokenizer, trainer
 
 

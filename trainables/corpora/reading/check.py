@@ -90,6 +90,4 @@ def languages_present(source: SourceConfig, where: str) -> str:
             if isinstance(record, Record):
                 values[shown(record.columns[str(source.language_column)])] += 1
     listing = ", ".join(value for value, _ in values.most_common(_MOST_LANGUAGES))
-    return f"the column '{source.language_column}' holds {listing}" + (
-        ", ..." if len(values) > _MOST_LANGUAGES else ""
-    )
+    return f"the column '{source.language_column}' holds {listing}" + (", ..." if len(values) > _MOST_LANGUAGES else "")

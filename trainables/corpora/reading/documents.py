@@ -85,9 +85,7 @@ def read_items(
         yield Remark.ONE_DOCUMENT
 
 
-def open_portion(
-    portion: Portion, source: SourceConfig, where: str
-) -> tuple[str, Iterator[Record | Malformed]]:
+def open_portion(portion: Portion, source: SourceConfig, where: str) -> tuple[str, Iterator[Record | Malformed]]:
     """What to call a portion of files or of a data set in an error, and its records."""
     if source.dataset is not None:
         return rows(source, portion.start, where)
@@ -102,9 +100,7 @@ def _document(record: Record, source: SourceConfig, name: str) -> Document | Mal
         language = record.columns[source.language_column]
         if not isinstance(language, str) or not language:
             what = f"a record without a language in the column '{source.language_column}'"
-            return Malformed(
-                what, f"{name}, {record.place}", f"it holds {shown(language)}", "fill the column"
-            )
+            return Malformed(what, f"{name}, {record.place}", f"it holds {shown(language)}", "fill the column")
         if language != source.language:
             return Passed.OTHER_LANGUAGE
     text = record.columns[source.text_column]

@@ -16,17 +16,14 @@ from trainables.errors import InputError
 from trainables.storage import Location, storage_errors
 
 _DAMAGED = re.compile(
-    f"{DAMAGED_STREAM.pattern}|thrift|corrupt|decompress|end of stream|expected to be able to read",
-    re.IGNORECASE,
+    f"{DAMAGED_STREAM.pattern}|thrift|corrupt|decompress|end of stream|expected to be able to read", re.IGNORECASE
 )
 """What pyarrow says, in errors of the kind that a failing network has, of a table whose pages are damaged."""
 
 _COMPRESSED_MAGICS = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}
 
 
-def read_records(
-    file: Location, columns: Columns, parts: range | None = None
-) -> Iterator[Record | Malformed]:
+def read_records(file: Location, columns: Columns, parts: range | None = None) -> Iterator[Record | Malformed]:
     """The records of a file, in its order, by the reader for its suffix; none of an empty file.
 
     Raises:

@@ -110,9 +110,7 @@ def rows(source: SourceConfig, shard: int, where: str) -> tuple[str, Iterator[Re
     return name, _rows(whole, source, shard, where, name)
 
 
-def _rows(
-    whole: Split, source: SourceConfig, shard: int, where: str, name: str
-) -> Iterator[Record | Malformed]:
+def _rows(whole: Split, source: SourceConfig, shard: int, where: str, name: str) -> Iterator[Record | Malformed]:
     with _explained(source, where):
         part: Any = whole.rows.shard(whole.num_shards, shard, contiguous=True).with_format("arrow")
         row, columns = 0, list(dict.fromkeys(source.columns))
@@ -141,13 +139,7 @@ def _explained(source: SourceConfig, where: str, *more: type[Exception]) -> Iter
         yield
     except InputError:
         raise
-    except (
-        ValueError,
-        pa.ArrowException,
-        datasets.exceptions.DatasetsError,
-        *storage_errors(),
-        *more,
-    ) as error:
+    except (ValueError, pa.ArrowException, datasets.exceptions.DatasetsError, *storage_errors(), *more) as error:
         kind = "folder" if local_folder(source) else "data set"
         raise InputError(
             f"the {kind} {source.dataset} cannot be read as a Hugging Face data set",

@@ -23,9 +23,7 @@ class JsonLinesReader(Reader):
         """Blocks of a plain file."""
         return block_bytes(file)
 
-    def read(
-        self, file: Location, columns: Columns, parts: range | None = None
-    ) -> Iterator[Record | Malformed]:
+    def read(self, file: Location, columns: Columns, parts: range | None = None) -> Iterator[Record | Malformed]:
         """The lines' objects."""
         start_bytes, stop_bytes = range_bytes(parts)
         for line in lines(file, start_bytes, stop_bytes):

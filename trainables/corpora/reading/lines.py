@@ -30,12 +30,7 @@ DAMAGED_STREAM = re.compile("compressed stream|zlib|zstd", re.IGNORECASE)
 _BYTE_ALONE = re.compile(r"(?P<file>.+?)(?P<line>, line \d+)?, byte (?P<byte>\d+)", re.DOTALL)
 """Where a record begins that lies in the middle of a file."""
 
-_BYTE_ORDER_MARKS = {
-    b"\xff\xfe\0\0": "UTF-32",
-    b"\0\0\xfe\xff": "UTF-32",
-    b"\xff\xfe": "UTF-16",
-    b"\xfe\xff": "UTF-16",
-}
+_BYTE_ORDER_MARKS = {b"\xff\xfe\0\0": "UTF-32", b"\0\0\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 
 _ZERO_BYTES: dict[tuple[bool, ...], str] = {
     (False, True, True, True): "UTF-32LE",

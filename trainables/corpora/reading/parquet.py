@@ -7,15 +7,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from trainables.corpora.reading.reader import (
-    MOST_RECORD_BYTES,
-    READ_BYTES,
-    Columns,
-    Malformed,
-    Reader,
-    Record,
-    lacks,
-)
+from trainables.corpora.reading.reader import MOST_RECORD_BYTES, READ_BYTES, Columns, Malformed, Reader, Record, lacks
 from trainables.corpora.reading.tables import table_rows
 from trainables.errors import InputError
 from trainables.storage import Location
@@ -42,9 +34,7 @@ class ParquetReader(Reader):
         with pq.ParquetFile(file.filesystem.open_input_file(file.path)) as table:
             return [table.metadata.row_group(group).total_byte_size for group in range(table.num_row_groups)]
 
-    def read(
-        self, file: Location, columns: Columns, parts: range | None = None
-    ) -> Iterator[Record | Malformed]:
+    def read(self, file: Location, columns: Columns, parts: range | None = None) -> Iterator[Record | Malformed]:
         """The rows."""
         source = file.filesystem.open_input_file(file.path)
         # Buffered before it is asked for, a row group would be held whole: pyarrow writes a million rows in one.

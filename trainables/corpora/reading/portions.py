@@ -58,9 +58,7 @@ def expand(source: SourceConfig, where: str = "source") -> list[Portion]:
         return [Portion(source.grammar, source.documents * GRAMMAR_DOCUMENT_BYTES, 0, source.documents)]
     if source.dataset is not None:
         _, num_shards, size_bytes = open_data_set(source, where)
-        return [
-            Portion(source.dataset, size_bytes // num_shards, shard, shard + 1) for shard in range(num_shards)
-        ]
+        return [Portion(source.dataset, size_bytes // num_shards, shard, shard + 1) for shard in range(num_shards)]
     patterns = (source.files,) if isinstance(source.files, str) else source.files or ()
     found = {file for pattern in patterns for file in matching_files(pattern, f"{where}.files")}
     return [Portion(name, size_bytes) for name, size_bytes in sorted(found)]

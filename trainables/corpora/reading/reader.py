@@ -75,9 +75,7 @@ class Reader(ABC):
         return []
 
     @abstractmethod
-    def read(
-        self, file: Location, columns: Columns, parts: range | None = None
-    ) -> Iterator[Record | Malformed]:
+    def read(self, file: Location, columns: Columns, parts: range | None = None) -> Iterator[Record | Malformed]:
         """The records of a file that is not empty, in order.
 
         Args:

@@ -48,16 +48,11 @@ def table_rows(batch: Any, name: str, where: str, num_before: int) -> Iterator[R
 
 def _one_by_one(batch: Any) -> Iterator[Mapping[str, Any] | Exception]:
     """Each row, or why it cannot be read."""
-    columns = [
-        (name, *_validated(column)) for name, column in zip(batch.schema.names, batch.columns, strict=True)
-    ]
+    columns = [(name, *_validated(column)) for name, column in zip(batch.schema.names, batch.columns, strict=True)]
     for number in range(batch.num_rows):
         try:
             values = ((name, column[number].as_py(), is_text) for name, column, is_text in columns)
-            yield {
-                name: value.decode() if is_text and value is not None else value
-                for name, value, is_text in values
-            }
+            yield {name: value.decode() if is_text and value is not None else value for name, value, is_text in values}
         except (ValueError, OverflowError) as error:
             yield error
 
@@ -75,9 +70,7 @@ def _validated(column: Any) -> tuple[Any, bool]:
 
 def _unreadable(error: Exception, name: str, where: str) -> Malformed:
     if not isinstance(error, UnicodeDecodeError):
-        return Malformed(
-            f"a value of {name} cannot be read", where, str(error), "write the table anew without it"
-        )
+        return Malformed(f"a value of {name} cannot be read", where, str(error), "write the table anew without it")
     return Malformed(
         f"{name} holds bytes that are not UTF-8",
         where,

@@ -137,15 +137,12 @@ class Tally:
             raise InputError(
                 first.what + more,
                 where=first.where,
-                why=f"{first.why}. How many records of {where} that is nobody knows, so no share below 1 "
-                "tolerates it",
+                why=f"{first.why}. How many records of {where} that is nobody knows, so no share below 1 tolerates it",
                 remedy=f"{first.remedy}; or leave out whatever cannot be read: --set corpora.malformed_share=1",
             )
         share = self.malformed / self.records
         listing = "".join(f"; {one.where}: {one.why}" for one in others)
-        leave_out = (
-            f"; or leave such records out: --set corpora.malformed_share={math.ceil(1000 * share) / 1000:g}"
-        )
+        leave_out = f"; or leave such records out: --set corpora.malformed_share={math.ceil(1000 * share) / 1000:g}"
         raise InputError(
             first.what + (f", and {self.malformed - 1} more malformed records" if self.malformed > 1 else ""),
             where=first.where,

@@ -24,9 +24,7 @@ class TextReader(Reader):
         """Blocks of a plain file."""
         return block_bytes(file)
 
-    def read(
-        self, file: Location, columns: Columns, parts: range | None = None
-    ) -> Iterator[Record | Malformed]:
+    def read(self, file: Location, columns: Columns, parts: range | None = None) -> Iterator[Record | Malformed]:
         """The documents."""
         start_bytes, stop_bytes = range_bytes(parts)
         begin: Line | None = None

@@ -24,9 +24,7 @@ def matching_files(pattern: str, where: str) -> list[tuple[str, int]]:
     before_wildcard = re.split(r"[*?]", pattern, maxsplit=1)[0]
     folder = Location(before_wildcard.rpartition("/")[0] or "/")
     relative = pattern[len(before_wildcard.rpartition("/")[0]) + 1 :]
-    selector = pafs.FileSelector(
-        folder.path, recursive="/" in relative or "**" in relative, allow_not_found=True
-    )
+    selector = pafs.FileSelector(folder.path, recursive="/" in relative or "**" in relative, allow_not_found=True)
     try:
         entries = folder.filesystem.get_file_info(selector)
     except storage_errors() as error:
@@ -54,9 +52,7 @@ def matching_files(pattern: str, where: str) -> list[tuple[str, int]]:
     raise InputError(
         f"no file matches {pattern}",
         where=where,
-        why=f"in {folder}: {nearest(relative, present)}"
-        if entries
-        else f"there is no folder {folder}, or it is empty",
+        why=f"in {folder}: {nearest(relative, present)}" if entries else f"there is no folder {folder}, or it is empty",
         remedy=f"a path is relative to the current folder, {Path.cwd()}; wildcards are *, ? and **",
     )
 

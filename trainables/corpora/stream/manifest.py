@@ -58,9 +58,7 @@ class LanguageCounts(Config):
     @classmethod
     def total(cls, *own: LanguageCounts) -> LanguageCounts:
         """Of several parts together, their shards one after the other."""
-        sums = {
-            name: sum(getattr(part, name) for part in own) for name in cls.model_fields if name != "shards"
-        }
+        sums = {name: sum(getattr(part, name) for part in own) for name in cls.model_fields if name != "shards"}
         return cls(**sums, shards=tuple(shard for part in own for shard in part.shards))
 
 
@@ -105,9 +103,7 @@ class Manifest(Config):
 
     @model_validator(mode="after")
     def _all_languages_in_all_splits(self) -> Manifest:
-        if set(self.splits) != set(SPLITS) or any(
-            set(own) != set(self.languages) for own in self.splits.values()
-        ):
+        if set(self.splits) != set(SPLITS) or any(set(own) != set(self.languages) for own in self.splits.values()):
             raise ValueError("its splits are not those of its languages")
         counts = [counts for own in self.splits.values() for counts in own.values()]
         if any(one.sequences != sum(shard.sequences for shard in one.shards) for one in counts):

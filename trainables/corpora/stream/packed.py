@@ -143,9 +143,7 @@ class PackedCorpus:
 
     def tokenizer(self) -> PreTrainedTokenizerFast:
         """The tokenizer that made the tokens."""
-        files = [
-            self._local_copy(f"{TOKENIZER_NAME}/{name}") for name in (self.folder / TOKENIZER_NAME).names()
-        ]
+        files = [self._local_copy(f"{TOKENIZER_NAME}/{name}") for name in (self.folder / TOKENIZER_NAME).names()]
         return load_tokenizer(str(files[0].parent))
 
     def minimal_pairs(self) -> list[MinimalPair]:

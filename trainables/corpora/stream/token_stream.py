@@ -68,9 +68,7 @@ class TokenStream:
     def take(self, number_N: NDArray[np.int64]) -> Batch:
         """The sequences at these places. Per language every sequence comes once before any comes twice."""
         language_N, count_N = self._pattern.locate(number_N)
-        token_NL = np.empty(
-            (len(number_N), self.corpus.manifest.sequence_length), dtype=self.corpus.manifest.dtype
-        )
+        token_NL = np.empty((len(number_N), self.corpus.manifest.sequence_length), dtype=self.corpus.manifest.dtype)
         for language in np.unique(language_N):
             here = language_N == language
             size = int(self._size_l[language])
@@ -93,12 +91,7 @@ def sequence_digest(batch: Batch) -> int:
 
 
 def local_batches(
-    stream: TokenStream,
-    start: int,
-    batch_size: int,
-    rank: int = 0,
-    world_size: int = 1,
-    expected: int | None = None,
+    stream: TokenStream, start: int, batch_size: int, rank: int = 0, world_size: int = 1, expected: int | None = None
 ) -> Generator[Batch, None, None]:
     """One worker's batches from ``start`` on, without end, read in this process.
 
@@ -144,12 +137,7 @@ def _split(block: Batch, batch_size: int) -> Iterator[Batch]:
 
 
 def ray_data_batches(
-    stream: TokenStream,
-    start: int,
-    batch_size: int,
-    rank: int = 0,
-    world_size: int = 1,
-    expected: int | None = None,
+    stream: TokenStream, start: int, batch_size: int, rank: int = 0, world_size: int = 1, expected: int | None = None
 ) -> Generator[Batch, None, None]:
     """The same batches as :func:`local_batches`, gathered by Ray Data tasks and prefetched."""
     import ray
@@ -168,9 +156,7 @@ def ray_data_batches(
         # the trials that hold the CPUs and wait for them. So nothing but their number limits how many run at
         # once: without it every block of a window starts a process, half a minute's work for two cores.
         dataset = ray.data.read_datasource(
-            _datasource(stream, firsts, block, world_size),
-            num_cpus=0,
-            concurrency=min(_READ_TASKS, len(firsts)),
+            _datasource(stream, firsts, block, world_size), num_cpus=0, concurrency=min(_READ_TASKS, len(firsts))
         )
         blocks_in_turn = dataset.iter_batches(batch_size=block, prefetch_batches=1, batch_format="numpy")
         with closing(iter(blocks_in_turn)) as columns:
@@ -197,9 +183,7 @@ def _datasource(stream: TokenStream, firsts: list[int], block: int, step: int) -
 
         def get_read_tasks(self, parallelism: int, *_: Any, **__: Any) -> list[ReadTask]:
             def task(first: int) -> ReadTask:
-                size = BlockMetadata(
-                    num_rows=block, size_bytes=block * row_bytes, input_files=None, exec_stats=None
-                )
+                size = BlockMetadata(num_rows=block, size_bytes=block * row_bytes, input_files=None, exec_stats=None)
                 return ReadTask(lambda: read(first), size)
 
             return [task(first) for first in firsts]

@@ -52,9 +52,7 @@ def test_swapping_the_arms_swaps_the_signs(differences):
 def test_a_change_of_scale_scales_the_intervals_and_keeps_p(differences):
     doubled = tuple(2 * d for d in differences)
     assert permutation_p(doubled) == permutation_p(differences)
-    assert bootstrap_interval(doubled) == pytest.approx(
-        tuple(2 * end for end in bootstrap_interval(differences))
-    )
+    assert bootstrap_interval(doubled) == pytest.approx(tuple(2 * end for end in bootstrap_interval(differences)))
 
 
 def test_permutation_p_of_few_and_of_many():

@@ -172,9 +172,7 @@ def test_the_detectable_effect_scales_with_the_deviation_and_grows_with_the_marg
     assert effects[-1] > 2.4
     assert Sequential(6, 12, 0.01).minimum_detectable_effect(0.01) == pytest.approx(0.01 * effects[2])
     assert Sequential(2, 4, 0.0).minimum_detectable_effect() is None
-    assert (
-        Sequential(6, 20, 0.0, family_size=200).minimum_detectable_effect() is None
-    )  # 1 of 4096 is too many
+    assert Sequential(6, 20, 0.0, family_size=200).minimum_detectable_effect() is None  # 1 of 4096 is too many
     assert Sequential(6, 12, 0.005).minimum_detectable_effect(1e-9) == pytest.approx(0.005, rel=1e-5)
 
 

@@ -69,9 +69,7 @@ class Recogniser:
         words = tokens(sentence)
         free = {start: [None] * len(self.grammar.features[start]) for start in self.starts}
         return any(
-            end == len(words)
-            for start, values in free.items()
-            for end, _ in self.parse(start, values, words, 0)
+            end == len(words) for start, values in free.items() for end, _ in self.parse(start, values, words, 0)
         )
 
     def parse(self, name, values, words, start):
@@ -266,9 +264,7 @@ def test_word_frequency_does_not_tell_good_from_bad(language):
     for pair in minimal_pairs(language, 1000, seed=3):
         # A disharmonic form is no word at all: frequency tells it from one by nature.
         if "harmony" not in pair.phenomenon:
-            good, bad = (
-                sum(np.log(frequency[w] + 1) for w in tokens(text)) for text in (pair.good, pair.bad)
-            )
+            good, bad = (sum(np.log(frequency[w] + 1) for w in tokens(text)) for text in (pair.good, pair.bad))
             right.append(0.5 if np.isclose(good, bad) else float(good > bad))
     assert np.mean(right) == pytest.approx(0.5, abs=0.06)
 

@@ -62,8 +62,7 @@ def prepared(folder: Path, tokenizer: PreTrainedTokenizerFast, pattern: str) -> 
     manifest = prepare(corpora, tokenizer, Location(folder / "store"))
     corpus = PackedCorpus(Location(folder / "store") / manifest.fingerprint)
     return manifest, "".join(
-        tokenizer.decode(corpus.take(split, "en", np.arange(corpus.sequences(split, "en"))).ravel())
-        for split in SPLITS
+        tokenizer.decode(corpus.take(split, "en", np.arange(corpus.sequences(split, "en"))).ravel()) for split in SPLITS
     )
 
 
@@ -94,9 +93,7 @@ def test_hard_characters_in_lines_of_json(tmp_path, tokenizer, line_end) -> None
     assert manifest.sources[0].empty == len(EMPTY)
     assert manifest.sources[0].malformed == 0
     assert tokens_of(manifest) == bare_tokens(tokenizer, texts)
-    normalize = (
-        tokenizer.backend_tokenizer.normalizer.normalize_str
-    )  # the tokenizer's own: e and accent are one
+    normalize = tokenizer.backend_tokenizer.normalizer.normalize_str  # the tokenizer's own: e and accent are one
     missing = [text for text in texts if normalize(text) + "[SEP]" not in decoded]
     assert len(missing) <= len(SPLITS), "what fills no sequence at the end of each split"
 
@@ -142,13 +139,7 @@ def test_windows_of_a_long_document_give_the_tokens_of_the_whole(kind: str, monk
     generator = random.Random(0)
     alphabet = "abcdefg ABC éü\u0301日本語हि\n\r\t\0  \U0001f600.,'-123"
     drawn = ["".join(generator.choices(alphabet, k=7000)) for _ in range(20)]
-    drawn += [
-        "".join(generator.choices("ab日本", k=7000)),
-        "a" * 7001,
-        " " * 7001,
-        "ab " * 2500,
-        "[MASK]" * 1200,
-    ]
+    drawn += ["".join(generator.choices("ab日本", k=7000)), "a" * 7001, " " * 7001, "ab " * 2500, "[MASK]" * 1200]
     size = {"type": kind, "vocabulary_size": 400}
     train = TokenizerConfig.model_validate({"train": size}).train
     assert train is not None

@@ -48,10 +48,7 @@ from trainables.storage import Location
 @pytest.fixture(scope="module")
 def text(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list[tuple[str, str]]]]:
     folder = tmp_path_factory.mktemp("text")
-    return folder, {
-        "en": write_language(folder, "en", 400, num_files=3),
-        "fr": write_language(folder, "fr", 150),
-    }
+    return folder, {"en": write_language(folder, "en", 400, num_files=3), "fr": write_language(folder, "fr", 150)}
 
 
 @pytest.fixture(scope="module")
@@ -76,9 +73,7 @@ def reference_split(document_id: str) -> str:
     return "validation" if place < 0.1 else "test" if place < 0.2 else "train"
 
 
-def reference_tokens(
-    tokenizer: PreTrainedTokenizerFast, documents: list[tuple[str, str]], split: str
-) -> list[int]:
+def reference_tokens(tokenizer: PreTrainedTokenizerFast, documents: list[tuple[str, str]], split: str) -> list[int]:
     """Tokenised one by one, by another route than the product's."""
     tokens = []
     for document_id, content in documents:
@@ -311,9 +306,7 @@ def test_prepared_once_and_alike_everywhere(prepared, text, tokenizer, tmp_path,
     assert files == sorted(path.relative_to(other) for path in other.rglob("*") if path.is_file())
     assert [(folder / file).read_bytes() for file in files] == [(other / file).read_bytes() for file in files]
     monkeypatch.setattr(preparation, "_pack_parts", None)
-    assert prepare(corpora_of(text[0], alpha=0.7), tokenizer, Location(tmp_path)) == again, (
-        "not prepared again"
-    )
+    assert prepare(corpora_of(text[0], alpha=0.7), tokenizer, Location(tmp_path)) == again, "not prepared again"
 
 
 def test_the_fingerprint(text, tokenizer, tmp_path) -> None:
@@ -349,9 +342,7 @@ def test_the_fingerprint(text, tokenizer, tmp_path) -> None:
         {"cls_token": None},
     ],
 )
-def test_the_same_pieces_with_other_special_tokens_are_another_corpus(
-    text, tokenizer, tmp_path, changed
-) -> None:
+def test_the_same_pieces_with_other_special_tokens_are_another_corpus(text, tokenizer, tmp_path, changed) -> None:
     """Two tokenizers of one tokenizer.json: what separates documents and what is masked is in another file."""
     config = corpora_of(text[0], "fr")
     tokenizer.save_pretrained(tmp_path)
@@ -368,9 +359,7 @@ def test_the_splits_have_their_shares() -> None:
     counts = Counter(split_of(f"document {number}", 0.02, 0.05) for number in range(50_000))
     assert counts["validation"] / 50_000 == pytest.approx(0.02, abs=0.003)
     assert counts["test"] / 50_000 == pytest.approx(0.05, abs=0.004)
-    moved = [
-        n for n in range(5000) if split_of(str(n), 0.02, 0.05) == "validation" != split_of(str(n), 0.04, 0.05)
-    ]
+    moved = [n for n in range(5000) if split_of(str(n), 0.02, 0.05) == "validation" != split_of(str(n), 0.04, 0.05)]
     assert not moved, "a larger share keeps the documents of a smaller one"
 
 
@@ -410,8 +399,7 @@ def test_the_sample_knows_the_languages_of_one_file(tmp_path, monkeypatch) -> No
     ]
     (tmp_path / "a.jsonl").write_text("".join(lines))
     sources = [
-        {"language": language, "files": f"{tmp_path}/a.jsonl", "language_column": "lang"}
-        for language in ("en", "sw")
+        {"language": language, "files": f"{tmp_path}/a.jsonl", "language_column": "lang"} for language in ("en", "sw")
     ]
     config = CorporaConfig.model_validate({"sources": sources, "alpha": 1.0})
     sampled = Counter(content[:2] for content in sample(config, 30_000))
@@ -420,9 +408,7 @@ def test_the_sample_knows_the_languages_of_one_file(tmp_path, monkeypatch) -> No
 
 def test_the_sample_is_spread_over_files(tmp_path) -> None:
     for number in range(100):
-        (tmp_path / f"{number:03d}.jsonl").write_text(
-            json.dumps({"text": f"document of file {number}"}) + "\n"
-        )
+        (tmp_path / f"{number:03d}.jsonl").write_text(json.dumps({"text": f"document of file {number}"}) + "\n")
     source = SourceConfig(language="en", files=f"{tmp_path}/*.jsonl")
     turns = documents_in_turn([(source, portion) for portion in expand(source)], Allowance(1e9))
     numbers = [int(document.text.split()[-1]) for document in turns]
@@ -455,8 +441,7 @@ def test_what_is_read_before_ray_starts_is_bounded(tmp_path, monkeypatch, name) 
     with opened(tmp_path / name, "wt") as file:
         file.writelines(lines)
     sources = [
-        {"language": language, "files": f"{tmp_path}/{name}", "language_column": "lang"}
-        for language in ("en", "sw")
+        {"language": language, "files": f"{tmp_path}/{name}", "language_column": "lang"} for language in ("en", "sw")
     ]
     config = CorporaConfig.model_validate({"sources": sources})
     records: list[object] = []
@@ -535,9 +520,7 @@ def test_malformed_records_are_counted_and_named(text, tokenizer, ray_cluster, t
     expected = reference_tokens(tokenizer, documents, "train")
     assert tokens.ravel().tolist() == expected[: tokens.size]
     # A share is judged whenever the corpus is asked for, and changing it prepares nothing anew.
-    with pytest.raises(
-        InputError, match=r"value of type int(?s:.*)line 1(?s:.*)0.100%(?s:.*)tolerates 0.090%"
-    ):
+    with pytest.raises(InputError, match=r"value of type int(?s:.*)line 1(?s:.*)0.100%(?s:.*)tolerates 0.090%"):
         prepare(corpora_of(tmp_path, malformed_share=0.0009), tokenizer, Location(tmp_path / "store"))
 
 
@@ -578,9 +561,7 @@ class Killed(BaseException):
     """Nothing catches it, as nothing catches a SIGKILL."""
 
 
-def test_cut_off_at_any_write_it_goes_on_to_the_same_bytes(
-    text, tokenizer, ray_cluster, tmp_path, monkeypatch
-) -> None:
+def test_cut_off_at_any_write_it_goes_on_to_the_same_bytes(text, tokenizer, ray_cluster, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(portions_module, "PART_BYTES", 1)
     monkeypatch.setattr(preparation, "run_job", in_this_process)
     monkeypatch.setattr(duplicates, "run_job", in_this_process)
@@ -619,9 +600,7 @@ def test_cut_off_at_any_write_it_goes_on_to_the_same_bytes(
         monkeypatch.setattr(Location, "write_bytes", counted)
         prepare(corpora, tokenizer, store)
         assert files_of(tmp_path / str(moment) / name) == expected
-        parts_before = [
-            file for file in before if file.startswith(("en-0", "fr-0")) and file.endswith(".json")
-        ]
+        parts_before = [file for file in before if file.startswith(("en-0", "fr-0")) and file.endswith(".json")]
         assert not set(parts_before) & set(written), "no whole part is made again"
 
 
@@ -695,9 +674,7 @@ def test_damaged_hashes_are_made_again(text, tokenizer, ray_cluster, tmp_path, m
 
 
 @pytest.mark.parametrize("damage", ["flipped", "torn", "missing"])
-def test_a_damaged_shard_is_named_and_made_again(
-    text, tokenizer, ray_cluster, tmp_path, monkeypatch, damage
-) -> None:
+def test_a_damaged_shard_is_named_and_made_again(text, tokenizer, ray_cluster, tmp_path, monkeypatch, damage) -> None:
     monkeypatch.setattr(portions_module, "PART_BYTES", 1)
     manifest = prepare(corpora_of(text[0]), tokenizer, Location(tmp_path))
     folder = tmp_path / manifest.fingerprint
@@ -728,9 +705,7 @@ def test_a_shard_is_verified_once(tmp_path, monkeypatch) -> None:
     expected = hashlib.blake2b(b"content" * 1000, digest_size=16).hexdigest()
     reads: list[object] = []
     file_digest = hashlib.file_digest
-    monkeypatch.setattr(
-        checksums.hashlib, "file_digest", lambda *given: reads.append(given) or file_digest(*given)
-    )
+    monkeypatch.setattr(checksums.hashlib, "file_digest", lambda *given: reads.append(given) or file_digest(*given))
     assert all(checksums.is_intact(file, expected) for _ in range(3))
     assert len(reads) == 1
     os.utime(file, ns=(1, 1))
@@ -782,9 +757,7 @@ def test_verifying_on_purpose_finds_what_size_and_time_do_not_show(
     assert files_of(folder) == expected
 
 
-def test_what_was_just_written_is_not_read_to_verify_it(
-    text, tokenizer, ray_cluster, tmp_path, monkeypatch
-) -> None:
+def test_what_was_just_written_is_not_read_to_verify_it(text, tokenizer, ray_cluster, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(preparation, "run_job", in_this_process)
     manifest = prepare(corpora_of(text[0]), tokenizer, Location(tmp_path / "store"))
@@ -799,9 +772,7 @@ def test_few_shards_are_mapped_at_once(text, tokenizer, ray_cluster, tmp_path, m
     monkeypatch.setattr(packed, "MOST_MAPS", 2)
     manifest = prepare(corpora_of(text[0]), tokenizer, Location(tmp_path))
     corpus = PackedCorpus(Location(tmp_path) / manifest.fingerprint)
-    shards = [
-        np.load(tmp_path / manifest.fingerprint / s.file) for s in manifest.splits["train"]["en"].shards
-    ]
+    shards = [np.load(tmp_path / manifest.fingerprint / s.file) for s in manifest.splits["train"]["en"].shards]
     assert len(shards) == 4
     looked_at: list[Path] = []
     is_intact = packed.is_intact
@@ -827,9 +798,7 @@ def mapped_files(folder: Path) -> set[str]:
 
 def test_a_language_with_too_little_text(text, tokenizer, ray_cluster, tmp_path) -> None:
     write_language(tmp_path, "en", 300)
-    (tmp_path / "fr-0.jsonl.gz").write_bytes(
-        gzip.compress(b'{"id": 1, "text": "one long enough document only"}\n')
-    )
+    (tmp_path / "fr-0.jsonl.gz").write_bytes(gzip.compress(b'{"id": 1, "text": "one long enough document only"}\n'))
     with pytest.raises(InputError, match=r"'fr': not one whole sequence in the \w+ split") as caught:
         prepare(corpora_of(tmp_path), tokenizer, Location(tmp_path / "store"))
     assert "--set corpora.sequence_length" in caught.value.remedy

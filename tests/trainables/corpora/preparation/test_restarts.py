@@ -92,9 +92,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     corpora = CorporaConfig.model_validate({"sources": sources, **shares})
     (folder / "corpora.json").write_text(corpora.model_dump_json())
     size = {"type": "byte_bpe", "vocabulary_size": 320}
-    make_tokenizer(corpora, TokenizerConfig.model_validate({"train": size})).save_pretrained(
-        folder / "tokenizer"
-    )
+    make_tokenizer(corpora, TokenizerConfig.model_validate({"train": size})).save_pretrained(folder / "tokenizer")
     return folder
 
 

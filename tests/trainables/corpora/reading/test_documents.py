@@ -85,9 +85,7 @@ def test_a_share_of_malformed_records_is_tolerated(tmp_path: Path) -> None:
     file.write_bytes(GOOD * 49 + b"{oops\n")
     source = SourceConfig(language="en", files=str(file))
     check_sources([source], malformed_share=0.02)
-    with pytest.raises(
-        InputError, match=r"line 50(?s:.*)1 of 50 records of corpora.sources\[0\](?s:.*)2.000%"
-    ):
+    with pytest.raises(InputError, match=r"line 50(?s:.*)1 of 50 records of corpora.sources\[0\](?s:.*)2.000%"):
         check_sources([source], malformed_share=0.0199)
     file.write_bytes(GOOD * 40 + b"{oops\n" * 10 + GOOD * 1000)
     check_sources([source], malformed_share=0.001)
@@ -128,9 +126,7 @@ def test_a_file_that_vanishes_is_no_damaged_one(tmp_path: Path, name: str) -> No
 
 
 def test_a_number_of_too_many_digits_is_a_malformed_record(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text(
-        '{"text": "a"}\n{"text": "b", "n": ' + "1" * 5000 + '}\n{"text": "c"}\n'
-    )
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n{"text": "b", "n": ' + "1" * 5000 + '}\n{"text": "c"}\n')
     source = SourceConfig(language="en", files=f"{tmp_path}/a.jsonl")
     tally = Tally()
     assert [d.text for d in read_documents(expand(source)[0], source, tally=tally)] == ["a", "c"]
@@ -147,9 +143,7 @@ def test_blank_lines_separate_the_documents_of_a_text_file(tmp_path: Path) -> No
 def test_ids_depend_on_text_and_language_only(tmp_path: Path) -> None:
     write_table(tmp_path / "a.jsonl", ["same", "other"])
     write_table(tmp_path / "b.parquet", ["first", "same"])
-    english = documents_of(
-        SourceConfig(language="en", files=(f"{tmp_path}/a.jsonl", f"{tmp_path}/b.parquet"))
-    )
+    english = documents_of(SourceConfig(language="en", files=(f"{tmp_path}/a.jsonl", f"{tmp_path}/b.parquet")))
     ids = [document.document_id for document in english]
     assert ids[0] == ids[3]
     assert len(set(ids)) == 3
@@ -165,10 +159,7 @@ def test_files_are_sorted_and_wildcards_stop_at_folders(tmp_path: Path) -> None:
 
     def names(*patterns: str) -> list[str]:
         files = tuple(f"{tmp_path}/{pattern}" for pattern in patterns)
-        return [
-            Path(p.name).relative_to(tmp_path).as_posix()
-            for p in expand(SourceConfig(language="en", files=files))
-        ]
+        return [Path(p.name).relative_to(tmp_path).as_posix() for p in expand(SourceConfig(language="en", files=files))]
 
     assert names("*.jsonl") == ["a.jsonl", "b.jsonl", "x[1].jsonl"]
     assert names("**/*.jsonl") == ["a.jsonl", "b.jsonl", "deep/c.jsonl", "deep/er/d.jsonl", "x[1].jsonl"]
@@ -177,9 +168,7 @@ def test_files_are_sorted_and_wildcards_stop_at_folders(tmp_path: Path) -> None:
     assert expand(SourceConfig(language="en", files=f"file://{tmp_path}/b.jsonl"))[0].size_bytes > 0
 
 
-def test_relative_paths_are_relative_to_the_current_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_relative_paths_are_relative_to_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_table(tmp_path / "a.jsonl", KEPT)
     monkeypatch.chdir(tmp_path)
     assert len(documents_of(SourceConfig(language="en", files="a.jsonl"))) == len(KEPT)
@@ -192,9 +181,7 @@ def test_a_table_is_divided_without_loss(tmp_path: Path) -> None:
     (whole,) = expand(source)
     pieces = divide(whole, whole.size_bytes // 8)
     assert len(pieces) > 2
-    assert [d for piece in pieces for d in read_documents(piece, source)] == list(
-        read_documents(whole, source)
-    )
+    assert [d for piece in pieces for d in read_documents(piece, source)] == list(read_documents(whole, source))
 
 
 def test_a_large_row_group_is_read_in_pieces(tmp_path: Path) -> None:
@@ -237,9 +224,7 @@ def test_data_sets(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no column 'txet'(?s:.*)did you mean 'text'"):
         check_sources([SourceConfig(language="en", dataset=str(tmp_path / "saved"), text_column="txet")])
     (tmp_path / "empty").mkdir()
-    with pytest.raises(
-        InputError, match=r"cannot be read as a Hugging Face data set(?s:.*)sources\[0\].dataset"
-    ):
+    with pytest.raises(InputError, match=r"cannot be read as a Hugging Face data set(?s:.*)sources\[0\].dataset"):
         check_sources([SourceConfig(language="en", dataset=str(tmp_path / "empty"))])
 
 
@@ -311,9 +296,7 @@ def test_the_size_of_a_data_set_is_that_of_its_split(tmp_path: Path) -> None:
     assert source_content(whole, "") != source_content(unknown, ""), "parts are cut, and packed, otherwise"
 
 
-def test_a_revision_of_the_hub_is_pinned_to_its_commit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_revision_of_the_hub_is_pinned_to_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     heads = {None: "a" * 40, "v2": "b" * 40}
     asked: list[object] = []
 
@@ -370,9 +353,7 @@ def test_files_on_the_hugging_face_hub(tmp_path: Path, monkeypatch: pytest.Monke
     names = [portion.name for portion in expand(source)]
     suffixes = [".jsonl.zst", ".jsonl", ".parquet"]
     assert names == [f"hf://datasets/owner/name/data/{n}{suffix}" for n, suffix in enumerate(suffixes)]
-    assert [document.text for document in documents_of(source)] == [
-        f"document {suffix}" for suffix in suffixes
-    ]
+    assert [document.text for document in documents_of(source)] == [f"document {suffix}" for suffix in suffixes]
     with pytest.raises(InputError, match=r"did you mean '2.parquet'"):
         check_sources([source.model_copy(update={"files": "hf://datasets/owner/name/data/2.arow"})])
 
@@ -425,11 +406,7 @@ GOOD = b'{"text": "good"}\n'
         ("a.jsonl", b'{"text": ""}\n{"text": null}\n', ["no document with text", "corpora.sources[0].files"]),
         ("a.jsonl", gzip.compress(GOOD, mtime=0), ["another format", "is gzip", "plain text"]),
         ("a.jsonl.gz", GOOD, ["another format", "neither gzip nor zstd", "rename"]),
-        (
-            "a.jsonl.gz",
-            gzip.compress(GOOD * 9, mtime=0)[:-9],
-            ["cannot be read to its end", "truncated or damaged"],
-        ),
+        ("a.jsonl.gz", gzip.compress(GOOD * 9, mtime=0)[:-9], ["cannot be read to its end", "truncated or damaged"]),
         ("a.jsonl.gz", gzip.compress(GOOD + b"\xff", mtime=0), ["not UTF-8", "line 2, byte 17"]),
         ("a.parquet", GOOD, ["another format", "a .parquet file is parquet"]),
         ("a.parquet", b"PAR1 and no more", ["cannot be read to its end"]),

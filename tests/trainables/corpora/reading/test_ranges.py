@@ -128,9 +128,7 @@ def test_a_line_longer_than_ranges_is_read_once(tmp_path: Path, monkeypatch) -> 
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".txt"])
-def test_one_large_file_is_prepared_by_many_tasks(
-    tmp_path: Path, ray_cluster: None, monkeypatch, suffix: str
-) -> None:
+def test_one_large_file_is_prepared_by_many_tasks(tmp_path: Path, ray_cluster: None, monkeypatch, suffix: str) -> None:
     """The tokens of all parts are those of the file; what fills no sequence in its part comes at the end."""
     monkeypatch.setattr(preparation, "run_job", lambda task, items: map(task, items))
     texts = [f"text {n} of {n * n * 17} and {n % 7}" for n in range(3000)]

@@ -28,9 +28,7 @@ class TestJsonLines(ReaderConformance):
     reader = JsonLinesReader
 
     def content(self, rows: list[Row]) -> bytes:
-        return "".join(
-            json.dumps(row, ensure_ascii=len(row["text"]) % 2 == 0) + "\n" for row in rows
-        ).encode()
+        return "".join(json.dumps(row, ensure_ascii=len(row["text"]) % 2 == 0) + "\n" for row in rows).encode()
 
     def spoilt(self, rows: list[Row], number: int) -> bytes:
         written = self.content(rows).splitlines(keepends=True)
@@ -150,9 +148,7 @@ def install(folder: Path, package: str, content: str, entry_points: str) -> None
     (folder / f"{package}.py").write_text(dedent(content))
     metadata = folder / f"{package}-1.0.dist-info"
     metadata.mkdir()
-    (metadata / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: {package.replace('_', '-')}\nVersion: 1.0\n"
-    )
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package.replace('_', '-')}\nVersion: 1.0\n")
     (metadata / "entry_points.txt").write_text(f"[headtohead.readers]\n{entry_points}\n")
 
 
@@ -184,11 +180,7 @@ except InputError as error:
 @pytest.mark.parametrize(
     ("content", "entry_points", "facts"),
     [
-        (
-            "import none_such",
-            "arrays = array_lines:ArrayReader",
-            ["none_such", "array-lines", "pip uninstall"],
-        ),
+        ("import none_such", "arrays = array_lines:ArrayReader", ["none_such", "array-lines", "pip uninstall"]),
         (PACKAGE, "arrays = array_lines:NoReader", ["NoReader", "array-lines"]),
         ("1 / 0", "arrays = array_lines:ArrayReader", ["ZeroDivisionError", "array-lines"]),
         (PACKAGE, "arrays = array_lines:json", ["array-lines", "no class derived from Reader"]),

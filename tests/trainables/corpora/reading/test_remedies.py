@@ -293,13 +293,7 @@ def repeated(begin: bytes, piece: bytes, size_bytes: int, end: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("name", "begin", "piece", "end", "facts"),
     [
-        (
-            "a.jsonl.gz",
-            b'{"text": "',
-            b"word ",
-            b'"}\n{"text": "last"}\n',
-            ["longer than 64 MiB", "line 1", "[4]"],
-        ),
+        ("a.jsonl.gz", b'{"text": "', b"word ", b'"}\n{"text": "last"}\n', ["longer than 64 MiB", "line 1", "[4]"]),
         ("a.txt.gz", b"", b"words " * 20 + b"\n", b"\n\nlast", ["longer than 64 MiB", "sed G", "[]"]),
     ],
 )
@@ -324,9 +318,7 @@ def test_a_line_of_nothing_but_lists(tmp_path: Path) -> None:
 
 def test_a_table_that_grows_out_of_proportion(tmp_path: Path) -> None:
     texts = pa.array(["x" * 100_000_000, "y" * 100_000_000, "z"], pa.large_string())
-    pq.write_table(
-        pa.table({"text": texts}), tmp_path / "a.parquet", compression="zstd", use_dictionary=False
-    )
+    pq.write_table(pa.table({"text": texts}), tmp_path / "a.parquet", compression="zstd", use_dictionary=False)
     assert (tmp_path / "a.parquet").stat().st_size < 100_000
     done = in_a_child(f"SourceConfig(language='en', files='{tmp_path}/a.parquet')")
     assert done.returncode == 0, done.stderr

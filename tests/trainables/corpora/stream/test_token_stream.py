@@ -13,13 +13,7 @@ from hypothesis import strategies as st
 
 from tests.helpers.corpus import LENGTH, write_corpus
 from trainables.corpora.stream.mixture import PERIOD, Pattern, mixture_shares
-from trainables.corpora.stream.token_stream import (
-    Batch,
-    TokenStream,
-    local_batches,
-    ray_data_batches,
-    sequence_digest,
-)
+from trainables.corpora.stream.token_stream import Batch, TokenStream, local_batches, ray_data_batches, sequence_digest
 from trainables.hashing import permute
 
 SIZES = {"de": 90, "en": 400, "sw": 13}
@@ -196,13 +190,7 @@ def test_quotas_are_never_negative():
 
 @pytest.mark.parametrize(
     "sizes",
-    [
-        [100] * 2500 + [101],
-        [100] * 2100 + [200],
-        list(1 + np.arange(3000) % 4),
-        [7] * 5000,
-        [10**6] + [1] * 1000,
-    ],
+    [[100] * 2500 + [101], [100] * 2100 + [200], list(1 + np.arange(3000) % 4), [7] * 5000, [10**6] + [1] * 1000],
     ids=["one larger", "one twice as large", "four sizes", "alike", "one large, all others tiny"],
 )
 @pytest.mark.parametrize("alpha", [0.3, 1.0])
@@ -282,9 +270,7 @@ def test_the_realised_mix_is_the_target(stream):
 @pytest.mark.parametrize("world_size", [1, 2, 4])
 def test_workers_share_the_single_workers_batches(stream, world_size):
     single = list(islice(local_batches(stream, 24, 16), 5))
-    ranks = [
-        islice(local_batches(stream, 24, 16 // world_size, rank, world_size), 5) for rank in range(world_size)
-    ]
+    ranks = [islice(local_batches(stream, 24, 16 // world_size, rank, world_size), 5) for rank in range(world_size)]
     for alone, together in zip(single, zip(*ranks, strict=True), strict=True):
         assert_same(join(together), alone)
 

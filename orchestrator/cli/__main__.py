@@ -1,4 +1,4 @@
-"""``python -m orchestrator`` is ``h2h``."""
+"""``python -m orchestrator.cli`` is ``h2h``."""
 
 import sys
 

@@ -1,0 +1,135 @@
+"""The connection to a Ray cluster, or a cluster of this machine's own."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+
+from orchestrator.execution.privacy import ensure_private_token, free_port, private_ray_folder
+from orchestrator.planning.machine import Machine
+from trainables.errors import InputError
+
+ANSWER_SECONDS = 5.0
+"""A cluster that is there takes a connection within them."""
+
+_SLOW_START = "timed out during startup"
+"""In what Ray raises where its own processes have not started within its time limit."""
+
+_SETTINGS = {
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    "TUNE_GLOBAL_CHECKPOINT_S": str(10**9),  # the ledger is the state: Tune need not save its own
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",
+}
+"""Ray reads these when it is imported or started."""
+
+
+def ray_address(given: str | None) -> str | None:
+    """The Ray cluster to connect to: at the ``given`` address, else that of ``RAY_ADDRESS``; None: this machine's own.
+
+    Raises:
+        InputError: nothing answers at HOST:PORT. Ray itself would wait for minutes.
+    """
+    address = given or os.environ.get("RAY_ADDRESS")
+    if address is None or "://" in address or address in ("auto", "local"):
+        return address
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_SECONDS).close()
+    except (OSError, ValueError, OverflowError) as error:  # no name, no number, no port
+        raise _no_cluster(address, str(error)) from error
+    return address
+
+
+def _no_cluster(address: str, why: str) -> InputError:
+    return InputError(
+        f"no Ray cluster answers at {address}",
+        where="--address, or RAY_ADDRESS",
+        why=why,
+        remedy="HOST:PORT as `ray start` printed it; without an address the study runs on this machine",
+    )
+
+
+@contextmanager
+def ray_session(address: str | None, machine: Machine, *, dashboard: bool) -> Iterator[None]:
+    """Connect to the cluster, or start one of this machine's own, on the loopback only.
+
+    Args:
+        address: of the cluster; None: this machine's own.
+        dashboard: with its server, which answers questions about the cluster's state.
+
+    Raises:
+        InputError: no cluster answers, or Ray does not start.
+    """
+    for name, value in _SETTINGS.items():
+        os.environ.setdefault(name, value)
+    if address is None:
+        # Ray replaces a loopback address by the machine's own, and then listens on every interface, unless told that
+        # it serves one machine only. The variable is named after the systems where that is the default.
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+    import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    with ExitStack() as stack:
+        quiet = {"logging_level": "ERROR", "log_to_driver": False}
+        try:
+            if address is not None:
+                ray.init(address=address, **quiet)
+            else:
+                ensure_private_token()
+                folder = stack.enter_context(private_ray_folder())
+                with _known_address():
+                    ray.init(
+                        address="local",
+                        num_cpus=machine.cpus,
+                        # Ray Train's cleaner of placement groups asks the dashboard's state API.
+                        include_dashboard=dashboard,
+                        _node_ip_address="127.0.0.1",
+                        _temp_dir=folder,
+                        # Processes that gather data are idle between trials; starting them anew costs each trial a
+                        # second or two.
+                        _system_config={"idle_worker_killing_time_threshold_ms": 60_000},
+                        **quiet,
+                    )
+        except ConnectionError as error:
+            raise _no_cluster(str(address), str(error).splitlines()[0]) from error
+        except Exception as error:
+            if _SLOW_START not in str(error):
+                raise
+            raise InputError(
+                "Ray did not start in time",
+                where="this machine",
+                why="it is too busy: Ray waits half a minute for its own processes",
+                remedy="the same command again when less runs here; a study that has begun: h2h resume FOLDER",
+            ) from error
+        stack.callback(ray.shutdown)
+        yield
+
+
+@contextmanager
+def _known_address() -> Iterator[None]:
+    """Processes of a cluster that is started inside know its address, whatever else runs on this machine.
+
+    Ray Train's cleaner of placement groups looks for it: of several clusters it finds none, and the devices of a trial
+    that was killed would never be free again.
+    """
+    port = str(free_port())
+    with _environment({"RAY_GCS_SERVER_PORT": port, "RAY_ADDRESS": f"127.0.0.1:{port}"}):
+        yield
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    saved = {name: os.environ[name] for name in variables if name in os.environ}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name in variables:
+            del os.environ[name]
+        os.environ.update(saved)

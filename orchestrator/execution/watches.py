@@ -1,0 +1,106 @@
+"""What is watched while trials run: signals, the cluster's use, and devices that killed trials have left taken."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from types import FrameType
+
+from orchestrator.execution.executor import Executor
+from orchestrator.execution.placement_groups import PlacementGroups
+from orchestrator.ledger.recorder import Recorder
+from orchestrator.ledger.records import ResourcesRecord
+from trainables.storage import FullDiskError
+
+_REPEAT_SECONDS = 5.0
+
+
+@contextmanager
+def watching(executor: Executor) -> Iterator[None]:
+    """While inside, all of it."""
+    actions = [_resources(executor.recorder)]
+    if executor.workers.launcher == "ray_train":
+        actions.append(_placement_groups(executor.recorder, executor.workers.resources))
+    with _signals(executor), _repeated(*actions):
+        yield
+
+
+@contextmanager
+def _signals(executor: Executor) -> Iterator[None]:
+    """Ctrl-C and SIGTERM save the running trials and stop; a second one, or one while none runs, stops at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    seen = 0
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        nonlocal seen
+        seen += 1
+        if seen > 1 or not executor.running:
+            raise KeyboardInterrupt
+        if sys.stderr is sys.__stderr__:  # else a dashboard draws there, which shows what the ledger says
+            os.write(2, b"\nstopping: what runs is saved first; once more to stop at once\n")
+        executor.interrupt()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _repeated(*actions: Callable[[], None]) -> Iterator[None]:
+    """Meanwhile they are called now, and then every few seconds."""
+    finished = threading.Event()
+
+    def repeat() -> None:
+        while not finished.is_set():
+            for action in actions:
+                action()
+            finished.wait(_REPEAT_SECONDS)
+
+    thread = threading.Thread(target=repeat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        finished.set()
+        thread.join()
+
+
+def _resources(recorder: Recorder) -> Callable[[], None]:
+    """Writes what of the cluster is in use, if that has changed."""
+    import ray
+
+    last: dict[str, tuple[float, float]] | None = None
+
+    def write() -> None:
+        nonlocal last
+        total, free = ray.cluster_resources(), ray.available_resources()
+        kinds = [kind for kind in ("CPU", "GPU") if kind in total]
+        now = {kind: (max(0.0, total[kind] - free.get(kind, 0.0)), total[kind]) for kind in kinds}
+        if now != last:
+            # On a full disk the study's own next record ends the study.
+            with suppress(FullDiskError):
+                recorder.record(ResourcesRecord(cluster=now), flush=False)
+        last = now
+
+    return write
+
+
+def _placement_groups(recorder: Recorder, worker_resources: Mapping[str, float]) -> Callable[[], None]:
+    """Frees the devices that trials' killed processes have left taken."""
+    groups = PlacementGroups(worker_resources)
+
+    def free() -> None:
+        if number := groups.remove_empty():
+            with suppress(FullDiskError):
+                recorder.event(f"placement groups of killed trials are removed, to free their devices: {number}")
+
+    return free

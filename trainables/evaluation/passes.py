@@ -1,0 +1,119 @@
+"""Passes of held-out text through a model; yardsticks that need the same one share it.
+
+Letters: N sequences, L tokens each, K targets, D hidden size, V vocabulary, P minimal pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import cached_property, partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from trainables.evaluation.held_out import HeldOut, Targets
+from trainables.evaluation.registry import find_yardstick
+from trainables.evaluation.sentences import log_likelihoods
+from trainables.evaluation.yardstick import Score
+from trainables.objectives.learner import Learner
+
+SLICE_ELEMENTS = 1 << 24
+"""Logits, or numbers of the last layers, held at a time."""
+
+
+class TargetNats(NamedTuple):
+    """Held-out tokens and what each costs."""
+
+    nats_K: NDArray[np.float64]
+    """Negative log-likelihood over the whole vocabulary; infinite where the model gives NaN."""
+    target_K: NDArray[np.int64]
+    """The tokens."""
+
+
+class Taking:
+    """One model, at one moment, and the passes through it that yardsticks share.
+
+    Args:
+        learner: scores the whole vocabulary as its objective does; in evaluation mode.
+        held_out: the text.
+    """
+
+    def __init__(self, learner: Learner, held_out: HeldOut) -> None:
+        self.learner, self.held_out, self.task = learner, held_out, learner.objective.task
+
+    @cached_property
+    def ranks(self) -> dict[str, NDArray[np.int64]]:
+        """By language, ranks of the targets of recovery, (K,), 1 the best."""
+        targets = self.held_out.masked(self.task)
+        rank_K = target_ranks(self.learner, targets)
+        return {language: rank_K[own] for language, own in self.held_out.by_language(targets).items()}
+
+    @cached_property
+    def nats(self) -> dict[str, TargetNats]:
+        """By language, negative log-likelihoods."""
+        targets = self.held_out.likely(self.task)
+        nats_K = target_nats(self.learner, targets)
+        return {
+            language: TargetNats(nats_K[own], targets.target_K[own])
+            for language, own in self.held_out.by_language(targets).items()
+        }
+
+    @cached_property
+    def pairs(self) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
+        """By language, (pseudo-)log-likelihoods of the good and the bad sentences of minimal pairs, (P,) each."""
+        languages = self.held_out.pair_languages
+        score = log_likelihoods(self.learner, self.held_out.sentences, self.held_out.corpus.manifest)
+        good, bad = score[: len(languages)], score[len(languages) :]
+        return {name: (good[languages == name], bad[languages == name]) for name in sorted(set(languages))}
+
+
+def take(learner: Learner, held_out: HeldOut, names: Iterable[str]) -> dict[str, Score]:
+    """The named yardsticks, by name. The learner's mode (train, eval) is as before afterwards."""
+    training = learner.training
+    learner.eval()
+    taking = Taking(learner, held_out)
+    scores = {name: find_yardstick(name).measure(taking) for name in names}
+    learner.train(training)
+    return scores
+
+
+def target_ranks(learner: Learner, targets: Targets) -> NDArray[np.int64]:
+    """Rank of each target among the whole vocabulary, (K,), 1 the best."""
+    return _of_targets(learner, targets, ranks_of)
+
+
+def target_nats(learner: Learner, targets: Targets) -> NDArray[np.float64]:
+    """Negative log-likelihood of each target over the whole vocabulary, (K,); infinite where the model gives NaN."""
+    nats_K = _of_targets(learner, targets, partial(F.cross_entropy, reduction="none"))
+    return np.nan_to_num(nats_K.astype(np.float64), nan=np.inf, posinf=np.inf)
+
+
+def ranks_of(logits_KV: Tensor, target_K: Tensor) -> Tensor:
+    """Rank of each target among all tokens, 1 the best, (K,). Ties count against the target.
+
+    A collapsed model, which scores all tokens alike or by NaN, thus gets the last rank and not the first.
+    """
+    target_logit_K1 = logits_KV.gather(1, target_K[:, None])
+    return (~(logits_KV < target_logit_K1)).sum(dim=1)
+
+
+@torch.no_grad()
+def _of_targets(learner: Learner, targets: Targets, function: Callable[[Tensor, Tensor], Tensor]) -> NDArray[Any]:
+    """A function of the logits and the target at each target position, slice by slice."""
+    device, sequence_K = learner.embedding_VD.device, targets.sequence_K
+    num_sequences, length = targets.input_NL.shape
+    sequences = max(1, SLICE_ELEMENTS // (length * learner.config.hidden_size * 16))
+    positions = max(1, SLICE_ELEMENTS // learner.config.vocab_size)
+    found = []
+    for start in range(0, num_sequences, sequences):
+        hidden_NLD = learner.hidden(torch.from_numpy(targets.input_NL[start : start + sequences]).to(device))
+        part = slice(*np.searchsorted(sequence_K, [start, start + sequences]))
+        hidden_KD = hidden_NLD[sequence_K[part] - start, targets.position_K[part]]
+        target_K = torch.from_numpy(targets.target_K[part]).to(device)
+        for hidden, target in zip(torch.split(hidden_KD, positions), torch.split(target_K, positions), strict=True):
+            found.append(function(learner.logits(hidden).float(), target).cpu())
+    return np.asarray(torch.cat(found).numpy())
