@@ -124,7 +124,7 @@ def test_every_write_of_a_preparation(text, tokenizer, alone, tmp_path, monkeypa
         monkeypatch.setattr(os, "fsync", fsync)
         prepare(corpora, tokenizer, place)
         assert files_of(store / str(moment) / name) == expected
-    for file in ("000000 ", "000.json ", ".npy ", "en-00000.json ", "tokenizer.json ", "manifest.json "):
+    for file in ("000000 ", "tasks.json ", ".npy ", "en-00000.json ", "tokenizer.json ", "manifest.json "):
         assert any(file in error for error in errors), file
 
 

@@ -34,9 +34,9 @@ def load_tokenizer(path_or_name: str) -> PreTrainedTokenizerFast:
     """
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-    path = Path(path_or_name).expanduser()
-    name = str(path.parent if path.name == "tokenizer.json" else path) if path.exists() else path_or_name
     try:
+        path = Path(path_or_name).expanduser()
+        name = str(path.parent if path.name == "tokenizer.json" else path) if path.exists() else path_or_name
         tokenizer = AutoTokenizer.from_pretrained(name, use_fast=True, trust_remote_code=False)
     except Exception as error:  # the library in Rust has no narrower class for files that are damaged
         raise InputError(

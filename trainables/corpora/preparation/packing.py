@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -60,11 +61,7 @@ def pack_part(
     """Tokenise and pack a part's documents and write its shards and its record, unless they are there and whole.
 
     Args:
-        part: what to read.
-        tokenizer: makes the tokens.
         separator: id of the token after every document.
-        corpora: the sequence length and the splits' shares.
-        dtype: of the shards.
         folder: the corpus's.
         left_out: places among the part's documents of those that are duplicates.
 
@@ -128,18 +125,11 @@ def _whole_record(digest: str, file: Location, folder: Location) -> PartRecord |
 
 
 class Packer:
-    """Joins tokens and writes them as rows of ``length``, carrying the remainder.
-
-    Args:
-        folder: the corpus's.
-        stem: the shards' names begin with it.
-        length: tokens in a row.
-        dtype: of the shards.
-    """
+    """Joins tokens and writes them as rows of ``length``, carrying the remainder, in shards named ``stem``."""
 
     def __init__(self, folder: Location, stem: str, length: int, dtype: np.dtype[Any]) -> None:
         self.folder, self.stem, self.length = folder, stem, length
-        self.documents = self.tokens = self.words = self.characters = self.unknown_tokens = 0
+        self._counts: Counter[str] = Counter(documents=0, tokens=0)
         self.shards: list[Shard] = []
         self._pending = [np.empty(0, dtype)]
         self._num_pending = 0
@@ -151,24 +141,14 @@ class Packer:
 
     def count(self, text: str, tokens: NDArray[Any], unknown_tokens: int) -> None:
         """Count a document, which is added apart."""
-        self.documents += 1
-        self.tokens += len(tokens)
-        self.words += len(text.split())
-        self.characters += len(text)
-        self.unknown_tokens += unknown_tokens
+        self._counts.update(documents=1, tokens=len(tokens), words=len(text.split()), characters=len(text))
+        self._counts["unknown_tokens"] += unknown_tokens
 
     def finish(self) -> LanguageCounts:
         """Write the last whole sequences, and sum up."""
         self.flush()
-        return LanguageCounts(
-            documents=self.documents,
-            tokens=self.tokens,
-            sequences=sum(shard.sequences for shard in self.shards),
-            shards=tuple(self.shards),
-            words=self.words,
-            characters=self.characters,
-            unknown_tokens=self.unknown_tokens,
-        )
+        sequences = sum(shard.sequences for shard in self.shards)
+        return LanguageCounts(**self._counts, sequences=sequences, shards=tuple(self.shards))
 
     def add(self, tokens: NDArray[Any]) -> None:
         """Pack tokens after those before."""

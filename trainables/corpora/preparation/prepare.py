@@ -70,8 +70,6 @@ def prepare(
     same files.
 
     Args:
-        corpora: the text.
-        tokenizer: makes the tokens.
         store: folder of prepared corpora.
         progress: told of every stage's begin, and of every part that is done.
         verify: read all shards of a corpus that is there, whether or not this machine has before, and make damaged

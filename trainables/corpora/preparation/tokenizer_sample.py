@@ -84,10 +84,6 @@ def _language_bytes(portions: list[tuple[SourceConfig, Portion]]) -> float:
 def documents_in_turn(portions: list[tuple[SourceConfig, Portion]], allowance: Allowance) -> Iterator[Document]:
     """One document each of some ranges of files in turn, spread evenly over all; then of the next ranges.
 
-    Args:
-        portions: of one language; they are cut where their format allows.
-        allowance: where it ends the documents do.
-
     Raises:
         InputError: a portion cannot be read.
     """

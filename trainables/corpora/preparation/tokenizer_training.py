@@ -18,11 +18,7 @@ if TYPE_CHECKING:
 
 
 def train_tokenizer(config: TrainTokenizer, texts: Iterator[str]) -> PreTrainedTokenizerFast:
-    """Train a tokenizer; the same texts in the same order give the same one.
-
-    Args:
-        config: the model and its size.
-        texts: the sample; held in memory.
+    """Train a tokenizer on texts, which are held in memory; the same ones in the same order give the same one.
 
     Raises:
         InputError: there is no text, or it supports no vocabulary so large, or has more characters than that.

@@ -30,10 +30,6 @@ _MOST_LANGUAGES = 20
 def check_sources(sources: Sequence[SourceConfig], malformed_share: float = 0.0) -> None:
     """Look at the head of every file, data set and grammar.
 
-    Args:
-        sources: what to look at.
-        malformed_share: of a source's records, tolerated.
-
     Raises:
         InputError: the first thing wrong, with the file and line or the key (``corpora.sources[2].files``).
     """

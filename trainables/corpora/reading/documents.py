@@ -13,7 +13,7 @@ from trainables.corpora.reading.files import has_columns, read_records
 from trainables.corpora.reading.hugging_face import rows
 from trainables.corpora.reading.portions import Portion
 from trainables.corpora.reading.reader import Malformed, Record, shown
-from trainables.corpora.reading.tally import Document, Passed, Remark, Tally
+from trainables.corpora.reading.tally import Document, Passed, Tally
 from trainables.storage import Location
 
 MANY_LINES = 20
@@ -44,8 +44,6 @@ def read_documents(
     """The documents of a portion, in order, streamed.
 
     Args:
-        portion: what to read.
-        source: where it is from.
         where: how to call the source in an error.
         tally: counts every record, those too of which no document comes.
         allowance: the documents end early when it is used up.
@@ -62,7 +60,7 @@ def read_documents(
 
 def read_items(
     portion: Portion, source: SourceConfig, where: str, allowance: Allowance
-) -> Iterator[Document | Malformed | Passed | Remark]:
+) -> Iterator[Document | Malformed | Passed]:
     """What each record of a portion is, and what there is to say of its file."""
     if source.grammar is not None:
         generated = documents(source.grammar, portion.stop or 0, source.seed, portion.start)
@@ -79,10 +77,10 @@ def read_items(
     if source.files is None or portion.start > 0:
         return
     if num_records == 0 and portion.stop is None:
-        yield Remark.EMPTY_FILE
+        yield Passed.EMPTY_FILE
     is_long = num_records == 1 and isinstance(text, str) and text.count("\n") >= MANY_LINES
     if is_long and not has_columns(Location(portion.name)):
-        yield Remark.ONE_DOCUMENT
+        yield Passed.ONE_DOCUMENT
 
 
 def open_portion(portion: Portion, source: SourceConfig, where: str) -> tuple[str, Iterator[Record | Malformed]]:

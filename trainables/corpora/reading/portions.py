@@ -46,10 +46,6 @@ class Portion(NamedTuple):
 def expand(source: SourceConfig, where: str = "source") -> list[Portion]:
     """The portions of a source in a fixed order: files by name, a data set's shards, one for a grammar.
 
-    Args:
-        source: the source.
-        where: how to call the source in an error.
-
     Raises:
         InputError: no file matches, there is no such data set or grammar.
     """

@@ -79,7 +79,6 @@ class Reader(ABC):
         """The records of a file that is not empty, in order.
 
         Args:
-            file: what to read.
             columns: each is in every record.
             parts: of :meth:`part_bytes`, whose records alone are given; None: all.
 

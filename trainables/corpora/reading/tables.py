@@ -18,7 +18,6 @@ def table_rows(batch: Any, name: str, where: str, num_before: int) -> Iterator[R
     outside would end the process.
 
     Args:
-        batch: of a table.
         name: of the file or the data set.
         where: its path, to be followed by the row.
         num_before: the rows before this batch.

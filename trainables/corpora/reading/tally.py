@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import NamedTuple
 
@@ -28,17 +28,12 @@ class Document(NamedTuple):
 
 
 class Passed(Enum):
-    """Why a well-formed record gives no document."""
+    """What gives no document, and is nevertheless counted: by the name of the count."""
 
-    EMPTY = "no text but white space"
-    OTHER_LANGUAGE = "of another language than the source's"
-
-
-class Remark(Enum):
-    """What there is to say of a file beside its records."""
-
-    EMPTY_FILE = "no record"
-    ONE_DOCUMENT = "text without blank lines, although of many lines"
+    EMPTY = "empty"
+    OTHER_LANGUAGE = "other_languages"
+    EMPTY_FILE = "empty_files"
+    ONE_DOCUMENT = "one_document_files"
 
 
 @dataclass
@@ -77,7 +72,7 @@ class Tally:
         """All that were read: which language a malformed one was of nobody knows."""
         return self.documents + self.empty + self.other_languages + self.malformed
 
-    def count(self, item: Document | Malformed | Passed | Remark) -> None:
+    def count(self, item: Document | Malformed | Passed) -> None:
         """Count one record, or what there is to say of a file."""
         if isinstance(item, Document):
             self.documents += 1
@@ -85,14 +80,8 @@ class Tally:
             self.malformed += item.num_records or 1
             self.cut_short += item.num_records is None
             self.examples = _first([*self.examples, item])
-        elif item is Passed.EMPTY:
-            self.empty += 1
-        elif item is Passed.OTHER_LANGUAGE:
-            self.other_languages += 1
-        elif item is Remark.EMPTY_FILE:
-            self.empty_files += 1
         else:
-            self.one_document_files += 1
+            setattr(self, item.value, getattr(self, item.value) + 1)
 
     def with_lines(self) -> Tally:
         """The same; the examples are named by their lines where they can be."""
@@ -121,7 +110,6 @@ class Tally:
 
         Args:
             malformed_share: what the study tolerates; 1: that the rest of a file is lost, too.
-            where: the source.
             least_share: tolerated at any rate, unless the study tolerates none: of a file's head alone.
 
         Raises:
@@ -154,18 +142,10 @@ class Tally:
 
 def total(tallies: Iterable[Tally]) -> Tally:
     """The counts of several parts together, with the first examples."""
-    whole = Tally()
-    for part in tallies:
-        whole.documents += part.documents
-        whole.duplicates += part.duplicates
-        whole.empty += part.empty
-        whole.other_languages += part.other_languages
-        whole.malformed += part.malformed
-        whole.cut_short += part.cut_short
-        whole.empty_files += part.empty_files
-        whole.one_document_files += part.one_document_files
-        whole.examples = _first([*whole.examples, *part.examples])
-    return whole
+    parts = list(tallies)
+    counts = [one.name for one in fields(Tally) if one.name != "examples"]
+    examples = _first([example for part in parts for example in part.examples])
+    return Tally(**{name: sum(getattr(part, name) for part in parts) for name in counts}, examples=examples)
 
 
 def _first(examples: list[Malformed]) -> list[Malformed]:

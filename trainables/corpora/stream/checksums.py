@@ -34,8 +34,6 @@ def is_intact(file: Path, expected: str, *, afresh: bool = False) -> bool:
     That it has is remembered by path, size and time of modification: a trial's start reads no shard twice.
 
     Args:
-        file: what to look at.
-        expected: its checksum.
         afresh: read it whatever is remembered: a disk's fault changes neither size nor time.
     """
     if not file.is_file():

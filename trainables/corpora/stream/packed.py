@@ -82,8 +82,6 @@ class PackedCorpus:
         """Sequences by number, in the order asked for.
 
         Args:
-            split: ``train``, ``validation`` or ``test``.
-            language: one of :attr:`languages`.
             indices: (N,), each in ``range(sequences(split, language))``.
 
         Returns:

@@ -50,13 +50,8 @@ class Batch(NamedTuple):
 
 
 class TokenStream:
-    """The training sequences of a corpus in the order of one seed.
-
-    Args:
-        corpus: the packed corpus.
-        seed: of the trial. Two arms with one seed see the same sequences in the same order.
-        alpha: see :func:`mixture_shares`.
-        maximum_repetition: see :func:`mixture_shares`.
+    """The training sequences of a corpus in the order of one seed: two arms with one see the same, mixed as
+    :func:`mixture_shares` says.
     """
 
     def __init__(self, corpus: PackedCorpus, seed: int, alpha: float, maximum_repetition: float) -> None:
@@ -99,11 +94,8 @@ def local_batches(
     ``batch_size * W`` places of the stream.
 
     Args:
-        stream: what to read.
         start: the first place, of all workers.
         batch_size: sequences a batch of this worker.
-        rank: this worker.
-        world_size: number of workers.
         expected: sequences that will be asked for, where that is known: nothing much beyond is prefetched.
     """
     block, per_step = _block_sequences(stream, batch_size, _BLOCK_TOKENS), batch_size * world_size
