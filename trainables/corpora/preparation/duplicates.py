@@ -41,7 +41,6 @@ class Tasks(Config):
 
     bounds: tuple[int, ...]
     """The first bucket of each task, and after the last."""
-
     parts: int
     """Of the corpus."""
 

@@ -21,13 +21,10 @@ class Part(Config):
 
     number: int
     """Among the language's parts."""
-
     source_number: int
     """Of the source, in the study's order."""
-
     source: SourceConfig
     """Where the portions are from."""
-
     portions: tuple[Portion, ...]
     """Read one after another."""
 
@@ -49,16 +46,12 @@ class PartRecord(Config):
 
     digest: str
     """Of the part."""
-
     splits: dict[Split, LanguageCounts]
     """Counts by split."""
-
     tails: dict[Split, bytes]
     """Each split's last tokens, fewer than a sequence, in the shards' dtype: packed when all parts are there."""
-
     tally: Tally
     """What became of the records."""
-
     checksum: str = ""
     """Of all the rest."""
 

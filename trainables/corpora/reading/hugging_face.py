@@ -57,9 +57,7 @@ class Split(NamedTuple):
 
     rows: Dataset | IterableDataset
     """Of all shards."""
-
     num_shards: int
-
     size_bytes: int
     """Of all shards; :data:`SHARD_BYTES` for each where it is not known."""
 

@@ -46,12 +46,9 @@ class Line(NamedTuple):
 
     text: str
     """Decoded, with its line end."""
-
     begin_bytes: int
-
     number: int | None
     """None in the middle of a file, where counting would cost reading all before."""
-
     problem: Malformed | None = None
     """What is wrong with it: the record that it belongs to is to be left out."""
 

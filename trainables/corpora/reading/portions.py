@@ -32,13 +32,10 @@ class Portion(NamedTuple):
 
     name: str
     """The file's path or URI, the data set's or the grammar's name."""
-
     size_bytes: int
     """As stored; estimated for a grammar and for a data set that does not say."""
-
     start: int = 0
     """The first part (as its reader counts them), shard (data set) or document (grammar)."""
-
     stop: int | None = None
     """The end of the range; None: to the end."""
 

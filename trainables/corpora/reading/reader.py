@@ -27,7 +27,6 @@ class Record(NamedTuple):
 
     place: str
     """Where in its file it lies, as a person would say it."""
-
     columns: Mapping[str, object]
 
 
@@ -35,14 +34,10 @@ class Malformed(NamedTuple):
     """What should be a record and is none. Not an exception: it is counted, and the reader goes on."""
 
     what: str
-
     where: str
     """The file and the line or row; the byte, where the line is not known (see :func:`lines.with_line`)."""
-
     why: str
-
     remedy: str
-
     num_records: int | None = 1
     """How many records may be lost with it; None: the rest of the file."""
 
@@ -60,13 +55,10 @@ class Reader(ABC):
 
     name: ClassVar[str]
     """The entry point's name."""
-
     suffixes: ClassVar[tuple[str, ...]]
     """Of the files' names, in small letters, with the dot. One of ``.gz`` or ``.zst`` is of compressed files."""
-
     magic: ClassVar[bytes] = b""
     """What each file begins with; nothing: text."""
-
     has_columns: ClassVar[bool] = True
     """Whether records have columns by name; otherwise they have the text alone."""
 

@@ -23,10 +23,8 @@ class Shard(Config):
 
     file: str = Field(pattern=r"^shards/\w+/[\w-]+\.npy$")
     """Path in the corpus's folder."""
-
     sequences: int = Field(ge=1)
     """Rows of the array."""
-
     checksum: str
     """blake2b of the file, hexadecimal."""
 
@@ -36,22 +34,16 @@ class LanguageCounts(Config):
 
     documents: NonNegativeInt
     """Documents read into the split."""
-
     tokens: NonNegativeInt
     """All their tokens with a separator after each document; the last ones, which fill no sequence, count too."""
-
     sequences: NonNegativeInt
     """Rows of all shards."""
-
     shards: tuple[Shard, ...]
     """In the order in which their rows are numbered."""
-
     words: NonNegativeInt = 0
     """Runs of characters between white space."""
-
     characters: NonNegativeInt = 0
     """Unicode code points."""
-
     unknown_tokens: NonNegativeInt = 0
     """Unknown tokens, and bytes of characters that have no piece."""
 
@@ -67,37 +59,26 @@ class Manifest(Config):
 
     format_version: int
     """:data:`FORMAT_VERSION` of the code that wrote it."""
-
     fingerprint: str
     """Of the sources' content, the tokenizer, the split and the sequence length."""
-
     vocabulary_size: int
     """Token ids are below it."""
-
     sequence_length: int = Field(ge=1)
     """Tokens in a sequence."""
-
     dtype: Literal["uint16", "uint32"]
     """Of the shards' arrays."""
-
     pad_token: NonNegativeInt
     """Id of the padding token."""
-
     mask_token: int | None
     """Id of the mask token; None where the tokenizer has none, which only masked objectives need."""
-
     separator_token: NonNegativeInt
     """Id of the token after every document."""
-
     special_tokens: tuple[int, ...]
     """Ids of all special tokens, those three among them, sorted."""
-
     languages: tuple[str, ...]
     """Sorted."""
-
     splits: dict[Split, dict[str, LanguageCounts]]
     """Counts by split and language."""
-
     sources: tuple[Tally, ...] = ()
     """What became of the records of each source, in the study's order."""
 
