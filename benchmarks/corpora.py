@@ -367,10 +367,7 @@ def shared_bytes(corpus: str, num_readers: int) -> dict[str, float]:
                 shown = "/shards/train/" in line
             elif shown and first in ("Rss:", "Pss:"):
                 size = 1024 * int(line.split()[1])
-                resident, proportional = (
-                    resident + size * (first == "Rss:"),
-                    proportional + size * (first == "Pss:"),
-                )
+                resident, proportional = (resident + size * (first == "Rss:"), proportional + size * (first == "Pss:"))
     done.set()
     for reader in readers:
         reader.join()

@@ -63,11 +63,7 @@ def published(hidden_KD: Tensor, table_VD: Tensor, ids_K: NDArray[np.int64], spa
 
 
 def ours(
-    hidden_KD: Tensor,
-    table_VD: Tensor,
-    ids_K: NDArray[np.int64],
-    sparse: bool = False,
-    negatives: int | None = None,
+    hidden_KD: Tensor, table_VD: Tensor, ids_K: NDArray[np.int64], sparse: bool = False, negatives: int | None = None
 ) -> Tensor:
     """The same over unique targets, or with so many negatives, from the token ids on; temperature 1."""
     drawn = negatives_of(ids_K, negatives, np.random.default_rng(0))
@@ -162,10 +158,7 @@ def compare(ids_K: NDArray[np.int64], D: int, device: str, dtype: torch.dtype, s
     steps = {name: prepare(name, ids_K, D, device, dtype) for name in LOSSES}
     reference, value = float(steps["published"]()), float(steps["unique"]())
     # bfloat16 rounds the published formula's own sums.
-    assert math.isclose(reference, value, rel_tol=1e-5 if dtype == torch.float32 else 0.03), (
-        reference,
-        value,
-    )
+    assert math.isclose(reference, value, rel_tol=1e-5 if dtype == torch.float32 else 0.03), (reference, value)
     times = interleaved_milliseconds(steps, device, seconds)
     del steps
     row: dict[str, Any] = {

@@ -101,11 +101,7 @@ class Arm:
     """A training step in three parts; calling it makes the step and keeps the time of the passes."""
 
     def __init__(
-        self,
-        make: Callable[[], Any],
-        passes: Callable[[Any], object],
-        update: Callable[[], object],
-        device: str,
+        self, make: Callable[[], Any], passes: Callable[[Any], object], update: Callable[[], object], device: str
     ) -> None:
         self.make, self.passes, self.update, self.device = make, passes, update, device
         self.milliseconds: list[float] = []
@@ -281,10 +277,7 @@ def check(plan: Plan) -> None:
     for side, (_, vanilla) in OBJECTIVES.items():
         stream, objective = make_stream(plan, 1000), find_objective(vanilla).of({})
         shape = body_config(
-            ModelConfig(shape=plan.shape),
-            objective.task,
-            vocabulary_size=1000,
-            sequence_length=plan.sequence_length,
+            ModelConfig(shape=plan.shape), objective.task, vocabulary_size=1000, sequence_length=plan.sequence_length
         )
         stepper = Stepper(Learner(shape, objective), stream, TrainingConfig(), World())
         batch = stream.take(np.arange(2))
@@ -402,10 +395,7 @@ def draw(result: dict[str, Any], file: Path, across: str, title: str, unit: str)
     axes = figure.subplots(2, 2, sharey="row")
     for column, side in enumerate(OBJECTIVES):
         for line, (key, scale, label) in enumerate(
-            (
-                ("step_milliseconds", 1e-3, "time of a step (s)"),
-                ("peak_memory_mb", 2**-10, "peak memory (GiB)"),
-            )
+            (("step_milliseconds", 1e-3, "time of a step (s)"), ("peak_memory_mb", 2**-10, "peak memory (GiB)"))
         ):
             axis = axes[line][column]
             for arm, colour in COLOURS.items():

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+LONGEST_PART = 2000
+"""Characters shown of each part of an error: what it quotes may be of any length."""
+
 
 class InputError(ValueError):
     """A user's mistake: the command line prints it without a traceback and exits with 2.
@@ -32,19 +35,12 @@ class InputError(ValueError):
     def below(self, key: str) -> InputError:
         """The same error, of a part of what a ``key`` holds."""
         return InputError(
-            self.what,
-            where=f"{key}.{self.where}" if self.where else key,
-            why=self.why,
-            remedy=self.remedy,
+            self.what, where=f"{key}.{self.where}" if self.where else key, why=self.why, remedy=self.remedy
         )
 
     def __str__(self) -> str:
-        lines = [self.what]
-        lines += [f"  {label}: {text}" for label, text in self._details() if text]
-        return printable("\n".join(lines))
-
-    def _details(self) -> list[tuple[str, str]]:
-        return [("where", self.where), ("why", self.why), ("remedy", self.remedy)]
+        details = [("", self.what), ("  where: ", self.where), ("  why: ", self.why), ("  remedy: ", self.remedy)]
+        return "\n".join(label + _shortened(printable(text)) for label, text in details if text or not label)
 
 
 def printable(text: str) -> str:
@@ -55,6 +51,10 @@ def printable(text: str) -> str:
     return "".join(
         character if character.isprintable() or character in "\n\t" else ascii(character)[1:-1] for character in text
     )
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= LONGEST_PART else f"{text[:LONGEST_PART]}..."
 
 
 def _rebuild(what: str, where: str, why: str, remedy: str) -> InputError:

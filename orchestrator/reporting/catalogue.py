@@ -6,12 +6,13 @@ from collections.abc import Iterable, Iterator
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
+from rich.table import Table as Grid
 from rich.text import Text
 
 from orchestrator import formatting
 from orchestrator.config.files import load_study, study_names
 from orchestrator.config.yaml_text import parse_yaml
+from orchestrator.reporting.table import Align, Table, on_terminal
 from search_spaces import Space, space_names, space_path
 from trainables.corpora.grammar import LANGUAGES
 from trainables.corpora.reading.registry import readers
@@ -38,8 +39,8 @@ def _titled(title: str, key: str, content: RenderableType) -> RenderableType:
     return Group(Text.assemble((title, "bold"), "  ", (key, "dim")), Padding(content, (0, 0, 1, 2)))
 
 
-def _pairs(items: Iterable[tuple[str, str]]) -> Table:
-    grid = Table.grid(padding=(0, 2))
+def _pairs(items: Iterable[tuple[str, str]]) -> Grid:
+    grid = Grid.grid(padding=(0, 2))
     grid.add_column(style="cyan", no_wrap=True)
     grid.add_column()
     for name, description in items:
@@ -72,17 +73,12 @@ def _sources() -> Iterator[tuple[str, str]]:
     yield "grammar", ", ".join(LANGUAGES)
 
 
-def _shapes_table() -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    table.add_column("name", style="cyan", no_wrap=True)
-    table.add_column("family")
-    for title in ("layers", "hidden", "parameters*"):
-        table.add_column(title, justify="right")
+def _shapes_table() -> RenderableType:
+    rows = []
     for name, kinds in SHAPES.items():
-        family = " or ".join(_FAMILIES[task] for task in kinds)
-        shape = next(iter(kinds.values()))
+        shape, family = next(iter(kinds.values())), " or ".join(_FAMILIES[task] for task in kinds)
         size = formatting.quantity(shape.parameters, "").strip()
-        table.add_row(name, family, str(shape.layers), str(shape.hidden_size), size)
-    table.add_section()
-    table.caption, table.caption_justify = "* without embeddings and head", "left"
-    return table
+        rows.append([name, family, str(shape.layers), str(shape.hidden_size), size])
+    titles = ("name", "family", "layers", "hidden", "parameters*")
+    aligned: tuple[Align, ...] = ("left", "left", "right", "right", "right")
+    return on_terminal(Table.of(titles, rows, aligned, ["* without embeddings and head"]))

@@ -14,7 +14,7 @@ from orchestrator.analysis.selection import chosen_runs
 from orchestrator.ledger.history import History
 from orchestrator.ledger.records import ArmDesign, CorpusRecord
 from orchestrator.ledger.trials import TrialHistory
-from orchestrator.reporting.result_tables import mean_and_deviation
+from orchestrator.reporting.result_tables import arms_table, comparison_table
 from orchestrator.reporting.table import Table, to_markdown
 from trainables.training.config import Unit
 
@@ -123,32 +123,11 @@ def _cautions(*, encoder: bool, embedding_head: bool, document_attention: bool) 
 
 
 def _evidence(comparison: Comparison) -> Iterable[str]:
-    arms = comparison.arms
-    names = list(next(iter(arms.values())).yardsticks)
-    rows = [
-        [
-            arm,
-            f"`{summary.objective}`",
-            *(f"{mean_and_deviation(found)} ({found.n})" for found in summary.yardsticks.values()),
-        ]
-        for arm, summary in arms.items()
-    ]
-    yield "Means over the confirmation runs on the test split ± standard deviation (number of runs):"
-    yield to_markdown(Table.of(["arm", "objective", *names], rows))
+    yield "Means over the confirmation runs on the test split ± standard deviation:"
+    yield to_markdown(arms_table(comparison))
     if comparison.pairs:
         yield "Differences, with 95% intervals and permutation p-values adjusted by Holm's method:"
-        differences = [
-            [
-                f"{pair.a} – {pair.b}",
-                f"{name} ({row.role})",
-                str(row.n),
-                formatting.difference(row.difference, row.interval),
-                formatting.p_value(row.p_adjusted),
-            ]
-            for pair in comparison.pairs
-            for name, row in pair.yardsticks.items()
-        ]
-        yield to_markdown(Table.of(["pair", "yardstick", "n", "difference", "p"], differences))
+        yield to_markdown(comparison_table(comparison))
     yield (
         "Yardsticks mean the same for every arm of a task. Losses do not: cross-entropy and contrastive losses differ "
         "in scale and cannot be compared, so none is given here."

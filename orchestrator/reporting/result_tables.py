@@ -26,15 +26,14 @@ def arms_table(comparison: Comparison) -> Table:
                 arm,
                 formatting.settings(summary.configuration or {}, "\n"),
                 f"{confirm.completed} of {confirm.planned}",
-                *(mean_and_deviation(summary.yardsticks[name]) for name in yardsticks),
+                *(_mean_and_deviation(summary.yardsticks[name]) for name in yardsticks),
                 formatting.quantity(total, comparison.unit),
             ]
         )
     return Table.of(["arm", "best\nconfiguration", "seeds", *yardsticks, "spent"], rows)
 
 
-def mean_and_deviation(summary: Summary) -> str:
-    """``0.412 ± 0.006``, or a dash where there is none yet."""
+def _mean_and_deviation(summary: Summary) -> str:
     deviation = "" if summary.deviation is None else f" ± {summary.deviation:.3f}"
     return formatting.score(summary.mean) + deviation
 

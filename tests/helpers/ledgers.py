@@ -23,14 +23,7 @@ def run(arm, seed, score, *, outcome="completed", phase="confirm", configuration
     configuration = configuration or {"learning_rate": 0.001}
     same = {"phase": phase, "arm": arm, "trial": f"{phase}-{arm}-{seed}-{json.dumps(configuration)}",
             "attempt": 1, "time": 1.0}  # fmt: skip
-    yield {
-        "kind": "trial",
-        **same,
-        "number": seed,
-        "seed": seed,
-        "configuration": configuration,
-        "start_step": 0,
-    }
+    yield {"kind": "trial", **same, "number": seed, "seed": seed, "configuration": configuration, "start_step": 0}
     for step in range(1, evaluations + 1):
         share = step / evaluations
         value = {"overall": score * share, "languages": {"en": score * share, "fr": 0.5 * score * share}}
@@ -38,12 +31,7 @@ def run(arm, seed, score, *, outcome="completed", phase="confirm", configuration
         yield {"kind": "measure", **same, "step": step, "progress": share, "spent": spent, "loss": 1.0,
                "yardsticks": {"accuracy": value, "mrr": value}}  # fmt: skip
     if outcome is not None:
-        yield {
-            "kind": "end",
-            **same,
-            "outcome": outcome,
-            "reason": "" if outcome == "completed" else "told so",
-        }
+        yield {"kind": "end", **same, "outcome": outcome, "reason": "" if outcome == "completed" else "told so"}
 
 
 def around(level: float, noise=NOISE) -> tuple[float, ...]:

@@ -18,9 +18,6 @@ def full_size_configs(objective: Objective) -> Iterator[tuple[str, Any]]:
             yield (
                 shape,
                 body_config(
-                    ModelConfig(shape=shape),
-                    objective.task,
-                    vocabulary_size=VOCABULARY,
-                    sequence_length=LENGTH,
+                    ModelConfig(shape=shape), objective.task, vocabulary_size=VOCABULARY, sequence_length=LENGTH
                 ),
             )

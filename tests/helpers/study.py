@@ -47,11 +47,7 @@ def small_study(name: str, storage: Path, **changes: Any) -> dict[str, Any]:
 
 def h2h(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "orchestrator.cli", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        **options,
+        [sys.executable, "-m", "orchestrator.cli", *arguments], capture_output=True, text=True, timeout=300, **options
     )
 
 

@@ -16,12 +16,7 @@ TOKENS = 100_000
 SECONDS = {"headless": 40.0, "vanilla": 100.0}
 """Of the steps of a whole trial."""
 OVERHEAD = 10.0
-ANYTIME = (
-    "training.schedule=wsd",
-    "training.cooldown=0.4",
-    "training.warmup=0.01",
-    "confirm.anytime=[0.2, 0.3]",
-)
+ANYTIME = ("training.schedule=wsd", "training.cooldown=0.4", "training.warmup=0.01", "confirm.anytime=[0.2, 0.3]")
 """Cooldowns of 0.4 x (0.2 + 0.3) = 0.2 of each confirmation run."""
 
 
@@ -67,12 +62,7 @@ class Driver:
         return self
 
     def keys(self, planned):
-        return {
-            "phase": planned.phase,
-            "arm": planned.arm,
-            "trial": planned.trial,
-            "attempt": planned.attempt,
-        }
+        return {"phase": planned.phase, "arm": planned.arm, "trial": planned.trial, "attempt": planned.attempt}
 
     def begin(self, planned):
         self.running[planned.trial] = planned

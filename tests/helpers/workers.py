@@ -16,12 +16,7 @@ class Model(nn.Module):
 
     def __init__(self, family):
         super().__init__()
-        common = {
-            "vocab_size": VOCABULARY,
-            "hidden_size": 16,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 2,
-        }
+        common = {"vocab_size": VOCABULARY, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
         common["max_position_embeddings"] = LENGTH
         if family == "bert":
             off = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}

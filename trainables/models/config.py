@@ -88,7 +88,7 @@ class ModelConfig(Config):
             raise ValueError("give exactly one of 'shape', 'config' and 'pretrained'")
         if self.shape is not None and self.shape not in SHAPES:
             raise ValueError(f"unknown shape '{self.shape}'; {nearest(self.shape, SHAPES)}")
-        if self.config is not None and self.config.get("model_type") not in TASKS:
+        if self.config is not None and self.config.get("model_type") not in tuple(TASKS):
             raise ValueError(f"config.model_type must be one of {', '.join(TASKS)}")
         if self.config is not None and self.dropout:
             raise ValueError(
