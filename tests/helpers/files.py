@@ -17,13 +17,6 @@ def compressed(content: bytes, suffix: str) -> bytes:
     return gzip.compress(content) if suffix.endswith(".gz") else content
 
 
-def compressed(content: bytes, suffix: str) -> bytes:
-    """The content, compressed as a file's suffix says."""
-    if suffix.endswith(".zst"):
-        return bytes(pa.compress(content, codec="zstd", asbytes=True))
-    return gzip.compress(content) if suffix.endswith(".gz") else content
-
-
 def write_lines(path: Path, content: bytes) -> None:
     """Write a file's content, compressed as its suffix says."""
     path.write_bytes(compressed(content, path.suffix))
