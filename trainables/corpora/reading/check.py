@@ -45,7 +45,7 @@ def check_sources(sources: Sequence[SourceConfig], malformed_share: float = 0.0)
         head = total(tally for tally, _ in heads)
         whole = all(is_whole for _, is_whole in heads)
         head.require_sound(malformed_share, where, 0.0 if whole else HEAD_MALFORMED_SHARE)
-        if head.empty_files == len(portions):
+        if 0 < len(portions) == head.empty_files:
             first = portions[0].name
             raise InputError(
                 f"{first.rpartition('/')[2]} is empty" if len(portions) == 1 else "all files are empty",

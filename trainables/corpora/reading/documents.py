@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -18,6 +19,8 @@ from trainables.storage import Location
 
 MANY_LINES = 20
 """A text file of one document with so many lines is remarked on: each line may have been meant as a document."""
+
+_HALF_A_CHARACTER = re.compile("[\ud800-\udfff]")
 
 
 @dataclass
@@ -124,7 +127,7 @@ def _document(record: Record, source: SourceConfig, name: str) -> Document | Mal
         content = source.language.encode() + b"\0" + encoded
         return Document(text, source.language, blake2b(content, digest_size=16).hexdigest())
     document_id = record.columns[source.id_column]
-    if document_id is None or not _is_unicode(str(document_id)) or not str(document_id):
+    if document_id is None or not str(document_id) or _HALF_A_CHARACTER.search(str(document_id)):
         return Malformed(
             f"a document without a usable id in the column '{source.id_column}'",
             f"{name}, {record.place}",
@@ -132,8 +135,3 @@ def _document(record: Record, source: SourceConfig, name: str) -> Document | Mal
             "fill the column, or leave out id_column to have ids made from the text",
         )
     return Document(text, source.language, str(document_id))
-
-
-def _is_unicode(text: str) -> bool:
-    """Whether the text has no lone surrogate."""
-    return not any("\ud800" <= character <= "\udfff" for character in text)
