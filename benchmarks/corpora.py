@@ -42,11 +42,10 @@ import numpy as np
 import psutil
 from measure import command_line, publish
 
-from trainables.corpora.config import CorporaConfig
+from trainables.corpora.config import CorporaConfig, SourceConfig, TokenizerConfig, TrainTokenizer
 from trainables.corpora.preparation.packing import Packer
-from trainables.corpora.preparation.prepare import make_tokenizer, prepare
-from trainables.corpora.preparation.tokenizers import TokenizerConfig, TrainTokenizer
-from trainables.corpora.reading.documents import SourceConfig
+from trainables.corpora.preparation.prepare import prepare
+from trainables.corpora.preparation.tokenizer_sample import make_tokenizer
 from trainables.corpora.stream.manifest import FORMAT_VERSION, SPLITS, Manifest
 from trainables.corpora.stream.packed import MANIFEST_NAME, PackedCorpus
 from trainables.corpora.stream.token_stream import TokenStream, local_batches, ray_data_batches, sequence_digest

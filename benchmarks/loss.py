@@ -119,7 +119,8 @@ def token_ids(least: int) -> tuple[NDArray[np.int64], str]:
     english = [file for file in files if file.name.startswith("en.")] or files
     kept = Path(tempfile.gettempdir()) / f"h2h-benchmark-ids-{V}-{sum(f.stat().st_size for f in english)}.npy"
     if not kept.exists():
-        from trainables.corpora.preparation.tokenizers import TrainTokenizer, train_tokenizer  # seconds to import
+        from trainables.corpora.config import TrainTokenizer
+        from trainables.corpora.preparation.tokenizer_training import train_tokenizer  # seconds to import
 
         config = TrainTokenizer(type="byte_bpe", vocabulary_size=V)
         tokenizer = train_tokenizer(config, texts(english, characters=8_000_000))

@@ -197,7 +197,7 @@ class Study:
             InputError: it is not prepared, or its sources cannot be read.
         """
         from trainables.corpora.preparation.fingerprint import fingerprint
-        from trainables.corpora.preparation.prepare import make_tokenizer
+        from trainables.corpora.preparation.tokenizer_sample import make_tokenizer
         from trainables.corpora.stream.packed import PackedCorpus
 
         spec = freeze(self.spec)

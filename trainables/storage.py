@@ -26,6 +26,18 @@ def storage_errors() -> tuple[type[Exception], ...]:
     return (OSError, *HfHubHTTPError.__bases__)
 
 
+def local_path(path: str | os.PathLike[str]) -> Path:
+    """A path on this machine, absolute, with ``~`` expanded.
+
+    Raises:
+        InputError: there is no such user.
+    """
+    try:
+        return Path(path).expanduser().absolute()
+    except RuntimeError as error:
+        raise InputError(f"there is no such home folder: {path}", why=str(error)) from error
+
+
 _FSSPEC_SCHEMES = ("hf://", "fsspec+")
 """Handed on by pyarrow to fsspec, which takes the path as it is written."""
 
@@ -78,7 +90,7 @@ class Location:
     def __init__(self, uri: str | os.PathLike[str]) -> None:
         self.uri = os.fspath(uri)
         if "://" not in self.uri:
-            self.uri = str(Path(self.uri).expanduser().resolve())
+            self.uri = str(local_path(self.uri).resolve())
         elif not self.uri.startswith(_FSSPEC_SCHEMES):  # pyarrow refuses spaces and letters beyond ASCII
             self.uri = quote(self.uri, safe=string.punctuation)
         try:

@@ -8,7 +8,6 @@ from itertools import product
 from orchestrator.config.arms import ArmSpec
 from orchestrator.config.study import StudySpec
 from search_spaces import Float, Integer
-from trainables.corpora.reading.documents import expand
 from trainables.errors import InputError
 from trainables.evaluation import find_yardstick
 from trainables.training.config import TrainingConfig
@@ -229,6 +228,8 @@ def _require_measurable_text(spec: StudySpec) -> None:
         for name in spec.yardsticks.names:
             find_yardstick(name).require(spec.corpora)
     except InputError:
+        from trainables.corpora.reading.portions import expand  # pyarrow: only what cannot run needs it
+
         for number, source in enumerate(spec.corpora.sources):
             if source.files is not None:  # where there are none, that is the first mistake
                 expand(source, f"corpora.sources[{number}]")

@@ -13,8 +13,7 @@ from orchestrator.config.resources import ResourcesSpec
 from orchestrator.config.search import SearchSpec
 from search_spaces import Setting
 from trainables.config import Config
-from trainables.corpora.config import CorporaConfig
-from trainables.corpora.preparation.tokenizers import TokenizerConfig
+from trainables.corpora.config import CorporaConfig, TokenizerConfig
 from trainables.models.config import ModelConfig
 from trainables.training.config import BudgetConfig, CapConfig, TrainingConfig, Unit
 

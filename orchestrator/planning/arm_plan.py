@@ -11,7 +11,7 @@ from orchestrator.config.arms import ArmSpec
 from orchestrator.config.study import StudySpec
 from orchestrator.scheduling.study_budget import require_confirmation
 from search_spaces import Dimension
-from trainables.corpora.preparation.tokenizers import load_tokenizer
+from trainables.corpora.tokenizers import load_tokenizer
 from trainables.errors import InputError, nearest
 from trainables.models.body_config import body_config
 from trainables.models.config import ModelConfig

@@ -8,19 +8,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from orchestrator.config.study import StudySpec
 from orchestrator.planning.arm_plan import ArmPlan, require_confirmable
 from orchestrator.planning.machine import Machine
-from trainables.corpora.config import CorporaConfig
+from trainables.corpora.config import CorporaConfig, SourceConfig
 from trainables.corpora.preparation.packing import split_of
-from trainables.corpora.preparation.prepare import documents_in_turn, make_tokenizer
-from trainables.corpora.preparation.tokenizers import require_mask_token
-from trainables.corpora.reading.documents import (
-    Allowance,
-    Document,
-    SourceConfig,
-    check_sources,
-    expand,
-    read_documents,
-)
+from trainables.corpora.preparation.tokenizer_sample import documents_in_turn, make_tokenizer
+from trainables.corpora.reading.check import check_sources, languages_present
+from trainables.corpora.reading.documents import Allowance, read_documents
+from trainables.corpora.reading.portions import expand
+from trainables.corpora.reading.tally import Document
 from trainables.corpora.stream.manifest import SPLITS
+from trainables.corpora.tokenizers import require_mask_token
 from trainables.errors import InputError
 from trainables.storage import Location
 
@@ -122,11 +118,19 @@ def check_splits(corpora: CorporaConfig) -> None:
             if allowance.characters <= 0:
                 continue
             missing = next(split for split in SPLITS if split not in found)
+            if num_documents == 0 and own[0][0].language_column is not None:
+                raise InputError(
+                    f"there is no document of '{language}'",
+                    where=own[0][1],
+                    why=languages_present(*own[0]),
+                    remedy="name the language as the column does, or another language_column",
+                )
             raise InputError(
                 f"no document of '{language}' is in the {missing} split",
                 where=own[0][1],
                 why=f"there are {num_documents}, and whole documents are held out",
-                remedy="more and shorter documents: blank lines separate those of a .txt file"
+                remedy="more and shorter documents: blank lines separate those of a .txt file (if each of its lines "
+                "is one: sed G OLD > NEW)"
                 + ("" if missing == "train" else f", or a larger share: --set corpora.{missing}_share=0.1"),
             )
 

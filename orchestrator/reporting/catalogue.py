@@ -15,7 +15,7 @@ from orchestrator.config.yaml_text import parse_yaml
 from orchestrator.reporting.table import Align, Table, on_terminal
 from search_spaces import Space, space_names, space_path
 from trainables.corpora.grammar import LANGUAGES
-from trainables.corpora.reading.formats import FORMATS
+from trainables.corpora.reading.registry import readers
 from trainables.evaluation import YARDSTICKS
 from trainables.models.config import SHAPES, Task
 from trainables.objectives import OBJECTIVES
@@ -68,7 +68,7 @@ def _spaces() -> Iterator[tuple[str, str]]:
 
 
 def _sources() -> Iterator[tuple[str, str]]:
-    yield "files", ", ".join(FORMATS)
+    yield "files", ", ".join(readers())
     yield "dataset", "a Hugging Face data set, from the hub or a folder"
     yield "grammar", ", ".join(LANGUAGES)
 

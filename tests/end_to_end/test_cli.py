@@ -11,7 +11,7 @@ from orchestrator.config.files import absolute, dump_study, load_study
 from orchestrator.study import Study, require_same
 from trainables.errors import InputError
 
-ONE_GRAMMAR = "corpora.sources=[{language: a, grammar: aleios, documents: 500}]"
+ONE_GRAMMAR = "corpora.sources=[{language: a, grammar: veldan, documents: 500}]"
 SMALL = [ONE_GRAMMAR, "tokenizer.train.vocabulary_size=300"]
 
 
@@ -108,7 +108,7 @@ def test_a_vocabulary_larger_than_the_text(h2h):
 
 
 def test_too_few_documents_to_hold_any_out(h2h):
-    source = "corpora.sources=[{language: a, grammar: aleios, documents: 2}]"
+    source = "corpora.sources=[{language: a, grammar: veldan, documents: 2}]"
     refused(h2h("run", "demo", overrides=[source]), "no document of 'a' is in the", "corpora.sources[0]")
 
 
@@ -202,7 +202,7 @@ def test_plan_and_list(h2h):
     assert "headless_clm" in out
     code, out, _ = h2h("list")
     assert code == 0
-    assert all(name in out for name in ("laptop", "headless_mlm", "pythia-70m", "recovery_mrr", "aleios", ".jsonl"))
+    assert all(name in out for name in ("laptop", "headless_mlm", "pythia-70m", "recovery_mrr", "veldan", ".jsonl"))
 
 
 def test_a_mistake_costs_no_import_of_ray(tmp_path):

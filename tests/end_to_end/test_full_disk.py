@@ -27,7 +27,9 @@ from tests.helpers.preparation import TOKENIZER, corpora_of, files_of, in_this_p
 from tests.helpers.trials import comparable, make_config, make_trial, run
 from trainables.corpora.preparation import duplicates
 from trainables.corpora.preparation import prepare as preparation
-from trainables.corpora.preparation.prepare import make_tokenizer, prepare
+from trainables.corpora.preparation.prepare import prepare
+from trainables.corpora.preparation.tokenizer_sample import make_tokenizer
+from trainables.corpora.reading import portions
 from trainables.corpora.stream import checksums
 from trainables.errors import InputError
 from trainables.storage import FullDiskError, Location
@@ -72,7 +74,7 @@ def assert_says_what_where_and_what_to_do(error: InputError, folder: Path) -> No
 @pytest.fixture
 def alone(ray_cluster: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tasks in this process, every file a part of its own."""
-    monkeypatch.setattr(preparation, "PART_BYTES", 1)
+    monkeypatch.setattr(portions, "PART_BYTES", 1)
     monkeypatch.setattr(preparation, "run_job", in_this_process)
     monkeypatch.setattr(duplicates, "run_job", in_this_process)
 
@@ -122,13 +124,13 @@ def test_every_write_of_a_preparation(text, tokenizer, alone, tmp_path, monkeypa
         monkeypatch.setattr(os, "fsync", fsync)
         prepare(corpora, tokenizer, place)
         assert files_of(store / str(moment) / name) == expected
-    for file in ("000000 ", "000.json ", ".npy ", "en-00000.json ", "tokenizer.json ", "manifest.json "):
+    for file in ("000000 ", "tasks.json ", ".npy ", "en-00000.json ", "tokenizer.json ", "manifest.json "):
         assert any(file in error for error in errors), file
 
 
 def test_a_preparation_on_a_small_disk(text, tokenizer, ray_cluster, tmp_path, monkeypatch, small_disk) -> None:
     """Through Ray's tasks."""
-    monkeypatch.setattr(preparation, "PART_BYTES", 1)
+    monkeypatch.setattr(portions, "PART_BYTES", 1)
     corpora = corpora_of(text, deduplicate=True)
     name = prepare(corpora, tokenizer, Location(tmp_path / "whole")).fingerprint
     expected = files_of(tmp_path / "whole" / name)

@@ -7,7 +7,8 @@ import torch
 from transformers import BertConfig, GPT2Config, GPTNeoXConfig
 
 from tests.helpers.corpus import LENGTH, VOCABULARY
-from trainables.corpora.preparation.tokenizers import TrainTokenizer, train_tokenizer
+from trainables.corpora.config import TrainTokenizer
+from trainables.corpora.preparation.tokenizer_training import train_tokenizer
 from trainables.evaluation.held_out import HELD_OUT_SEED
 from trainables.objectives import find_objective
 from trainables.objectives.corruption import masked_positions

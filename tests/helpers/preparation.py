@@ -7,8 +7,7 @@ import json
 import random
 from pathlib import Path
 
-from trainables.corpora.config import CorporaConfig
-from trainables.corpora.preparation.tokenizers import TokenizerConfig
+from trainables.corpora.config import CorporaConfig, TokenizerConfig
 
 LENGTH = 16
 TOKENIZER = TokenizerConfig.model_validate({"train": {"type": "byte_bpe", "vocabulary_size": 320}})

@@ -19,13 +19,16 @@ from cluster.local import free_port
 from orchestrator.ledger.segments import LedgerReader, LedgerWriter, read_ledger
 from tests.helpers.files import write_table
 from tests.helpers.trials import make_state
-from trainables.corpora.config import CorporaConfig
+from trainables.corpora.config import CorporaConfig, SourceConfig, TokenizerConfig
 from trainables.corpora.preparation import duplicates
 from trainables.corpora.preparation import prepare as preparation
-from trainables.corpora.preparation.prepare import make_tokenizer, prepare
-from trainables.corpora.preparation.tokenizers import TokenizerConfig
-from trainables.corpora.reading import formats as readers
-from trainables.corpora.reading.documents import SourceConfig, check_sources, divide, expand, read_documents
+from trainables.corpora.preparation.prepare import prepare
+from trainables.corpora.preparation.tokenizer_sample import make_tokenizer
+from trainables.corpora.reading import lines as lines_module
+from trainables.corpora.reading import portions as portions_module
+from trainables.corpora.reading.check import check_sources
+from trainables.corpora.reading.documents import read_documents
+from trainables.corpora.reading.portions import divide, expand
 from trainables.corpora.stream.packed import PackedCorpus
 from trainables.errors import InputError
 from trainables.storage import Location, uri_of
@@ -149,10 +152,10 @@ STRANGE = "my text/日本 100%+#é"
 """What a name on an object store may hold and a URI may not."""
 
 
-@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".jsonl.zst", ".txt", ".csv", ".parquet", ".arrow"])
+@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".jsonl.zst", ".txt", ".parquet"])
 def test_files_of_strange_names_are_read_through_a_wildcard(s3: str, tmp_path, monkeypatch, suffix: str) -> None:
     """Whole and, where the format allows, in ranges: the same documents as from this machine."""
-    monkeypatch.setattr(readers, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr(lines_module, "BLOCK_BYTES", 1000)
     texts = [f"text {n} of {n * 17} 日本" for n in range(500)]
     file = tmp_path / f"a{suffix}"
     if suffix == ".txt":
@@ -168,7 +171,7 @@ def test_files_of_strange_names_are_read_through_a_wildcard(s3: str, tmp_path, m
         assert whole.size_bytes == file.stat().st_size
         assert Location(whole.name).name == f"{STRANGE}{suffix}".rpartition("/")[2]
     ranges = divide(whole, 4000)
-    assert (len(ranges) > 2) == (suffix in (".jsonl", ".txt", ".parquet", ".arrow"))
+    assert (len(ranges) > 2) == (suffix in (".jsonl", ".txt", ".parquet"))
     expected = [d for portion in expand(local) for d in read_documents(portion, local)]
     assert [document.text for document in expected] == texts
     for portions in ([whole], ranges):
@@ -178,8 +181,8 @@ def test_files_of_strange_names_are_read_through_a_wildcard(s3: str, tmp_path, m
 def test_sources_and_corpus_on_an_object_store(s3: str, tmp_path, monkeypatch, ray_cluster) -> None:
     """The same shards as from this machine."""
     monkeypatch.setattr(preparation, "run_job", lambda task, items: map(task, items))
-    monkeypatch.setattr(preparation, "PART_BYTES", 4000)
-    monkeypatch.setattr(readers, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr(portions_module, "PART_BYTES", 4000)
+    monkeypatch.setattr(lines_module, "BLOCK_BYTES", 1000)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     lines = [json.dumps({"text": f"text {n} of {n * n * 17}"}) + "\n" for n in range(500)]
     (tmp_path / "a.jsonl").write_text("".join(lines))
@@ -209,7 +212,7 @@ def test_a_corpus_is_prepared_read_and_mended(place: Location, tmp_path, monkeyp
     machine = tmp_path / "machine"
     machine.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(machine))
-    monkeypatch.setattr(preparation, "PART_BYTES", 1)
+    monkeypatch.setattr(portions_module, "PART_BYTES", 1)
     for number in range(2):
         texts = [f"text {n} of {n * number * 17} and {n % 7}" for n in range(400)]
         (tmp_path / f"{number}.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in texts))

@@ -11,9 +11,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from trainables.corpora.preparation.tokenizers import token_bytes
 from trainables.corpora.stream.manifest import Manifest
 from trainables.corpora.stream.packed import PackedCorpus
+from trainables.corpora.tokenizers import token_bytes
 from trainables.evaluation.yardstick import EvaluationConfig
 from trainables.models.config import Task
 from trainables.objectives.corruption import masked_positions

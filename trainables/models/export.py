@@ -18,7 +18,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from trainables.corpora.preparation.tokenizers import separator_token
+from trainables.corpora.tokenizers import separator_token
 from trainables.models.body import embedding_of
 from trainables.models.head import Head
 from trainables.models.pretrained import quiet_transformers

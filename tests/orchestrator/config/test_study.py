@@ -167,7 +167,7 @@ def test_own_files(tmp_path, monkeypatch):
 
 
 def test_a_budget_of_less_flops_than_a_step(tmp_path):
-    source = "corpora.sources=[{language: a, grammar: aleios, documents: 500}]"
+    source = "corpora.sources=[{language: a, grammar: veldan, documents: 500}]"
     spec = load_study("demo", [source, "budget={flops: 1e5}", f"storage={tmp_path}"])
     with pytest.raises(InputError, match="buys no training step of the arm"):
         check_study(spec)

@@ -14,7 +14,9 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import AutoModelForCausalLM, BertForMaskedLM, PreTrainedTokenizerFast
 
 from tests.helpers.corpus import LENGTH, VOCABULARY, write_corpus
-from trainables.corpora.preparation.tokenizers import SPECIAL_TOKENS, TrainTokenizer, token_bytes, train_tokenizer
+from trainables.corpora.config import TrainTokenizer
+from trainables.corpora.preparation.tokenizer_training import train_tokenizer
+from trainables.corpora.tokenizers import SPECIAL_TOKENS, token_bytes
 from trainables.evaluation import YARDSTICKS, EvaluationConfig, Score, find_yardstick, passes
 from trainables.evaluation.held_out import HELD_OUT_SEED, HeldOut, likelihood_targets
 from trainables.evaluation.likelihood import LARGEST, bits_per_byte, perplexity

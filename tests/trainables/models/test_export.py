@@ -15,8 +15,8 @@ from torch import nn
 from tests.helpers.corpus import LENGTH, VOCABULARY, write_corpus
 from tests.helpers.exports import FAMILIES, MASK_RATE, held_out, make_learner, make_tokenizer
 from tests.helpers.yardsticks import recovery_ranks
-from trainables.corpora.preparation.tokenizers import load_tokenizer
 from trainables.corpora.stream.packed import PackedCorpus
+from trainables.corpora.tokenizers import load_tokenizer
 from trainables.errors import InputError
 from trainables.models.export import export_model
 from trainables.models.head import Head

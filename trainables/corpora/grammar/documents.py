@@ -13,8 +13,8 @@ _START = "episode"
 _FEWEST, _MOST = 6, 11  # the last episode may add up to three sentences more
 
 
-def documents(language: str, number: int, seed: int = 0) -> Iterator[tuple[str, str]]:
-    """The first ``number`` documents of a language's corpus, as (document id, text).
+def documents(language: str, number: int, seed: int = 0, first: int = 0) -> Iterator[tuple[str, str]]:
+    """Of the first ``number`` documents of a language's corpus those from ``first`` on, as (document id, text).
 
     A document depends on the language, the seed and its place in the corpus, and on nothing else.
 
@@ -23,7 +23,8 @@ def documents(language: str, number: int, seed: int = 0) -> Iterator[tuple[str, 
     """
     grammar(language)  # a wrong name is an error now, not at the first document
     return (
-        (f"{language}-{seed}-{index}", _document(language, f"{language}/{seed}/{index}")) for index in range(number)
+        (f"{language}-{seed}-{index}", _document(language, f"{language}/{seed}/{index}"))
+        for index in range(first, number)
     )
 
 
@@ -35,5 +36,5 @@ def _document(language: str, key: str) -> str:
     sentences: list[str] = []
     while len(sentences) < wanted:
         for _, words in derivation.constituents(_START):
-            sentences.append(sentence([word.form for word in words], compiled.script))
+            sentences.append(sentence([word.form for word in words], compiled.language.script))
     return " ".join(sentences)

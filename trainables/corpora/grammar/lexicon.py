@@ -153,9 +153,10 @@ def _zipf(number: int) -> tuple[float, ...]:
 def _table(text: str, language: Language) -> Table:
     """The table that ``text`` draws: one feature's values across, others' down, exponents between.
 
-    ``Ø`` is the zero exponent.
+    ``Ø`` is the zero exponent, ``.`` the empty corner.
     """
     header, *lines = [line.split() for line in text.strip().splitlines()]
+    header = header[header[0] == "." :]
     labels = lines[0][: -len(header)]
     features = tuple(language.feature_of(value) for value in [*labels, header[0]])
     exponents = {

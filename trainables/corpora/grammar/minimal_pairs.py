@@ -64,7 +64,7 @@ def _pair(grammar: Grammar, contrast: Contrast, turn: int, random: Random) -> tu
             broken[target] = _reinflected(grammar, words[target], contrast.feature, wrong)
         else:
             broken[target], broken[target + 1] = words[target + 1], words[target]
-        good, bad = (sentence([word.form for word in each], grammar.script) for each in (words, broken))
+        good, bad = (sentence([word.form for word in each], grammar.language.script) for each in (words, broken))
         if good != bad:
             return good, bad
     raise ValueError(f"{grammar.language.name}: '{contrast.frame}' has no sentence for {contrast.phenomenon}")

@@ -6,10 +6,9 @@ import re
 from functools import cache
 from typing import NamedTuple
 
-from trainables.corpora.grammar.description import Language
-from trainables.corpora.grammar.languages import described
+from trainables.corpora.grammar.description import Language, described
 from trainables.corpora.grammar.lexicon import Word, categories
-from trainables.corpora.grammar.orthography import SCRIPTS, transliterate
+from trainables.corpora.grammar.orthography import MARKS, transliterate
 
 _SYMBOL = re.compile(r"(?P<name>[a-z_]+|'[^']+'|[.,?])(?:\((?P<arguments>[^)]*)\))?(?P<optional>\?)?")
 _ALTERNATIVE = re.compile(r"^\s*(\d+) (.*(?:\n\s*[^\d\s].*)*)", re.MULTILINE)
@@ -46,14 +45,13 @@ class Grammar:
 
     def __init__(self, language: Language) -> None:
         self.language = language
-        self.script = SCRIPTS[language.script]
         parsed = {name: _alternatives(text) for name, text in language.rules.items()}
         symbols = {symbol.name for rules in parsed.values() for _, rule in rules for symbol in rule}
         particles = {symbol.strip("'") for symbol in symbols if symbol.startswith("'")}
         self.particles = {
             f"'{form}'": Word("particle", form, (), transliterate(form, language.script)) for form in particles
         }
-        self.particles |= {mark: Word("mark", mark, (), form) for mark, form in self.script.marks.items()}
+        self.particles |= {mark: Word("mark", mark, (), mark) for mark in MARKS}
         self.categories = categories(language, particles)
         self.features: dict[str, tuple[str, ...]] = dict.fromkeys(self.particles, ())
         self.features |= {name: category.features for name, category in self.categories.items()}

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.fs as pafs
 
-from trainables.corpora.config import CorporaConfig
-from trainables.corpora.preparation.tokenizers import separator_token, tokenizer_digest
-from trainables.corpora.reading.documents import SourceConfig, expand
-from trainables.corpora.reading.hugging_face import pinned
+from trainables.corpora.config import CorporaConfig, SourceConfig
+from trainables.corpora.reading.hugging_face import local_folder, pinned
+from trainables.corpora.reading.portions import expand
 from trainables.corpora.stream.manifest import FORMAT_VERSION
+from trainables.corpora.tokenizers import separator_token, tokenizer_digest
 from trainables.storage import Location
 
 if TYPE_CHECKING:
@@ -57,10 +57,8 @@ def source_content(source: SourceConfig, where: str) -> dict[str, Any]:
     if source.grammar is not None:
         return content | {"grammar": [source.grammar, source.documents, source.seed, GRAMMAR_VERSION]}
     if source.dataset is not None:
-        folder = Path(source.dataset).expanduser()
-        files = sorted(file for file in folder.rglob("*") if file.is_file())
-        digests = [[file.relative_to(folder).as_posix(), _digest(file)] for file in files]
-        name = digests if folder.is_dir() else source.dataset
+        folder = local_folder(source)
+        name = _digests(folder) if folder else source.dataset
         commit = pinned(source, where).revision
         # Streamed it has other shards, and so other parts, each of which is packed apart.
         return content | {"dataset": [name, source.config, source.split, commit, source.streaming]}
@@ -82,6 +80,11 @@ def _version(file: Location) -> str | int | None:
             return str(blob)
     modified_ns: int | None = file.filesystem.get_file_info(file.path).mtime_ns
     return modified_ns
+
+
+def _digests(folder: Path) -> list[list[str]]:
+    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    return [[file.relative_to(folder).as_posix(), _digest(file)] for file in files]
 
 
 def _digest(file: Path) -> str:

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
-import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ConfigDict, ValidationError
 from tokenizers import Tokenizer
 
-from trainables.config import Config
 from trainables.corpora.preparation.long_documents import LONG_CHARACTERS, encode_long
-from trainables.corpora.reading.documents import Document, Portion, SourceConfig, read_documents
-from trainables.corpora.reading.tally import Tally
+from trainables.corpora.preparation.parts import Part, PartRecord
+from trainables.corpora.reading.documents import read_documents
+from trainables.corpora.reading.tally import Document, Tally
 from trainables.corpora.stream.checksums import checksum, is_shard_intact, remember
 from trainables.corpora.stream.manifest import SPLITS, LanguageCounts, Shard, Split
+from trainables.corpora.tokenizers import unknown_tokens
 from trainables.storage import Location
 
 if TYPE_CHECKING:
@@ -33,51 +32,6 @@ DOCUMENTS_PER_BATCH = 1024
 
 BATCH_CHARACTERS = 1 << 22
 """A batch ends with the document that makes it so long: an encoding takes a hundred bytes a token."""
-
-
-_BYTE = re.compile("<0x[0-9A-F]{2}>")
-
-
-class Part(Config):
-    """What one task prepares: portions of one source."""
-
-    number: int
-    """Among the language's parts."""
-
-    source_number: int
-    """Of the source, in the study's order."""
-
-    source: SourceConfig
-    """Where the portions are from."""
-
-    portions: tuple[Portion, ...]
-    """Read one after another."""
-
-    @property
-    def name(self) -> str:
-        """No other part has it."""
-        return f"{self.source.language}-{self.number:05d}"
-
-
-class PartRecord(Config):
-    """What one task made. Written after its shards: where it is, the part is whole and not made again."""
-
-    model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
-
-    digest: str
-    """:func:`part_digest` of the part."""
-
-    splits: dict[Split, LanguageCounts]
-    """Counts by split."""
-
-    tails: dict[Split, bytes]
-    """Each split's last tokens, fewer than a sequence, in the shards' dtype: packed when all parts are there."""
-
-    tails_checksum: str
-    """:func:`checksum` of all tails."""
-
-    tally: Tally
-    """What became of the records."""
 
 
 def part_digest(part: Part, left_out: frozenset[int] = frozenset()) -> str:
@@ -107,11 +61,7 @@ def pack_part(
     """Tokenise and pack a part's documents and write its shards and its record, unless they are there and whole.
 
     Args:
-        part: what to read.
-        tokenizer: makes the tokens.
         separator: id of the token after every document.
-        corpora: the sequence length and the splits' shares.
-        dtype: of the shards.
         folder: the corpus's.
         left_out: places among the part's documents of those that are duplicates.
 
@@ -126,9 +76,8 @@ def pack_part(
     packers = {split: Packer(folder, f"shards/{split}/{part.name}", corpora.sequence_length, dtype) for split in SPLITS}
     tally = Tally(duplicates=len(left_out))
     is_unknown_V = unknown_tokens(tokenizer)
-    where = f"corpora.sources[{part.source_number}]"
     documents = (
-        document for portion in part.portions for document in read_documents(portion, part.source, where, tally)
+        document for portion in part.portions for document in read_documents(portion, part.source, part.where, tally)
     )
     kept = (document for position, document in enumerate(documents) if position not in left_out)
     for batch in _batches(kept):
@@ -139,7 +88,7 @@ def pack_part(
             packers[split].add(tokens)
     counts = {split: packers[split].finish() for split in SPLITS}
     tails = {split: packers[split].tail.tobytes() for split in SPLITS}
-    record = PartRecord(digest=digest, splits=counts, tails=tails, tails_checksum=_tails_checksum(tails), tally=tally)
+    record = PartRecord(digest=digest, splits=counts, tails=tails, tally=tally).sealed()
     file.write_json(record.model_dump(mode="json"))
     return record
 
@@ -168,50 +117,19 @@ def _encode(tokenizer: Tokenizer, texts: list[str], separator: int, dtype: np.dt
 
 
 def _whole_record(digest: str, file: Location, folder: Location) -> PartRecord | None:
-    if not file.exists():
-        return None
-    try:
-        record = PartRecord.model_validate_json(file.read_bytes())
-    except ValidationError:  # damaged: the part is made again
-        return None
-    if record.digest != digest or record.tails_checksum != _tails_checksum(record.tails):
+    record = PartRecord.read(file)
+    if record is None or record.digest != digest:
         return None
     shards = [shard for counts in record.splits.values() for shard in counts.shards]
     return record if all(is_shard_intact(folder, shard) for shard in shards) else None
 
 
-def _tails_checksum(tails: dict[Split, bytes]) -> str:
-    return checksum(b"".join(tails[split] for split in SPLITS))
-
-
-def unknown_tokens(tokenizer: Tokenizer) -> NDArray[np.bool_]:
-    """Whether each token, (V,), stands for a character that no piece has: an unknown token, or a fallback byte."""
-    model = json.loads(tokenizer.to_str())["model"]
-    vocabulary = tokenizer.get_vocab()
-    unknown = model.get("unk_token")
-    if model.get("unk_id") is not None:
-        unknown = model["vocab"][model["unk_id"]][0]
-    is_unknown_V = np.zeros(max(vocabulary.values()) + 1, dtype=bool)
-    for piece, token in vocabulary.items():
-        is_unknown_V[token] = piece == unknown or (
-            bool(model.get("byte_fallback")) and _BYTE.fullmatch(piece) is not None
-        )
-    return is_unknown_V
-
-
 class Packer:
-    """Joins tokens and writes them as rows of ``length``, carrying the remainder.
-
-    Args:
-        folder: the corpus's.
-        stem: the shards' names begin with it.
-        length: tokens in a row.
-        dtype: of the shards.
-    """
+    """Joins tokens and writes them as rows of ``length``, carrying the remainder, in shards named ``stem``."""
 
     def __init__(self, folder: Location, stem: str, length: int, dtype: np.dtype[Any]) -> None:
         self.folder, self.stem, self.length = folder, stem, length
-        self.documents = self.tokens = self.words = self.characters = self.unknown_tokens = 0
+        self._counts: Counter[str] = Counter(documents=0, tokens=0)
         self.shards: list[Shard] = []
         self._pending = [np.empty(0, dtype)]
         self._num_pending = 0
@@ -223,24 +141,14 @@ class Packer:
 
     def count(self, text: str, tokens: NDArray[Any], unknown_tokens: int) -> None:
         """Count a document, which is added apart."""
-        self.documents += 1
-        self.tokens += len(tokens)
-        self.words += len(text.split())
-        self.characters += len(text)
-        self.unknown_tokens += unknown_tokens
+        self._counts.update(documents=1, tokens=len(tokens), words=len(text.split()), characters=len(text))
+        self._counts["unknown_tokens"] += unknown_tokens
 
     def finish(self) -> LanguageCounts:
         """Write the last whole sequences, and sum up."""
         self.flush()
-        return LanguageCounts(
-            documents=self.documents,
-            tokens=self.tokens,
-            sequences=sum(shard.sequences for shard in self.shards),
-            shards=tuple(self.shards),
-            words=self.words,
-            characters=self.characters,
-            unknown_tokens=self.unknown_tokens,
-        )
+        sequences = sum(shard.sequences for shard in self.shards)
+        return LanguageCounts(**self._counts, sequences=sequences, shards=tuple(self.shards))
 
     def add(self, tokens: NDArray[Any]) -> None:
         """Pack tokens after those before."""

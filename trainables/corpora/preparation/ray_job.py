@@ -12,11 +12,7 @@ from trainables.errors import InputError
 
 
 def run_job(task: Callable[[str], str], items: Sequence[str]) -> Iterator[str]:
-    """The task's result for each item, as they come, in the order of the items. Needs a Ray cluster.
-
-    Args:
-        task: pickled; runs on one core.
-        items: JSON.
+    """The result of a task of one core for each item, as they come, in the order of the items. Needs a Ray cluster.
 
     Raises:
         InputError: a task raised it.

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pyarrow.fs as pafs
 
-from trainables.corpora.reading.formats import FORMATS, suffix_of
+from trainables.corpora.reading.registry import readers, suffix_of
 from trainables.errors import InputError, nearest
-from trainables.storage import Location, storage_errors, uri_of
+from trainables.storage import Location, local_path, storage_errors, uri_of
 
 
 def matching_files(pattern: str, where: str) -> list[tuple[str, int]]:
@@ -20,7 +20,7 @@ def matching_files(pattern: str, where: str) -> list[tuple[str, int]]:
     """
     scheme, separator, _ = pattern.partition("://")
     prefix = scheme + separator if separator else ""
-    pattern = pattern if separator else str(Path(pattern).expanduser().absolute())
+    pattern = pattern if separator else str(local_path(pattern))
     before_wildcard = re.split(r"[*?]", pattern, maxsplit=1)[0]
     folder = Location(before_wildcard.rpartition("/")[0] or "/")
     relative = pattern[len(before_wildcard.rpartition("/")[0]) + 1 :]
@@ -46,7 +46,7 @@ def matching_files(pattern: str, where: str) -> list[tuple[str, int]]:
         raise InputError(
             f"{pattern} is a folder",
             where=where,
-            remedy=f"name its files with a pattern such as {pattern}/*{next(iter(FORMATS))}",
+            remedy=f"name its files with a pattern such as {pattern}/*{next(iter(readers()))}",
         )
     present = [name for name, entry in names.items() if entry.type == pafs.FileType.File and suffix_of(name)]
     raise InputError(

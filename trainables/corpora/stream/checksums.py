@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from trainables.corpora.stream.manifest import Shard
+from trainables.errors import InputError
 from trainables.storage import Location, space_for
 
 _blake2b = partial(hashlib.blake2b, digest_size=16)
@@ -33,8 +34,6 @@ def is_intact(file: Path, expected: str, *, afresh: bool = False) -> bool:
     That it has is remembered by path, size and time of modification: a trial's start reads no shard twice.
 
     Args:
-        file: what to look at.
-        expected: its checksum.
         afresh: read it whatever is remembered: a disk's fault changes neither size nor time.
     """
     if not file.is_file():
@@ -64,9 +63,17 @@ def _memory(file: Path, expected: str) -> Path:
 
 
 def _keep(memory: Path) -> None:
-    with space_for(memory):
-        memory.parent.mkdir(parents=True, exist_ok=True)
-        memory.touch()
+    try:
+        with space_for(memory):
+            memory.parent.mkdir(parents=True, exist_ok=True)
+            memory.touch()
+    except OSError as error:
+        raise InputError(
+            "what was verified cannot be remembered",
+            where=str(memory.parent),
+            why=str(error),
+            remedy=f"remove {cache_folder()}, or name a folder of your own: TMPDIR=FOLDER",
+        ) from error
 
 
 def is_shard_intact(folder: Location, shard: Shard, *, afresh: bool = False) -> bool:

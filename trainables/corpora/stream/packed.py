@@ -5,7 +5,6 @@ Letters: N sequences, L tokens each.
 
 from __future__ import annotations
 
-import json
 import math
 import mmap
 import resource
@@ -15,23 +14,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from trainables.corpora.grammar import MinimalPair
 from trainables.corpora.stream.checksums import cache_folder, is_intact
 from trainables.corpora.stream.manifest import FORMAT_VERSION, Manifest, Shard, Split
+from trainables.corpora.tokenizers import load_tokenizer
 from trainables.errors import InputError
 from trainables.storage import Location
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-    from trainables.corpora.grammar import MinimalPair
-
 __all__ = ["Manifest", "PackedCorpus", "read_manifest"]
 
 MANIFEST_NAME = "manifest.json"
 TOKENIZER_NAME = "tokenizer"
 MINIMAL_PAIRS_NAME = "minimal_pairs.jsonl"
+
+_PAIR = TypeAdapter(MinimalPair)
 
 MOST_MAPS = 1 << 14
 """Shards that a corpus keeps mapped at once; Linux grants a process 65,530 maps (``vm.max_map_count``)."""
@@ -81,8 +82,6 @@ class PackedCorpus:
         """Sequences by number, in the order asked for.
 
         Args:
-            split: ``train``, ``validation`` or ``test``.
-            language: one of :attr:`languages`.
             indices: (N,), each in ``range(sequences(split, language))``.
 
         Returns:
@@ -111,11 +110,14 @@ class PackedCorpus:
         file = self._intact.get(shard.file)
         if file is None or not file.exists():
             file = self._intact[shard.file] = self._verified(shard)
+        shape = shard.sequences, self.manifest.sequence_length
+        num_tokens = math.prod(shape)
+        if file.stat().st_size < num_tokens * np.dtype(self.manifest.dtype).itemsize:
+            raise _damaged(self.folder / MANIFEST_NAME)
         with file.open("rb", buffering=0) as stream:
             content = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
         # In an eighth of numpy.load's time, for corpora of more shards than stay mapped. The header is of whole tokens.
-        shape = shard.sequences, self.manifest.sequence_length
-        return np.frombuffer(content, self.manifest.dtype)[-math.prod(shape) :].reshape(shape)
+        return np.frombuffer(content, self.manifest.dtype)[-num_tokens:].reshape(shape)
 
     def _verified(self, shard: Shard) -> Path:
         copy = self._local_copy(shard.file)
@@ -124,7 +126,7 @@ class PackedCorpus:
             copy.unlink(missing_ok=True)  # the copy may be damaged, the shard not
             intact = is_intact(self._local_copy(shard.file), shard.checksum)
         if not intact:
-            raise damaged(self.folder, shard)
+            raise _damaged(self.folder / shard.file)
         return copy
 
     def _local_copy(self, name: str) -> Path:
@@ -139,8 +141,6 @@ class PackedCorpus:
 
     def tokenizer(self) -> PreTrainedTokenizerFast:
         """The tokenizer that made the tokens."""
-        from trainables.corpora.preparation.tokenizers import load_tokenizer
-
         files = [self._local_copy(f"{TOKENIZER_NAME}/{name}") for name in (self.folder / TOKENIZER_NAME).names()]
         return load_tokenizer(str(files[0].parent))
 
@@ -149,9 +149,10 @@ class PackedCorpus:
         file = self.folder / MINIMAL_PAIRS_NAME
         if not file.exists():
             return []
-        from trainables.corpora.grammar import MinimalPair
-
-        return [MinimalPair(**json.loads(line)) for line in file.read_bytes().splitlines()]
+        try:
+            return [_PAIR.validate_json(line) for line in file.read_bytes().splitlines()]
+        except ValidationError as error:
+            raise _damaged(file) from error
 
 
 @lru_cache(maxsize=1)
@@ -159,15 +160,20 @@ def _corpus_of_this_process(uri: str) -> PackedCorpus:
     return PackedCorpus(Location(uri))
 
 
-def damaged(folder: Location, shard: Shard) -> InputError:
-    """The error of a shard that is not what was written."""
-    file = folder / shard.file
+def _damaged(file: Location) -> InputError:
+    """The error of a file of a prepared corpus that is not what was written."""
     return InputError(
-        f"the shard {file.name} of the prepared corpus is {'damaged' if file.exists() else 'missing'}",
+        f"{file.name} of the prepared corpus is {'damaged' if file.exists() else 'missing'}",
         where=str(file),
-        why="its content has not the checksum it was written with: it was cut short or changed",
+        why="it is not what was written: it was cut short or changed",
         remedy="h2h prepare STUDY makes the parts that are not whole again",
     )
+
+
+class _Versioned(BaseModel):
+    """What every version of the manifest has."""
+
+    format_version: int
 
 
 def read_manifest(folder: Location) -> Manifest:
@@ -184,13 +190,13 @@ def read_manifest(folder: Location) -> Manifest:
             why="the manifest is written when the corpus is whole",
             remedy="h2h prepare STUDY prepares it, and so does running the study",
         )
+    content = file.read_bytes()
     try:
-        content = file.read_json()
-        version = content.get("format_version") if isinstance(content, dict) else None
+        version = _Versioned.model_validate_json(content).format_version
         if version != FORMAT_VERSION:
             raise ValueError(f"its format version is {version}, this program's {FORMAT_VERSION}")
-        return Manifest.model_validate(content)
-    except (ValueError, ValidationError) as error:
+        return Manifest.model_validate_json(content)
+    except ValueError as error:
         raise InputError(
             f"the manifest of the prepared corpus in {folder} is damaged, or of another version",
             where=str(file),

@@ -50,13 +50,8 @@ class Batch(NamedTuple):
 
 
 class TokenStream:
-    """The training sequences of a corpus in the order of one seed.
-
-    Args:
-        corpus: the packed corpus.
-        seed: of the trial. Two arms with one seed see the same sequences in the same order.
-        alpha: see :func:`mixture_shares`.
-        maximum_repetition: see :func:`mixture_shares`.
+    """The training sequences of a corpus in the order of one seed: two arms with one see the same, mixed as
+    :func:`mixture_shares` says.
     """
 
     def __init__(self, corpus: PackedCorpus, seed: int, alpha: float, maximum_repetition: float) -> None:
@@ -99,11 +94,8 @@ def local_batches(
     ``batch_size * W`` places of the stream.
 
     Args:
-        stream: what to read.
         start: the first place, of all workers.
         batch_size: sequences a batch of this worker.
-        rank: this worker.
-        world_size: number of workers.
         expected: sequences that will be asked for, where that is known: nothing much beyond is prefetched.
     """
     block, per_step = _block_sequences(stream, batch_size, _BLOCK_TOKENS), batch_size * world_size
@@ -155,37 +147,17 @@ def ray_data_batches(
         # The tasks only copy memory-mapped rows. Were CPUs reserved for them, they would wait for ever behind
         # the trials that hold the CPUs and wait for them. So nothing but their number limits how many run at
         # once: without it every block of a window starts a process, half a minute's work for two cores.
-        dataset = ray.data.read_datasource(
-            _datasource(stream, firsts, block, world_size), num_cpus=0, concurrency=min(_READ_TASKS, len(firsts))
+        begins = ray.data.from_items(firsts, override_num_blocks=len(firsts))
+        tasks = min(_READ_TASKS, len(firsts))
+        dataset = begins.map_batches(
+            partial(_columns, stream, block, world_size), batch_size=1, num_cpus=0, concurrency=tasks
         )
         blocks_in_turn = dataset.iter_batches(batch_size=block, prefetch_batches=1, batch_format="numpy")
         with closing(iter(blocks_in_turn)) as columns:
             for column in columns:
-                yield from _split(Batch(column["token"], column["language"], column["number"]), batch_size)
+                yield from _split(Batch(**column), batch_size)
 
 
-def _datasource(stream: TokenStream, firsts: list[int], block: int, step: int) -> Any:
-    from ray.data import Datasource, ReadTask
-    from ray.data.block import BlockAccessor, BlockMetadata
-
-    manifest = stream.corpus.manifest
-    row_bytes = np.dtype(manifest.dtype).itemsize * manifest.sequence_length + 16
-
-    def read(first: int) -> Iterator[Any]:
-        batch = _read(stream, first, block, step)
-        yield BlockAccessor.batch_to_block(
-            {"token": batch.token_NL, "language": batch.language_N, "number": batch.number_N}
-        )
-
-    class StreamDatasource(Datasource):  # type: ignore[misc]
-        def estimate_inmemory_data_size(self) -> int:
-            return len(firsts) * block * row_bytes
-
-        def get_read_tasks(self, parallelism: int, *_: Any, **__: Any) -> list[ReadTask]:
-            def task(first: int) -> ReadTask:
-                size = BlockMetadata(num_rows=block, size_bytes=block * row_bytes, input_files=None, exec_stats=None)
-                return ReadTask(lambda: read(first), size)
-
-            return [task(first) for first in firsts]
-
-    return StreamDatasource()
+def _columns(stream: TokenStream, block: int, step: int, begin: dict[str, NDArray[np.int64]]) -> dict[str, Any]:
+    """A Ray Data task: where a block begins, to its sequences."""
+    return _read(stream, int(begin["item"][0]), block, step)._asdict()

@@ -1,7 +1,9 @@
+import json
 import re
 import unicodedata
 from collections import Counter
 from functools import cache
+from hashlib import sha256
 from itertools import pairwise
 
 import numpy as np
@@ -19,13 +21,20 @@ seeds = st.integers(0, 2**32)
 
 
 BEGINNINGS = {
-    "aleios": "Ροδηρει ξακος. Χετηρει ω",
     "kharto": "დაჩუპი თან დაშპარნა. უგი",
-    "mbatu": "Walilibunga baronyide av",
     "sorikal": "Хазо нат пекиче сукцары.",
     "sunmei": "진 할, 켄 드 믹 툴 러 크 볼 복. 로 ",
     "veldan": "Unua ripamua fubua voren",
 }
+
+
+DIGESTS = {
+    "kharto": "01385975e92b03c64fa45a503c8d9d94d9c979185886202ff784f90b3f165cbb",
+    "sorikal": "f5368731f78448012beba101e40a9c6e32c9e8dabac50bb31cbfb750a8c7bb77",
+    "sunmei": "7df53586456150bb0c7825ddadd39d729a89e0bc0203ce35bbfe9b18d9c33560",
+    "veldan": "0262c36c3291abe221ed543d5b80787ef9290e68a338ae34cc1dd894a16788f1",
+}
+"""Of 200 documents and as many minimal pairs of each of three seeds, when the languages were written."""
 
 
 @cache
@@ -34,11 +43,11 @@ def corpus(language, number=400):
 
 
 def sentences(text):
-    return re.split(r"(?<=[.;?]) ", text)
+    return re.split(r"(?<=[.?]) ", text)
 
 
 def tokens(text):
-    return re.findall(r"[^\W\d_]+|[.,;?]", text.lower())
+    return re.findall(r"[^\W\d_]+|[.,?]", text.lower())
 
 
 class Recogniser:
@@ -124,6 +133,15 @@ def test_corpus_is_the_same_in_every_process():
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
+def test_the_text_of_a_seed_never_changes(language):
+    digest = sha256()
+    for seed in (0, 1, 17):
+        content = [*documents(language, 200, seed), *minimal_pairs(language, 200, seed)]
+        digest.update(json.dumps(content).encode())
+    assert digest.hexdigest() == DIGESTS[language]
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
 def test_documents_have_six_to_fourteen_sentences_of_words_of_the_lexicon(language):
     known = recogniser(language).analyses.keys() | {w.form for w in grammar(language).particles.values()}
     for text in corpus(language)[:100]:
@@ -131,14 +149,13 @@ def test_documents_have_six_to_fourteen_sentences_of_words_of_the_lexicon(langua
         assert set(tokens(text)) <= known
 
 
-def test_six_languages_in_several_scripts():
+def test_each_language_has_a_script_of_its_own():
     def script(text):
         return {unicodedata.name(letter).split()[0] for letter in text if letter.isalpha()}
 
     scripts = [script(corpus(language)[0]) for language in LANGUAGES]
-    assert len(LANGUAGES) >= 6
     assert all(len(each) == 1 for each in scripts)
-    assert set.union(*scripts) == {"LATIN", "CYRILLIC", "GREEK", "GEORGIAN", "HANGUL"}
+    assert set.union(*scripts) == {"LATIN", "CYRILLIC", "GEORGIAN", "HANGUL"}
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -168,11 +185,15 @@ def test_the_grammar_accepts_its_documents(language):
             assert recogniser(language).accepts(sentence), sentence
 
 
-def test_a_document_keeps_to_a_few_nouns():
-    analyses = recogniser("aleios").analyses
-    for text in corpus("aleios")[:50]:
-        nouns = [analyses[w][0][1] for w in tokens(text) if w in analyses and analyses[w][0][0] == "noun"]
-        assert len(set(nouns)) <= 3
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_document_keeps_to_a_few_nouns(language):
+    """Three of each gender, class or harmony."""
+    analyses = recogniser(language).analyses
+    num_inherent = len(grammar(language).categories["noun"].inherent)
+    for text in corpus(language)[:50]:
+        found = [analyses[word][0] for word in tokens(text) if word in analyses]
+        nouns = {(row[:num_inherent], stem) for category, stem, row in found if category == "noun"}
+        assert max(Counter(inherent for inherent, _ in nouns).values()) <= 3
 
 
 def test_veldan_articles_agree_with_the_next_word_and_subjects_with_verbs():
@@ -187,20 +208,6 @@ def test_veldan_articles_agree_with_the_next_word_and_subjects_with_verbs():
             assert verb.endswith(("et", "iv") if words[0] in {"lo", "la", "lu"} else ("ent", "ivun"))
             checked += 1
     assert checked > 500
-
-
-def test_mbatu_verbs_agree_with_the_noun_class_of_the_subject():
-    concord = {"mu": "yu", "ba": "wa", "mo": "gu", "me": "gi", "li": "ri", "ma": "ga", "ki": "ci", "vi": "bi"}
-    concord |= {"ni": "i", "zi": "dzi"}
-    checked = Counter()
-    for sentence in (sentence for text in corpus("mbatu") for sentence in sentences(text)):
-        verb, subject, *_ = tokens(sentence)
-        prefix = re.match(r"(yu|wa|gu|gi|ri|ga|ci|bi|i|dzi)(na|li)\w+a$", verb)
-        if prefix is None or subject == "," or " na " in sentence:  # two conjoined nouns take a plural verb
-            continue
-        assert subject == f"{prefix[1]}ngo" or concord[subject[:2]] == prefix[1], sentence
-        checked[prefix[1]] += 1
-    assert set(checked) == set(concord.values())
 
 
 def test_sorikal_words_keep_vowel_harmony():

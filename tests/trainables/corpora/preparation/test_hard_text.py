@@ -12,12 +12,12 @@ import pytest
 from tokenizers import Encoding, Tokenizer
 from transformers import PreTrainedTokenizerFast
 
-from trainables.corpora.config import CorporaConfig
+from trainables.corpora.config import CorporaConfig, TokenizerConfig
 from trainables.corpora.preparation import long_documents
 from trainables.corpora.preparation import prepare as preparation
 from trainables.corpora.preparation.long_documents import encode_long
 from trainables.corpora.preparation.prepare import prepare
-from trainables.corpora.preparation.tokenizers import TokenizerConfig, train_tokenizer
+from trainables.corpora.preparation.tokenizer_training import train_tokenizer
 from trainables.corpora.stream.manifest import SPLITS, Manifest
 from trainables.corpora.stream.packed import PackedCorpus
 from trainables.storage import Location

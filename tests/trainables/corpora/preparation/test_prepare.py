@@ -21,20 +21,26 @@ from transformers import PreTrainedTokenizerFast
 
 from orchestrator.planning import preflight
 from tests.helpers.preparation import LENGTH, TOKENIZER, corpora_of, files_of, in_this_process, write_language
-from trainables.corpora.config import CorporaConfig
-from trainables.corpora.preparation import duplicates, packing
+from trainables.corpora.config import CorporaConfig, SourceConfig, TokenizerConfig
+from trainables.corpora.preparation import duplicates, packing, parts, tokenizer_sample
 from trainables.corpora.preparation import prepare as preparation
 from trainables.corpora.preparation.fingerprint import fingerprint
-from trainables.corpora.preparation.packing import Part, split_of
-from trainables.corpora.preparation.prepare import make_tokenizer, prepare
-from trainables.corpora.preparation.tokenizers import TokenizerConfig, load_tokenizer, train_tokenizer
-from trainables.corpora.reading import documents as sources_module
-from trainables.corpora.reading import formats as readers
-from trainables.corpora.reading.documents import Allowance, Portion, SourceConfig, expand
+from trainables.corpora.preparation.packing import split_of
+from trainables.corpora.preparation.parts import Part, cut
+from trainables.corpora.preparation.prepare import prepare
+from trainables.corpora.preparation.tokenizer_sample import documents_in_turn, make_tokenizer, sample
+from trainables.corpora.preparation.tokenizer_training import train_tokenizer
+from trainables.corpora.reading import documents as documents_module
+from trainables.corpora.reading import lines as lines_module
+from trainables.corpora.reading import portions as portions_module
+from trainables.corpora.reading.documents import Allowance
+from trainables.corpora.reading.portions import Portion, expand
+from trainables.corpora.reading.reader import Malformed
 from trainables.corpora.reading.tally import Tally
 from trainables.corpora.stream import checksums, packed
 from trainables.corpora.stream.manifest import SPLITS, token_dtype
 from trainables.corpora.stream.packed import PackedCorpus
+from trainables.corpora.tokenizers import load_tokenizer, unknown_tokens
 from trainables.errors import InputError
 from trainables.storage import Location
 
@@ -149,7 +155,7 @@ def test_several_parts_and_shards(prepared, text, tokenizer, tmp_path, monkeypat
     """Shards are cut between sequences, so cutting them changes nothing."""
     monkeypatch.setattr(packing, "SHARD_TOKENS", 500)
     config = corpora_of(text[0])
-    (part,) = [part for part in preparation._parts(config) if part.source.language == "en"]
+    (part,) = [part for part in cut(config) if part.source.language == "en"]
     assert len(part.portions) == 3
     record = packing.pack_part(
         part,
@@ -168,9 +174,9 @@ def test_several_parts_and_shards(prepared, text, tokenizer, tmp_path, monkeypat
 def test_small_files_join_and_large_ones_stand_alone(tmp_path, monkeypatch) -> None:
     for number, size in enumerate([30, 30, 30, 500, 30]):
         (tmp_path / f"{number}.txt").write_text("x" * size)
-    monkeypatch.setattr(preparation, "PART_BYTES", 70)
+    monkeypatch.setattr(portions_module, "PART_BYTES", 70)
     source = {"language": "en", "files": f"{tmp_path}/*.txt"}
-    parts = preparation._parts(CorporaConfig.model_validate({"sources": [source, source]}))
+    parts = cut(CorporaConfig.model_validate({"sources": [source, source]}))
     names = [[Path(portion.name).stem for portion in part.portions] for part in parts]
     assert names == 2 * [["0", "1"], ["2"], ["3"], ["4"]]
     assert [part.number for part in parts] == list(range(8)), "no two parts of a language write one file"
@@ -187,8 +193,8 @@ def test_a_small_files_size_is_not_asked_for_with_each_other_file(monkeypatch) -
             return 10
 
     small = [Counted(f"{number}.txt", 10) for number in range(300)]
-    monkeypatch.setattr(preparation, "expand", lambda *_: small)
-    (part,) = preparation._parts(CorporaConfig.model_validate({"sources": [{"language": "en", "files": "*.txt"}]}))
+    monkeypatch.setattr(parts, "expand", lambda *_: small)
+    (part,) = cut(CorporaConfig.model_validate({"sources": [{"language": "en", "files": "*.txt"}]}))
     assert len(part.portions) == 300
     assert len(asked) < 10 * 300
 
@@ -197,7 +203,7 @@ def test_shards_of_a_data_set_of_unknown_size_are_tasks_of_their_own(tmp_path) -
     for number in range(4):
         (tmp_path / f"train-{number}.jsonl").write_text('{"text": "a document"}\n' * 20)
     source = {"language": "en", "dataset": str(tmp_path)}
-    parts = preparation._parts(CorporaConfig.model_validate({"sources": [source]}))
+    parts = cut(CorporaConfig.model_validate({"sources": [source]}))
     assert [[portion.start for portion in part.portions] for part in parts] == [[0], [1], [2], [3]]
 
 
@@ -241,7 +247,7 @@ def test_all_parts_are_of_one_commit(tokenizer, ray_cluster, tmp_path, monkeypat
 
 
 def test_many_parts_keep_their_order(text, tokenizer, ray_cluster, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(preparation, "PART_BYTES", 1)
+    monkeypatch.setattr(portions_module, "PART_BYTES", 1)
     manifest = prepare(corpora_of(text[0]), tokenizer, Location(tmp_path))
     shards = manifest.splits["train"]["en"].shards
     names = [f"shards/train/en-{part}-000.npy" for part in ("00000", "00001", "00002", "tails")]
@@ -265,8 +271,8 @@ def test_a_rare_language_in_every_part_of_a_mixed_file(tokenizer, ray_cluster, t
         parts[language][-1].append((str(number), content))
         begin_bytes += len(lines[-1].encode())
     (tmp_path / "mixed.jsonl").write_text("".join(lines))
-    monkeypatch.setattr(preparation, "PART_BYTES", part_bytes)
-    monkeypatch.setattr(readers, "BLOCK_BYTES", part_bytes // 4)
+    monkeypatch.setattr(portions_module, "PART_BYTES", part_bytes)
+    monkeypatch.setattr(lines_module, "BLOCK_BYTES", part_bytes // 4)
     monkeypatch.setattr(preparation, "run_job", in_this_process)  # other processes have blocks of their own
     columns = {"id_column": "id", "language_column": "lang"}
     sources = [{"language": one, "files": f"{tmp_path}/mixed.jsonl", **columns} for one in parts]
@@ -288,7 +294,7 @@ def test_a_rare_language_in_every_part_of_a_mixed_file(tokenizer, ray_cluster, t
 
 
 def test_parts_grow_with_the_text() -> None:
-    sizes = {total >> 20: preparation._part_bytes(total) >> 20 for total in (1 << 30, 32 << 30, 500 << 30)}
+    sizes = {total >> 20: portions_module.part_size(total) >> 20 for total in (1 << 30, 32 << 30, 500 << 30)}
     assert sizes == {1 << 10: 8, 32 << 10: 16, 500 << 10: 64}
 
 
@@ -299,7 +305,7 @@ def test_prepared_once_and_alike_everywhere(prepared, text, tokenizer, tmp_path,
     files = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     assert files == sorted(path.relative_to(other) for path in other.rglob("*") if path.is_file())
     assert [(folder / file).read_bytes() for file in files] == [(other / file).read_bytes() for file in files]
-    monkeypatch.setattr(preparation, "_prepare_parts", None)
+    monkeypatch.setattr(preparation, "_pack_parts", None)
     assert prepare(corpora_of(text[0], alpha=0.7), tokenizer, Location(tmp_path)) == again, "not prepared again"
 
 
@@ -363,7 +369,7 @@ def test_the_sample_is_balanced_and_for_training_only(text) -> None:
 
     def sampled(alpha: float, sample_bytes: int) -> dict[str, int]:
         sizes: dict[str, int] = defaultdict(int)
-        for content in preparation._sample(corpora_of(folder, alpha=alpha), sample_bytes):
+        for content in sample(corpora_of(folder, alpha=alpha), sample_bytes):
             language, document_id = next(by_text[whole] for whole in by_text if whole.startswith(content))
             assert reference_split(document_id) == "train"
             sizes[language] += len(content.encode())
@@ -384,8 +390,8 @@ def test_the_sample_is_balanced_and_for_training_only(text) -> None:
 
 def test_the_sample_knows_the_languages_of_one_file(tmp_path, monkeypatch) -> None:
     """Nine parts English and one Swahili, in one file, sorted: with alpha = 1 the sample is of the same mix."""
-    monkeypatch.setattr(preparation, "PART_BYTES", 2000)
-    monkeypatch.setattr(readers, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr(portions_module, "PART_BYTES", 2000)
+    monkeypatch.setattr(lines_module, "BLOCK_BYTES", 1000)
     lines = [
         json.dumps({"lang": language, "text": f"{language} {number:05d} " + "word " * 8}) + "\n"
         for language, num_documents in (("en", 9000), ("sw", 1000))
@@ -396,7 +402,7 @@ def test_the_sample_knows_the_languages_of_one_file(tmp_path, monkeypatch) -> No
         {"language": language, "files": f"{tmp_path}/a.jsonl", "language_column": "lang"} for language in ("en", "sw")
     ]
     config = CorporaConfig.model_validate({"sources": sources, "alpha": 1.0})
-    sampled = Counter(content[:2] for content in preparation._sample(config, 30_000))
+    sampled = Counter(content[:2] for content in sample(config, 30_000))
     assert sampled["sw"] / sampled.total() == pytest.approx(0.1, abs=0.04)
 
 
@@ -404,29 +410,29 @@ def test_the_sample_is_spread_over_files(tmp_path) -> None:
     for number in range(100):
         (tmp_path / f"{number:03d}.jsonl").write_text(json.dumps({"text": f"document of file {number}"}) + "\n")
     source = SourceConfig(language="en", files=f"{tmp_path}/*.jsonl")
-    turns = preparation.documents_in_turn([(source, portion) for portion in expand(source)], Allowance(1e9))
+    turns = documents_in_turn([(source, portion) for portion in expand(source)], Allowance(1e9))
     numbers = [int(document.text.split()[-1]) for document in turns]
     assert sorted(numbers) == list(range(100))
     assert max(numbers[:25]) > 90
 
 
 def test_the_sample_is_spread_over_a_large_file(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(preparation, "PART_BYTES", 2000)
-    monkeypatch.setattr(readers, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr(portions_module, "PART_BYTES", 2000)
+    monkeypatch.setattr(lines_module, "BLOCK_BYTES", 1000)
     lines = [json.dumps({"text": f"{number:05d} " + "word " * 8}) + "\n" for number in range(5000)]
     (tmp_path / "a.jsonl").write_text("".join(lines))
     config = CorporaConfig.model_validate({"sources": [{"language": "en", "files": f"{tmp_path}/a.jsonl"}]})
-    numbers = [int(content[:5]) for content in preparation._sample(config, 3000) if content[4:5].isdigit()]
+    numbers = [int(content[:5]) for content in sample(config, 3000) if content[4:5].isdigit()]
     assert max(numbers) > 4500
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
 def test_what_is_read_before_ray_starts_is_bounded(tmp_path, monkeypatch, name) -> None:
     """A rare language in a file of several: neither is the file read to its end for it, nor is it refused."""
-    monkeypatch.setattr(preparation, "SAMPLE_READ_CHARACTERS", 20_000)
+    monkeypatch.setattr(tokenizer_sample, "SAMPLE_READ_CHARACTERS", 20_000)
     monkeypatch.setattr(preflight, "CHECK_CHARACTERS", 20_000)
-    monkeypatch.setattr(preparation, "PART_BYTES", 2000)
-    monkeypatch.setattr(readers, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr(portions_module, "PART_BYTES", 2000)
+    monkeypatch.setattr(lines_module, "BLOCK_BYTES", 1000)
     lines = [
         json.dumps({"lang": "sw" if number == 4999 else "en", "text": f"{number} " + "word " * 8}) + "\n"
         for number in range(5000)
@@ -439,18 +445,18 @@ def test_what_is_read_before_ray_starts_is_bounded(tmp_path, monkeypatch, name) 
     ]
     config = CorporaConfig.model_validate({"sources": sources})
     records: list[object] = []
-    read_records = sources_module.read_records
+    read_records = documents_module.read_records
 
     def counted(*arguments: object) -> object:
         for item in read_records(*arguments):
             records.append(item)
             yield item
 
-    monkeypatch.setattr(sources_module, "read_records", counted)
+    monkeypatch.setattr(documents_module, "read_records", counted)
     preflight.check_splits(config)
     assert 0 < len(records) * 43 < 60_000
     records.clear()
-    assert sum(len(content) for content in preparation._sample(config, 4000)) == 4000
+    assert sum(len(content) for content in sample(config, 4000)) == 4000
     assert 0 < len(records) < 3000, "those of heads that tell the languages' sizes among them"
     monkeypatch.setattr(preflight, "CHECK_CHARACTERS", 1 << 26)
     with pytest.raises(InputError, match=r"no document of 'sw'(?s:.*)there are 1, and"):
@@ -460,9 +466,9 @@ def test_what_is_read_before_ray_starts_is_bounded(tmp_path, monkeypatch, name) 
 def test_malformed_lines_are_a_share_of_all_languages_records(tmp_path) -> None:
     tally = Tally(documents=20, other_languages=19_980)
     for _ in range(4):
-        tally.count(readers.Malformed("a line is not JSON", "a.jsonl, line 1", "why", "remedy"))
+        tally.count(Malformed("a line is not JSON", "a.jsonl, line 1", "why", "remedy"))
     tally.require_sound(0.001, "corpora.sources[1]")
-    assert "4 of 20004 records" in tally.warning("corpora.sources[1]")
+    assert "4 of 20004 records" in tally.warnings("corpora.sources[1]")[0]
     with pytest.raises(InputError, match=r"0\.020%"):
         tally.require_sound(0.0001, "corpora.sources[1]")
 
@@ -547,7 +553,7 @@ def test_unknown_tokens(kind: str) -> None:
     words = ["".join(generator.choices("abcdefghij", k=generator.randint(2, 6))) for _ in range(400)]
     texts = [" ".join(generator.choices(words, k=20)) for _ in range(300)]
     tokenizer = train_tokenizer(TokenizerConfig.model_validate({"train": size}).train, iter(texts))
-    is_unknown_V = packing.unknown_tokens(tokenizer.backend_tokenizer)
+    is_unknown_V = unknown_tokens(tokenizer.backend_tokenizer)
     assert np.flatnonzero(is_unknown_V).tolist() == [tokenizer.unk_token_id]
 
 
@@ -556,7 +562,7 @@ class Killed(BaseException):
 
 
 def test_cut_off_at_any_write_it_goes_on_to_the_same_bytes(text, tokenizer, ray_cluster, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(preparation, "PART_BYTES", 1)
+    monkeypatch.setattr(portions_module, "PART_BYTES", 1)
     monkeypatch.setattr(preparation, "run_job", in_this_process)
     monkeypatch.setattr(duplicates, "run_job", in_this_process)
     corpora = corpora_of(text[0], deduplicate=True)
@@ -599,7 +605,7 @@ def test_cut_off_at_any_write_it_goes_on_to_the_same_bytes(text, tokenizer, ray_
 
 
 def test_progress_tells_of_every_part(text, tokenizer, ray_cluster, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(preparation, "PART_BYTES", 1)
+    monkeypatch.setattr(portions_module, "PART_BYTES", 1)
     seen: list[preparation.Progress] = []
     manifest = prepare(corpora_of(text[0]), tokenizer, Location(tmp_path), progress=seen.append)
     assert [(one.stage, one.done, one.parts) for one in seen] == [
@@ -624,7 +630,7 @@ def test_duplicates_are_kept_once(ray_cluster, tokenizer, tmp_path, monkeypatch,
             with gzip.open(tmp_path / f"{language}-{number}.jsonl.gz", "wt") as file:
                 part = list(enumerate(own))[number * len(own) // 3 : (number + 1) * len(own) // 3]
                 file.writelines(json.dumps({"id": f"{language}/{n}", "text": t}) + "\n" for n, t in part)
-    monkeypatch.setattr(preparation, "PART_BYTES", 1)
+    monkeypatch.setattr(portions_module, "PART_BYTES", 1)
     monkeypatch.setattr(duplicates, "TASK_DOCUMENTS", 2100 // 256 * buckets_per_task)
     manifest = prepare(corpora_of(tmp_path, deduplicate=True), tokenizer, Location(tmp_path / "store"))
     corpus = PackedCorpus(Location(tmp_path / "store") / manifest.fingerprint)
@@ -642,7 +648,7 @@ def test_duplicates_are_kept_once(ray_cluster, tokenizer, tmp_path, monkeypatch,
             assert everything(corpus, split, language).ravel().tolist() == expected
 
 
-@pytest.mark.parametrize("damage", ["flipped", "missing", "torn record"])
+@pytest.mark.parametrize("damage", ["flipped", "missing", "torn"])
 def test_damaged_hashes_are_made_again(text, tokenizer, ray_cluster, tmp_path, monkeypatch, damage) -> None:
     """A hash turned into another document's would leave a document out that is there once."""
     monkeypatch.setattr(preparation, "run_job", in_this_process)
@@ -652,24 +658,20 @@ def test_damaged_hashes_are_made_again(text, tokenizer, ray_cluster, tmp_path, m
     expected = files_of(tmp_path / "whole")
     folder = tmp_path / "cut off" / manifest.fingerprint / "duplicates/hashes"
     folder.mkdir(parents=True)
-    for name in ("000000", "000000.json"):
-        (folder / name).write_bytes(expected[f"{manifest.fingerprint}/duplicates/hashes/{name}"])
-    hashes = bytearray((folder / "000000").read_bytes())
-    rows_begin = 8 * (duplicates.NUM_BUCKETS + 1)
+    hashes = bytearray(expected[f"{manifest.fingerprint}/duplicates/hashes/000000"])
+    rows_begin = 32 + 8 * (duplicates.NUM_BUCKETS + 1)
     hashes[rows_begin : rows_begin + 16] = hashes[rows_begin + 24 : rows_begin + 40]
     if damage == "flipped":
         (folder / "000000").write_bytes(hashes)
-    elif damage == "missing":
-        (folder / "000000").unlink()
-    else:
-        (folder / "000000.json").write_bytes(b'{"digest": "')
+    elif damage == "torn":
+        (folder / "000000").write_bytes(hashes[:20])
     assert prepare(corpora, tokenizer, Location(tmp_path / "cut off")).sources[0].duplicates == 0
     assert files_of(tmp_path / "cut off") == expected
 
 
 @pytest.mark.parametrize("damage", ["flipped", "torn", "missing"])
 def test_a_damaged_shard_is_named_and_made_again(text, tokenizer, ray_cluster, tmp_path, monkeypatch, damage) -> None:
-    monkeypatch.setattr(preparation, "PART_BYTES", 1)
+    monkeypatch.setattr(portions_module, "PART_BYTES", 1)
     manifest = prepare(corpora_of(text[0]), tokenizer, Location(tmp_path))
     folder = tmp_path / manifest.fingerprint
     expected = files_of(folder)
@@ -711,7 +713,7 @@ def test_a_shard_is_verified_once(tmp_path, monkeypatch) -> None:
 
 @pytest.mark.parametrize("damage", ["flipped", "missing", "its part's record is damaged too"])
 def test_a_shard_of_tails_is_made_again(text, tokenizer, ray_cluster, tmp_path, monkeypatch, damage) -> None:
-    monkeypatch.setattr(preparation, "PART_BYTES", 1)
+    monkeypatch.setattr(portions_module, "PART_BYTES", 1)
     monkeypatch.setattr(preparation, "run_job", in_this_process)
     manifest = prepare(corpora_of(text[0]), tokenizer, Location(tmp_path))
     folder = tmp_path / manifest.fingerprint
@@ -761,7 +763,7 @@ def test_what_was_just_written_is_not_read_to_verify_it(text, tokenizer, ray_clu
 
 
 def test_few_shards_are_mapped_at_once(text, tokenizer, ray_cluster, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(preparation, "PART_BYTES", 1)
+    monkeypatch.setattr(portions_module, "PART_BYTES", 1)
     monkeypatch.setattr(preparation, "run_job", in_this_process)
     monkeypatch.setattr(packed, "MOST_MAPS", 2)
     manifest = prepare(corpora_of(text[0]), tokenizer, Location(tmp_path))

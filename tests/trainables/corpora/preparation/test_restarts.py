@@ -28,12 +28,14 @@ import pytest
 
 from tests.helpers.preparation import files_of
 from tests.helpers.ray import start_ray
-from trainables.corpora.config import CorporaConfig
+from trainables.corpora.config import CorporaConfig, TokenizerConfig
 from trainables.corpora.preparation import duplicates
 from trainables.corpora.preparation import prepare as preparation
-from trainables.corpora.preparation.prepare import make_tokenizer, prepare
-from trainables.corpora.preparation.tokenizers import TokenizerConfig, load_tokenizer
+from trainables.corpora.preparation.prepare import prepare
+from trainables.corpora.preparation.tokenizer_sample import make_tokenizer
+from trainables.corpora.reading import portions
 from trainables.corpora.stream.packed import PackedCorpus
+from trainables.corpora.tokenizers import load_tokenizer
 from trainables.storage import Location
 
 pytestmark = pytest.mark.slow
@@ -45,7 +47,7 @@ KILLS_OF_CLUSTERS = 2
 
 def prepare_here(folder: str, store: str) -> str:
     """Prepare the corpus of ``folder``; returns its name. Every file is a part of its own."""
-    preparation.PART_BYTES = 1
+    portions.PART_BYTES = 1
     corpora = CorporaConfig.model_validate_json((Path(folder) / "corpora.json").read_text())
     return prepare(corpora, load_tokenizer(f"{folder}/tokenizer"), Location(store)).fingerprint
 

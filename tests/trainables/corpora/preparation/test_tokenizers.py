@@ -9,15 +9,14 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from trainables.corpora.preparation.tokenizers import (
+from trainables.corpora.config import TokenizerConfig, TrainTokenizer
+from trainables.corpora.preparation.tokenizer_training import train_tokenizer
+from trainables.corpora.tokenizers import (
     SPECIAL_TOKENS,
-    TokenizerConfig,
-    TrainTokenizer,
     load_tokenizer,
     require_mask_token,
     separator_token,
     tokenizer_digest,
-    train_tokenizer,
 )
 from trainables.errors import InputError
 
@@ -110,6 +109,19 @@ def test_exactly_one_of_train_and_pretrained() -> None:
 
 
 def test_a_missing_tokenizer(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no tokenizer"):
+        load_tokenizer(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [('"id": 0', '"id": -135'), ('"id": 0', '"id": "x"'), ("{", "["), ('"type"', '"tipe"'), ("}", "")]
+)
+def test_a_damaged_tokenizer(tmp_path: Path, old: str, new: str) -> None:
+    """Whatever the library in Rust raises."""
+    train("unigram").save_pretrained(tmp_path)
+    content = (tmp_path / "tokenizer.json").read_text()
+    assert old in content
+    (tmp_path / "tokenizer.json").write_text(content.replace(old, new))
     with pytest.raises(InputError, match="there is no tokenizer"):
         load_tokenizer(str(tmp_path))
 

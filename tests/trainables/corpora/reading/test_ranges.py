@@ -13,12 +13,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from trainables.corpora.config import CorporaConfig
+from trainables.corpora.config import CorporaConfig, SourceConfig, TokenizerConfig
 from trainables.corpora.preparation import prepare as preparation
-from trainables.corpora.preparation.prepare import make_tokenizer, prepare
-from trainables.corpora.preparation.tokenizers import TokenizerConfig
-from trainables.corpora.reading import formats as readers
-from trainables.corpora.reading.documents import Portion, SourceConfig, Tally, divide, expand, read_documents
+from trainables.corpora.preparation.prepare import prepare
+from trainables.corpora.preparation.tokenizer_sample import make_tokenizer
+from trainables.corpora.reading import lines as lines_module
+from trainables.corpora.reading import portions as portions_module
+from trainables.corpora.reading.documents import read_documents
+from trainables.corpora.reading.portions import Portion, divide, expand
+from trainables.corpora.reading.tally import Tally
 from trainables.corpora.stream.packed import PackedCorpus
 from trainables.storage import Location
 
@@ -68,7 +71,7 @@ def everything(portions: list[Portion], source: SourceConfig) -> tuple[list[obje
 def test_the_ranges_hold_the_whole_files_records_in_order(
     pieces: list[bytes], suffix: str, block_bytes: int, part_bytes: int
 ) -> None:
-    with tempfile.TemporaryDirectory() as folder, patch.object(readers, "BLOCK_BYTES", block_bytes):
+    with tempfile.TemporaryDirectory() as folder, patch.object(lines_module, "BLOCK_BYTES", block_bytes):
         file = Path(folder) / f"a{suffix}"
         file.write_bytes(b"".join(pieces))
         source = SourceConfig(language="en", files=str(file))
@@ -83,7 +86,7 @@ def test_the_ranges_hold_the_whole_files_records_in_order(
 
 
 def test_a_record_within_a_range_is_named_by_its_byte(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(readers, "BLOCK_BYTES", 100)
+    monkeypatch.setattr(lines_module, "BLOCK_BYTES", 100)
     file = tmp_path / "a.jsonl"
     good = b'{"text": "good"}\n'
     file.write_bytes(good * 3 + b"{first\n" + good * 20 + b"{second\n" + good + b'{"text": "b\xff"}\n')
@@ -103,23 +106,23 @@ def test_a_record_within_a_range_is_named_by_its_byte(tmp_path: Path, monkeypatc
 
 def test_a_line_longer_than_ranges_is_read_once(tmp_path: Path, monkeypatch) -> None:
     """A range in which no record begins is not read beyond its own end, however long the line."""
-    monkeypatch.setattr(readers, "BLOCK_BYTES", 1 << 12)
-    monkeypatch.setattr(readers, "READ_BYTES", 1 << 12)
+    monkeypatch.setattr(lines_module, "BLOCK_BYTES", 1 << 12)
+    monkeypatch.setattr(lines_module, "READ_BYTES", 1 << 12)
     text = "word " * 40_000
     (tmp_path / "a.jsonl").write_text(json.dumps({"text": text}) + '\n{"text": "last"}\n')
     source = SourceConfig(language="en", files=f"{tmp_path}/a.jsonl")
     ranges = divide(expand(source)[0], 1 << 12)
     assert len(ranges) > 40
     read: list[int] = []
-    line = readers.io.BufferedReader.readline
+    line = lines_module.io.BufferedReader.readline
 
-    class Counted(readers.io.BufferedReader):
+    class Counted(lines_module.io.BufferedReader):
         def readline(self, size: int | None = -1) -> bytes:
             found = line(self, size)
             read.append(len(found))
             return found
 
-    monkeypatch.setattr(readers.io, "BufferedReader", Counted)
+    monkeypatch.setattr(lines_module.io, "BufferedReader", Counted)
     assert [d.text for portion in ranges for d in read_documents(portion, source)] == [text, "last"]
     assert sum(read) < 2 * len(text)
 
@@ -137,8 +140,8 @@ def test_one_large_file_is_prepared_by_many_tasks(tmp_path: Path, ray_cluster: N
     size = {"type": "byte_bpe", "vocabulary_size": 300}
     tokenizer = make_tokenizer(corpora, TokenizerConfig.model_validate({"train": size}))
     whole = prepare(corpora, tokenizer, Location(tmp_path / "whole"))
-    monkeypatch.setattr(preparation, "PART_BYTES", 10_000)
-    monkeypatch.setattr(readers, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr(portions_module, "PART_BYTES", 10_000)
+    monkeypatch.setattr(lines_module, "BLOCK_BYTES", 1000)
     cut = prepare(corpora, tokenizer, Location(tmp_path / "cut"))
     assert len(cut.splits["train"]["en"].shards) > 8
     for split in whole.splits:

@@ -1,0 +1,99 @@
+"""Parts: the tasks of a preparation, and the record of what each made."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from pydantic import ConfigDict, ValidationError
+
+from trainables.config import Config
+from trainables.corpora.config import CorporaConfig, SourceConfig
+from trainables.corpora.reading.portions import Portion, divide, expand, part_size
+from trainables.corpora.reading.tally import Tally
+from trainables.corpora.stream.checksums import checksum
+from trainables.corpora.stream.manifest import LanguageCounts, Split
+from trainables.storage import Location
+
+
+class Part(Config):
+    """What one task prepares: portions of one source."""
+
+    number: int
+    """Among the language's parts."""
+    source_number: int
+    """Of the source, in the study's order."""
+    source: SourceConfig
+    """Where the portions are from."""
+    portions: tuple[Portion, ...]
+    """Read one after another."""
+
+    @property
+    def name(self) -> str:
+        """No other part has it."""
+        return f"{self.source.language}-{self.number:05d}"
+
+    @property
+    def where(self) -> str:
+        """How to call the source in an error."""
+        return f"corpora.sources[{self.source_number}]"
+
+
+class PartRecord(Config):
+    """What one task made. Written after its shards: where it is, the part is whole and not made again."""
+
+    model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+
+    digest: str
+    """Of the part."""
+    splits: dict[Split, LanguageCounts]
+    """Counts by split."""
+    tails: dict[Split, bytes]
+    """Each split's last tokens, fewer than a sequence, in the shards' dtype: packed when all parts are there."""
+    tally: Tally
+    """What became of the records."""
+    checksum: str = ""
+    """Of all the rest."""
+
+    def sealed(self) -> PartRecord:
+        """The same with its checksum."""
+        rest = self.model_copy(update={"checksum": ""}).model_dump_json()
+        return self.model_copy(update={"checksum": checksum(rest.encode())})
+
+    @classmethod
+    def read(cls, file: Location) -> PartRecord | None:
+        """The record in a file; None where there is none, or it is damaged: then the part is made again."""
+        try:
+            record = cls.model_validate_json(file.read_bytes()) if file.exists() else None
+        except ValidationError:
+            return None
+        return record if record is not None and record == record.sealed() else None
+
+
+def cut(corpora: CorporaConfig) -> list[Part]:
+    """The tasks: consecutive portions of one source, up to :func:`part_size` or a single larger one."""
+    portions = [expand(source, f"corpora.sources[{number}]") for number, source in enumerate(corpora.sources)]
+    part_bytes = part_size(sum(portion.size_bytes for own in portions for portion in own))
+    numbers: dict[str, Iterator[int]] = {}
+    parts = []
+    for number, source in enumerate(corpora.sources):
+        own_numbers = numbers.setdefault(source.language, itertools.count())
+        pieces = [piece for portion in portions[number] for piece in divide(portion, part_bytes)]
+        parts += [
+            Part(number=next(own_numbers), source_number=number, source=source, portions=group)
+            for group in _groups(pieces, part_bytes)
+        ]
+    return parts
+
+
+def _groups(pieces: list[Portion], part_bytes: int) -> Iterator[tuple[Portion, ...]]:
+    """The pieces in order, joined up to so many bytes."""
+    group, group_bytes = list[Portion](), 0
+    for piece in pieces:
+        size_bytes = piece.size_bytes
+        if group and group_bytes + size_bytes > part_bytes:
+            yield tuple(group)
+            group, group_bytes = [], 0
+        group.append(piece)
+        group_bytes += size_bytes
+    yield tuple(group)

@@ -1,0 +1,113 @@
+"""Files: the reader of each is found by its suffix, and what goes wrong with it is said."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from trainables.corpora.reading.lines import DAMAGED_STREAM, compression_of
+from trainables.corpora.reading.other_formats import unknown_format
+from trainables.corpora.reading.reader import Columns, Malformed, Reader, Record
+from trainables.corpora.reading.registry import readers, suffix_of
+from trainables.errors import InputError
+from trainables.storage import Location, storage_errors
+
+_DAMAGED = re.compile(
+    f"{DAMAGED_STREAM.pattern}|thrift|corrupt|decompress|end of stream|expected to be able to read", re.IGNORECASE
+)
+"""What pyarrow says, in errors of the kind that a failing network has, of a table whose pages are damaged."""
+
+_COMPRESSED_MAGICS = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}
+
+
+def read_records(file: Location, columns: Columns, parts: range | None = None) -> Iterator[Record | Malformed]:
+    """The records of a file, in its order, by the reader for its suffix; none of an empty file.
+
+    Raises:
+        InputError: the suffix is unknown, the file is of another format than its name says, lacks one of the
+            columns, cannot be read, or is a table and damaged.
+    """
+    reader = _reader(file)
+    if len(columns) > 1 and not reader.has_columns:
+        raise InputError(
+            f"there is no column '{columns[1]}' in {file.name}",
+            where=str(file),
+            why="a text file has no columns",
+            remedy="leave out id_column and language_column",
+        )
+    with _explained(file):
+        if _is_as_named(file, reader):
+            yield from reader.read(file, columns, parts)
+
+
+def part_bytes(file: Location) -> list[int]:
+    """The size of each part of a file that can be read apart; empty where it is read whole.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    reader = _reader(file)
+    with _explained(file):
+        return reader.part_bytes(file)
+
+
+def has_columns(file: Location) -> bool:
+    """Whether the file's records have columns by name."""
+    return _reader(file).has_columns
+
+
+def _reader(file: Location) -> Reader:
+    suffix = suffix_of(file.name)
+    if suffix is None:
+        with _explained(file):
+            raise unknown_format(file, readers())
+    return readers()[suffix]
+
+
+def _is_as_named(file: Location, reader: Reader) -> bool:
+    """Whether there is anything in the file.
+
+    Raises:
+        InputError: its first bytes say another format than its name.
+    """
+    compression = compression_of(file.name)
+    magics = _COMPRESSED_MAGICS | {one.name: one.magic for one in readers().values() if one.magic}
+    with file.filesystem.open_input_file(file.path) as stream:
+        head = bytes(stream.read(max(map(len, magics.values()))))
+    expected = compression or (reader.name if reader.magic else "plain text")
+    found = next((kind for kind, magic in magics.items() if head.startswith(magic)), "plain text")
+    if head and found != expected:
+        unknown = f"neither {' nor '.join(magics)}"
+        raise InputError(
+            f"{file.name} is of another format than its name says",
+            where=str(file),
+            why=f"by its first bytes it is {unknown if found == 'plain text' else found}; "
+            f"a {suffix_of(file.name)} file is {expected}",
+            remedy="rename the file to its true format",
+        )
+    return bool(head)
+
+
+@contextmanager
+def _explained(file: Location) -> Iterator[None]:
+    """Turns what a damaged file, the network or a permission raises into an InputError; one of ours passes."""
+    try:
+        yield
+    except (pa.ArrowException, *storage_errors()) as error:
+        if isinstance(error, pa.ArrowException) or _DAMAGED.search(str(error)):
+            raise InputError(
+                f"{file.name} cannot be read to its end",
+                where=str(file),
+                why=f"it is truncated or damaged: {error}",
+                remedy="copy or download the file again",
+            ) from error
+        raise InputError(
+            f"{file.name} could not be read",
+            where=str(file),
+            why=str(error),
+            remedy="see that it is there, that the network is, and that you may read it; then give the same command "
+            "again",
+        ) from error

@@ -1,0 +1,69 @@
+"""Plain text: documents with blank lines between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from io import StringIO
+
+from trainables.corpora.reading.lines import Line, block_bytes, lines, range_bytes, text_suffixes
+from trainables.corpora.reading.reader import MOST_RECORD_BYTES, Columns, Malformed, Reader, Record
+from trainables.storage import Location
+
+
+class TextReader(Reader):
+    """Documents are separated by blank lines, as in BERT's own format; the text column's name does not matter.
+
+    A range holds the documents whose blank line before begins in it: its first lines may be of one before.
+    """
+
+    name = "text"
+    suffixes = text_suffixes(".txt")
+    has_columns = False
+
+    def part_bytes(self, file: Location) -> list[int]:
+        """Blocks of a plain file."""
+        return block_bytes(file)
+
+    def read(self, file: Location, columns: Columns, parts: range | None = None) -> Iterator[Record | Malformed]:
+        """The documents."""
+        start_bytes, stop_bytes = range_bytes(parts)
+        begin: Line | None = None
+        text, problem = StringIO(), None
+        is_own = start_bytes == 0
+        for line in lines(file, start_bytes, stop_bytes):
+            if line.problem is None and (line.text.isspace() or not line.text):
+                if begin is not None:
+                    yield problem or _record(begin, text, columns)
+                    begin, text, problem = None, StringIO(), None
+                is_own = True
+                if line.begin_bytes >= stop_bytes:
+                    return
+            elif is_own:
+                begin = begin or line
+                text.write(line.text)
+                # Of all that is wrong with a document the first stays, unless the rest of the file is lost.
+                if line.problem is not None and (problem is None or line.problem.num_records is None):
+                    problem = line.problem
+                if line.begin_bytes - begin.begin_bytes > MOST_RECORD_BYTES:
+                    yield _too_long(file, begin)
+                    return
+            elif line.begin_bytes >= stop_bytes:
+                return
+        if begin is not None:
+            yield problem or _record(begin, text, columns)
+
+
+def _record(begin: Line, text: StringIO, columns: Columns) -> Record:
+    """The document, without its line end: text added to the file later must not change its id."""
+    return Record(begin.place, {columns[0]: text.getvalue().rstrip("\r\n")})
+
+
+def _too_long(file: Location, begin: Line) -> Malformed:
+    return Malformed(
+        f"a document of {file.name} is longer than {MOST_RECORD_BYTES >> 20} MiB, and what follows is lost",
+        f"{file}, {begin.place}",
+        "a document is held in memory, and ends at a blank line",
+        "if each line is a document: sed G OLD > NEW puts a blank line after each (of a text that is not "
+        "compressed); otherwise put blank lines between the documents",
+        num_records=None,
+    )
