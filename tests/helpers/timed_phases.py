@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import random
+import tempfile
+from pathlib import Path
 
+from orchestrator.analysis.compare import compare
+from orchestrator.analysis.verification import verify
 from orchestrator.config.extension import extended
-from orchestrator.config.files import freeze, load_study
+from orchestrator.config.files import dump_study, freeze, load_study
 from orchestrator.ledger.history import History
-from orchestrator.ledger.protocol import design_of
-from orchestrator.ledger.records import ExtensionRecord, StudyRecord, parse_record, to_line
+from orchestrator.ledger.protocol import design_of, study_digest
+from orchestrator.ledger.records import ComparisonRecord, ExtensionRecord, parse_record, to_line
 from orchestrator.scheduling.confirmation import AnytimePhase, ConfirmPhase
 from orchestrator.scheduling.search import SearchPhase
-from tests.helpers.ledgers import begun, cap, end, measure, phase, spent, study as study_record, trial
+from tests.helpers.ledgers import begun, cap, end, measure, phase, spent, study as study_record, trial, write_ledger
+from trainables.storage import Location
 
 TOKENS = 100_000
 SECONDS = {"headless": 40.0, "vanilla": 100.0}
@@ -141,9 +146,14 @@ class Recorded(Driver):
         self.records = []
         super().__init__(spec, **options)
 
+    @property
+    def file(self):
+        """The study's, as it is frozen."""
+        return dump_study(freeze(self.spec)).encode()
+
     def session(self):
-        content = freeze(self.spec).model_dump(mode="json")
-        self.record(study_record(usd_per_hour=3600.0, fixed=content, of=design_of(self.spec)))
+        fixed, digest = freeze(self.spec).model_dump(mode="json"), study_digest(self.file)
+        self.record(study_record(usd_per_hour=3600.0, fixed=fixed, digest=digest, of=design_of(self.spec)))
 
     def record(self, record):
         record = parse_record(to_line(record.model_copy(update={"time": self.clock})))
@@ -155,12 +165,41 @@ class Recorded(Driver):
             self.run(SearchPhase)
         return super().run(kind)
 
+    def study(self):
+        """What of the study is left, to its end."""
+        for kind, name in NAMES.items():
+            if self.history.phases.get(name) != "end" and (name != "anytime" or self.spec.confirm.anytime):
+                self.run(kind)
+        return self.compare()
+
+    def compare(self):
+        self.record(phase("compare", "begin"))
+        self.record(ComparisonRecord(comparison=compare(self.history).to_json()))
+        self.record(phase("compare", "end"))
+        return self
+
+    def cut(self, place):
+        """The session ends with a record, as a process that is killed, and another begins."""
+        self.records = self.records[:place]
+        self.history, self.running = History.of(self.records), {}
+        self.session()
+        return self
+
     def extend(self, *overrides):
         self.spec, changes = extended(self.spec, overrides, "")
         self.record(ExtensionRecord(changes=changes))
         self.session()
         return self
 
-    @property
-    def sessions(self):
-        return [record for record in self.records if isinstance(record, StudyRecord)]
+    def write(self, folder):
+        """The study's folder; gives its location."""
+        folder.mkdir()
+        (folder / "study.yaml").write_bytes(self.file)
+        write_ledger(folder, self.records)
+        return Location(folder)
+
+
+def mismatches(driver):
+    """What ``h2h verify`` says of the folder that a driven study leaves."""
+    with tempfile.TemporaryDirectory() as folder:
+        return [mismatch.where for mismatch in verify(driver.write(Path(folder) / "study")).mismatches]
