@@ -83,7 +83,7 @@ def test_the_study_and_our_packages_travel_and_the_results_come_back_through_sto
     result = jobs.yaml.safe_load((storage / "result.json").read_text())
     assert result["study"] == "name: tiny\n"
     assert result["argv"] == [
-        *["python", "-m", "orchestrator", "run", "tiny study.yaml"],
+        *["python", "-m", "orchestrator.cli", "run", "tiny study.yaml"],
         *["--set", f"storage={storage}", "--set", "budget.tokens=10"],
     ]
 
@@ -187,7 +187,7 @@ def test_the_entrypoint_survives_a_shell() -> None:
     words = [
         "python",
         "-m",
-        "orchestrator",
+        "orchestrator.cli",
         "resume",
         "s3://b/a study",
         "--set",
