@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from trainables.models.learner import Learner
 from transformers import BertConfig, GPT2Config, GPTNeoXConfig
 
 from tests.helpers.corpus import LENGTH, VOCABULARY
 from trainables.corpora.preparation.tokenizers import TrainTokenizer, train_tokenizer
-from trainables.evaluation.recovery import HELD_OUT_SEED
+from trainables.evaluation.held_out import HELD_OUT_SEED
 from trainables.objectives import find_objective
 from trainables.objectives.corruption import masked_positions
+from trainables.objectives.learner import Learner
 
 MASK_RATE = 0.15
 SIZE = {"vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -29,7 +29,7 @@ def make_learner(family, objective, options, more, seed=0):
     """A learner whose weights are all, norms and biases too, of some size."""
     found = find_objective(objective)
     torch.manual_seed(seed)
-    learner = Learner(FAMILIES[family](**more), found, found.options.model_validate(options)).eval()
+    learner = Learner(FAMILIES[family](**more), found.of(options)).eval()
     with torch.no_grad():
         for parameter in learner.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.2)
