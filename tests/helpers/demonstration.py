@@ -6,15 +6,21 @@ import math
 import random
 from collections import deque
 from collections.abc import Iterable, Iterator
+from functools import cache
 
+from orchestrator.analysis.compare import compare
+from orchestrator.ledger.history import History
 from orchestrator.ledger.records import (
+    BegunRecord,
     ComparisonRecord,
+    EndRecord,
     MeasureRecord,
     Record,
     ResourcesRecord,
     Score,
     StudyRecord,
     TrainingPhase,
+    TrialRecord,
 )
 from tests.helpers.ledgers import MASKED, begun, changed, end, event, measure, phase, spent, study, trial
 from trainables.training.config import Unit
@@ -33,12 +39,18 @@ TOKENS_PER_SECOND = {"headless": 9100.0, "vanilla": 6400.0}
 REPORTS, RUNGS = 12, (4, 8)
 
 
-def records(seeds: int = 6, num_search: int = 9) -> Iterator[Record]:
+@cache
+def records(seeds: int = 6, num_search: int = 9) -> tuple[Record, ...]:
     """The ledger of a whole study, in order; the same at every call."""
-    clock = START
+    clock, history, whole = START, History(), list[Record]()
     for record in _timeless(seeds, num_search):
         clock += 5.0 if isinstance(record, MeasureRecord) else 0.5
-        yield record.model_copy(update={"time": round(clock, 3)})
+        fields = {"time": round(clock, 3)}
+        if isinstance(record, ComparisonRecord):
+            fields["comparison"] = compare(history).to_json()
+        whole.append(record.model_copy(update=fields))
+        history.apply(whole[-1])
+    return tuple(whole)
 
 
 def the_study(seeds: int = 6) -> StudyRecord:
@@ -125,22 +137,22 @@ def _trial(name: TrainingPhase, arm: str, number: int) -> Iterator[Record]:
     yield end(begin)
 
 
-def with_branches(originals: Iterable[Record], share: float = 0.5, diverged: str = "") -> list[Record]:
-    """The records, and of each confirmation run a branch with the same reports.
+def with_branches(share: float = 0.5, diverged: str = "") -> list[Record]:
+    """The study with a branch of each confirmation run, which has the same reports.
 
     Args:
-        originals: of a study.
         share: of the budget, at which the branches are compared.
         diverged: last digits of the numbers of the runs whose branches diverge.
     """
-    originals = list(originals)
-    branches = []
-    for record in originals:
-        if getattr(record, "phase", "") == "confirm" and hasattr(record, "trial"):
-            fields = {"phase": "anytime", "trial": record.trial.replace("confirm", "anytime")}
-            if record.kind == "trial":
+    answered = next(i for i, r in enumerate(records()) if isinstance(r, ComparisonRecord))
+    whole = list(records()[:answered])
+    for record in records()[:answered]:
+        if isinstance(record, TrialRecord | BegunRecord | MeasureRecord | EndRecord) and record.phase == "confirm":
+            fields: dict[str, object] = {"phase": "anytime", "trial": record.trial.replace("confirm", "anytime")}
+            if isinstance(record, TrialRecord):
                 fields |= {"share": share}
-            if record.kind == "end" and record.trial[-1] in diverged:
+            if isinstance(record, EndRecord) and record.trial[-1] in diverged:
                 fields |= {"outcome": "diverged"}
-            branches.append(changed(record, **fields))
-    return [*originals, *branches]
+            whole.append(changed(record, **fields))
+    comparison = compare(History.of(whole)).to_json()
+    return [*whole, changed(records()[answered], comparison=comparison), *records()[answered + 1 :]]
