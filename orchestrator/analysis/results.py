@@ -103,7 +103,7 @@ class Results:
         import pandas as pd
 
         counted = {
-            (measure.trial, measure.time, measure.step)
+            (measure.trial, measure.attempt, measure.time, measure.step)
             for trial in self.history.trials.values()
             for measure in trial.measures
         }
@@ -111,7 +111,7 @@ class Results:
             [
                 {
                     **record.model_dump(),
-                    "counts": (record.trial, record.time, record.step) in counted,
+                    "counts": (record.trial, record.attempt, record.time, record.step) in counted,
                     "data_wait_seconds": record.overhead.get("data_wait", 0.0),
                 }
                 for record in read_ledger(self.folder / LEDGER)

@@ -222,16 +222,17 @@ def _check_balance(found: Verification, records: Sequence[Record]) -> None:
     That is a trial's budget for each trial at a time. A trial in time may end a step later than it should; and of work
     that a failure took back an arm may have gone on while another still had it.
     """
-    history = History.of(records)
-    design = history.design
+    history = History()
+    design = next(record.design for record in reversed(records) if isinstance(record, StudyRecord))
     if not design.search_budget:
         return
     unit, amount = design.unit, design.amount
     spent: dict[str, dict[str, float]] = {arm: {} for arm in design.arms}
     widest = taken_back = late = 0.0
     for record in records:
-        if isinstance(record, MeasureRecord) and record.phase == "search":
-            own, now = spent[record.arm], record.spent.get(unit, 0.0)
+        history.apply(record)
+        if isinstance(record, TrialRecord | MeasureRecord) and record.phase == "search":
+            own, now = spent[record.arm], history.trials[record.trial].spent.get(unit, 0.0)
             if unit in MEASURED_UNITS:
                 late = max(late, now - amount)
             taken_back += max(0.0, own.get(record.trial, 0.0) - now)

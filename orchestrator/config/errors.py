@@ -112,7 +112,7 @@ def place(key: str, file: str, overrides: Sequence[str] = ()) -> str:
         overridden = override.partition("=")[0]
         if key == overridden or overridden.startswith(f"{key}."):
             return f"--set {override}"
-        if key.startswith(f"{overridden}."):
+        if key.startswith((f"{overridden}.", f"{overridden} ")):  # a search space's key names its file
             return f"--set {override} ({key})"
     return ": ".join(filter(None, (file, key)))
 

@@ -12,11 +12,12 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
 from orchestrator.config.confirmation import ALPHA
+from orchestrator.config.errors import input_error
 from orchestrator.config.extension import Change, differences
-from orchestrator.config.files import frozen_content, make_study, read_frozen
+from orchestrator.config.files import frozen_content, read_frozen
 from orchestrator.config.folder import STUDY_FILE
 from orchestrator.config.study import StudySpec
 from orchestrator.ledger.records import ArmDesign, Design, ExtensionRecord, Record, StudyRecord, YardstickDesign
@@ -51,13 +52,16 @@ def study_digest(file: bytes) -> str:
 
 
 def study_of(fixed: Protocol) -> StudySpec:
-    """The study that a protocol describes, by some name and on some machine.
+    """The study that a protocol describes, by some name. What it was run on, and the prices of that, are not known.
 
     Raises:
         InputError: it describes none.
     """
     content = {key: value for key, value in fixed.items() if key != "alpha"}
-    return make_study(content | {"name": "protocol"}, where="the protocol")
+    try:
+        return StudySpec.model_validate(content | {"name": "protocol"})
+    except ValidationError as error:
+        raise input_error(error, StudySpec, "the protocol") from error
 
 
 def design_of(spec: StudySpec) -> Design:

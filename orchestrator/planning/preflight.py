@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from orchestrator.config.study import StudySpec
@@ -48,7 +49,8 @@ def check_text(spec: StudySpec, *, writing: bool = True) -> None:
     """Check all that can be seen without a tokenizer: models, storage, sources and their splits.
 
     Args:
-        writing: the storage is tried out by writing to it; else its rights are looked at.
+        writing: the storage is tried out by writing to it; else its rights are looked at, and data sets on the hub
+            are not asked for, nor the other sources beside them: a plan needs no network.
 
     Raises:
         InputError: something is wrong.
@@ -57,8 +59,13 @@ def check_text(spec: StudySpec, *, writing: bool = True) -> None:
     for name in spec.arms:
         require_a_step(ArmPlan(spec, name, vocabulary_size=1000))
     Location(spec.storage).require_writable(trying=writing)
-    check_sources(spec.corpora.sources, spec.corpora.malformed_share)
-    check_splits(spec.corpora)
+    if writing or not any(_is_on_the_hub(source) for source in spec.corpora.sources):
+        check_sources(spec.corpora.sources, spec.corpora.malformed_share)
+        check_splits(spec.corpora)
+
+
+def _is_on_the_hub(source: SourceConfig) -> bool:
+    return source.dataset is not None and not Path(source.dataset).expanduser().exists()
 
 
 def require_a_step(plan: ArmPlan) -> None:

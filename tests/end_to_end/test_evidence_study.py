@@ -5,28 +5,34 @@ from __future__ import annotations
 import copy as copies
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from orchestrator.analysis.comparison import compare
-from orchestrator.analysis.verification import RawTrial, Verification, _check_balance, _is_among_best, verify
+from orchestrator.analysis.compare import compare
+from orchestrator.analysis.comparison import Comparison, Pair
+from orchestrator.analysis.results import Results
+from orchestrator.analysis.verification import Verification, _check_balance, verify
 from orchestrator.cli import main
-from orchestrator.config.files import absolute, dump_study, load_study, make_study, study_names
+from orchestrator.config.files import dump_study, freeze, load_study, make_study, study_names
 from orchestrator.ledger.history import History
 from orchestrator.ledger.protocol import (
-    deciding,
+    design_of,
     protocol,
     protocol_digest,
     protocols_after,
     require_unchanged,
     study_digest,
+    study_of,
 )
-from orchestrator.ledger.segments import Record, read_ledger
+from orchestrator.ledger.records import ExtensionRecord, Record, parse_record
+from orchestrator.ledger.segments import read_ledger
 from orchestrator.study import Study
+from tests.helpers.ledgers import MASKED, changed, measure, spent, trial
+from tests.helpers.ledgers import study as study_record
 from tests.helpers.study import small_study
 from trainables.errors import InputError
 from trainables.storage import Location
@@ -35,8 +41,8 @@ TOKENS = 8 * 32 * 40
 
 
 @pytest.fixture(scope="module")
-def extended(ray_cluster, tmp_path_factory) -> tuple[Study, History]:
-    """Run to its end; then with more seeds and more search. The second is its history before it was extended."""
+def extended(ray_cluster, tmp_path_factory) -> tuple[Study, Results]:
+    """Run to its end; then with more seeds and more search. The second is its results before it was extended."""
     spec = small_study(
         "evidence",
         tmp_path_factory.mktemp("studies"),
@@ -44,38 +50,48 @@ def extended(ray_cluster, tmp_path_factory) -> tuple[Study, History]:
         confirm={"seeds": 3, "stopping": {"minimum": 2}, "evaluations": 2, "anytime": [0.5], "margin": 0.9},
     )
     study = Study(spec)
-    before = study.run().history
+    before = study.run()
+    assert before.answer.note == "", "what was recorded follows from the ledger"
     assert verify(study.folder).mismatches == []
     again = Study.open(study.folder)
     again.extend(["confirm.seeds=4", "confirm.stopping=null", "search.budget_per_arm=3"])
     return again, before
 
 
+def recorded_pair(history: History) -> Pair:
+    """The only pair of the comparison that the ledger has."""
+    assert history.comparison is not None
+    comparison = Comparison.from_json(history.comparison.comparison)
+    assert comparison is not None
+    (pair,) = comparison.pairs
+    return pair
+
+
 def test_seeds_end_with_the_answer(extended):
     """Any difference lies within a margin of 0.9: two seeds settle it, of three."""
     _, before = extended
-    (pair,) = before.comparison["pairs"]
-    assert pair["verdict"] == "equivalent"
-    assert pair["yardsticks"]["recovery_accuracy"]["n"] == 2
-    assert {trial.seed for trial in before.trials_of("confirm")} == {1, 2}
+    pair = recorded_pair(before.history)
+    assert pair.verdict == "equivalent"
+    assert pair.yardsticks["recovery_accuracy"].n == 2
+    assert {trial.seed for trial in before.history.trials_of("confirm")} == {1, 2}
 
 
 def test_shares_of_the_budget_are_compared_for_the_price_of_their_cooldowns(extended):
     _, before = extended
-    (pair,) = before.comparison["pairs"]
-    row = pair["anytime"][0]
-    assert (row["share"], row["n"], row["role"]) == (0.5, 2, "exploratory")
-    assert [point["yardstick"] for point in pair["anytime"]] == list(pair["yardsticks"])
+    pair, history = recorded_pair(before.history), before.history
+    row = pair.branches[0]
+    assert (row.share, row.n, row.role) == (0.5, 2, "exploratory")
+    assert [point.yardstick for point in pair.branches] == list(pair.yardsticks)
     for arm in ("headless", "vanilla"):
-        runs = before.trials_of("anytime", arm)
+        runs = history.trials_of("anytime", arm)
         assert [run.seed for run in runs] == [1, 2]
         for run in runs:
             assert run.outcome == "completed"
-            assert run.measures[-1]["spent"]["tokens"] == TOKENS / 2
-            assert run.measures[0]["spent"]["tokens"] > TOKENS * 3 / 8  # it left its trunk there
-            trunk = before.trials[f"confirm-{arm}-{run.number:03d}"]
-            assert trunk.measures[-1]["spent"]["tokens"] == TOKENS
-        spent = before.comparison["arms"][arm]["spent"]["anytime"]["tokens"]
+            assert run.measures[-1].spent["tokens"] == TOKENS / 2
+            assert run.measures[0].spent["tokens"] > TOKENS * 3 / 8  # it left its trunk there
+            trunk = history.trials[f"confirm-{arm}-{run.number:03d}"]
+            assert trunk.measures[-1].spent["tokens"] == TOKENS
+        spent = before.answer.comparison.arms[arm].spent["anytime"]["tokens"]
         assert spent == pytest.approx(2 * 0.25 * TOKENS / 2, rel=0.1)
 
 
@@ -83,13 +99,13 @@ def test_an_extended_study_keeps_what_it_has_and_says_so(extended):
     study, before = extended
     history = study.results.history
     assert {t.seed for t in history.trials_of("confirm")} >= {1, 2, 3, 4}
-    for name, trial in before.trials.items():
-        assert history.trials[name].measures == trial.measures, "run again"
+    for name, earlier in before.history.trials.items():
+        assert history.trials[name].measures == earlier.measures, "run again"
     for arm in ("headless", "vanilla"):
-        assert len(history.trials_of("search", arm)) > len(before.trials_of("search", arm))
+        assert len(history.trials_of("search", arm)) > len(before.history.trials_of("search", arm))
         assert history.spent("search", arm, "tokens") <= 3 * TOKENS
     assert "Exploratory: the study was extended" in study.results.verdict
-    assert "Exploratory" not in before.comparison
+    assert "Exploratory" not in before.verdict
     assert verify(study.folder).mismatches == []
 
 
@@ -121,27 +137,42 @@ def copy(extended, tmp_path) -> Path:
     return tmp_path / "copy"
 
 
-def change(folder: Path, edit: Any) -> None:
-    """Rewrite the ledger's records."""
+Raw = dict[str, Any]
+"""A record as a line of a ledger has it: what is touched need not be a record any more."""
+
+
+def raw(folder: Path) -> list[Raw]:
+    files = sorted((folder / "ledger").glob("*.jsonl"))
+    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+
+def put(folder: Path, records: Iterable[Raw]) -> None:
+    """Write the ledger anew, in one file."""
     for file in (folder / "ledger").glob("*.jsonl"):
-        records = [json.loads(line) for line in file.read_text().splitlines()]
-        for record in records:
-            edit(record)
-        file.write_text("".join(json.dumps(record) + "\n" for record in records))
+        file.unlink()
+    (folder / "ledger" / "000001.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
 
 
-def polish(record: dict[str, Any]) -> None:
+def change(folder: Path, edit: Callable[[Raw], None]) -> None:
+    """Rewrite the ledger's records."""
+    records = raw(folder)
+    for record in records:
+        edit(record)
+    put(folder, records)
+
+
+def polish(record: Raw) -> None:
     if record["kind"] == "comparison":
-        record["pairs"][0]["yardsticks"]["recovery_accuracy"]["difference"] += 0.01
+        record["comparison"]["pairs"][0]["yardsticks"]["recovery_accuracy"]["difference"] += 0.01
 
 
-def flatter(record: dict[str, Any]) -> None:
+def flatter(record: Raw) -> None:
     """A better score: the mean over languages no longer holds, nor the comparison."""
     if record["kind"] == "measure" and record["arm"] == "headless" and record["yardsticks"]:
         record["yardsticks"]["recovery_accuracy"]["overall"] *= 1.1
 
 
-def flatter_thoroughly(record: dict[str, Any]) -> None:
+def flatter_thoroughly(record: Raw) -> None:
     """With its languages: the comparison that was drawn from it still gives it away."""
     if record["kind"] == "measure" and record["arm"] == "headless" and record["yardsticks"]:
         score = record["yardsticks"]["recovery_accuracy"]
@@ -149,17 +180,17 @@ def flatter_thoroughly(record: dict[str, Any]) -> None:
         score["languages"] = {name: 1.1 * value for name, value in score["languages"].items()}
 
 
-def other_data(record: dict[str, Any]) -> None:
+def other_data(record: Raw) -> None:
     if record["kind"] == "measure" and record["arm"] == "headless" and record["phase"] == "confirm":
         record["digest"] = record["digest"][::-1]
 
 
-def overspend(record: dict[str, Any]) -> None:
+def overspend(record: Raw) -> None:
     if record["kind"] == "measure" and record["phase"] == "confirm" and record["progress"] == 1.0:
         record["spent"]["tokens"] *= 2
 
 
-def another_question(record: dict[str, Any]) -> None:
+def another_question(record: Raw) -> None:
     if record["kind"] == "study":
         record["protocol"]["confirm"]["margin"] = 0.1
 
@@ -181,69 +212,70 @@ def test_a_ledger_that_was_touched_is_noticed(copy, edit, where):
     assert any(where in mismatch.where for mismatch in found.mismatches), found.mismatches[:5]
 
 
-def rewrite(folder: Path, edit: Callable[[list[Record]], list[Record] | None]) -> Verification:
+def rewrite(folder: Path, edit: Callable[[list[Raw]], list[Raw] | None]) -> Verification:
     """Change the ledger, draw the comparison from it anew, and verify it."""
-    records = read_ledger(Location(folder) / "ledger")
+    records = raw(folder)
     records = edit(records) or records
     for index, record in enumerate(records):
         if record["kind"] == "comparison":
-            drawn = json.loads(json.dumps(compare(History.of(records[:index]))))
-            records[index] = {"kind": "comparison", "time": record["time"]} | drawn
-    for file in (folder / "ledger").glob("*.jsonl"):
-        file.unlink()
-    lines = "".join(json.dumps(record) + "\n" for record in records)
-    (folder / "ledger" / "000001.jsonl").write_text(lines)
+            drawn = compare(History.of(typed(records[:index])))
+            records[index] = record | {"comparison": drawn.to_json()}
+    put(folder, records)
     return verify(Location(folder))
 
 
-def sessions(records: list[Record]) -> list[Record]:
+def typed(records: Iterable[Raw]) -> list[Record]:
+    return [parse_record(json.dumps(record).encode()) for record in records]
+
+
+def sessions(records: list[Raw]) -> list[Raw]:
     return [record for record in records if record["kind"] == "study"]
 
 
-def another_margin(records: list[Record]) -> None:
+def another_margin(records: list[Raw]) -> None:
     """Beside the protocol: it is what the comparison reads."""
     for session in sessions(records):
-        session["margin"] = 1e-6
+        session["design"]["margin"] = 1e-6
 
 
-def another_margin_and_protocol(records: list[Record]) -> None:
+def another_margin_and_protocol(records: list[Raw]) -> None:
     another_margin(records)
     for session in sessions(records):
         session["protocol"]["confirm"]["margin"] = 1e-6
         session["protocol_digest"] = protocol_digest(session["protocol"])
 
 
-def another_target_in_a_session(records: list[Record]) -> None:
+def another_target_in_a_session(records: list[Raw]) -> None:
     """In the first session alone: the last is still that of the study's file."""
     first = sessions(records)[0]
-    first["yardsticks"]["target"] = first["protocol"]["yardsticks"]["target"] = 0.5
+    first["design"]["yardsticks"]["target"] = first["protocol"]["yardsticks"]["target"] = 0.5
     first["protocol_digest"] = protocol_digest(first["protocol"])
 
 
-def no_answer(records: list[Record]) -> list[Record]:
+def no_answer(records: list[Raw]) -> list[Raw]:
     last = max(index for index, record in enumerate(records) if record["kind"] == "comparison")
     return records[:last] + records[last + 1 :]
 
 
-def the_extension(records: list[Record]) -> Record:
+def the_extension(records: list[Raw]) -> Raw:
     (extension,) = (record for record in records if record["kind"] == "extension")
     return extension
 
 
-def an_extension_that_says_less(records: list[Record]) -> None:
+def an_extension_that_says_less(records: list[Raw]) -> None:
     del the_extension(records)["changes"]["confirm.seeds"]
 
 
-def an_extension_of_another(records: list[Record]) -> None:
+def an_extension_of_another(records: list[Raw]) -> None:
     the_extension(records)["changes"]["confirm.seeds"][0] = 2
 
 
-def no_extension(records: list[Record]) -> list[Record]:
+def no_extension(records: list[Raw]) -> list[Raw]:
     records.remove(the_extension(records))
     return records
 
 
-def unbalanced(records: list[Record]) -> list[Record]:
+def unbalanced(records: list[Raw]) -> list[Raw]:
     """The extended search of one arm had more trials: copies of those that it had."""
     place = records.index(the_extension(records))
     ours = [r for r in records[place:] if r.get("phase") == "search" and r.get("arm") == "headless"]
@@ -252,35 +284,27 @@ def unbalanced(records: list[Record]) -> list[Record]:
     return records[:end] + more + records[end:]
 
 
-def not_the_best(records: list[Record]) -> None:
+def not_the_best(records: list[Raw]) -> None:
     for record in records:
         if record["kind"] == "trial" and (record["phase"], record["arm"]) == ("confirm", "vanilla"):
             record["configuration"] = record["configuration"] | {"learning_rate": 1e-4}
 
 
-def other_seeds(records: list[Record]) -> None:
+def other_seeds(records: list[Raw]) -> None:
     for record in records:
         if record["kind"] == "trial" and record["phase"] == "confirm":
             record["seed"] += 4
 
 
-def a_larger_budget(records: list[Record]) -> None:
+def a_larger_budget(records: list[Raw]) -> None:
     for record in records:
         if record["kind"] == "trial" and (record["phase"], record["arm"]) == ("search", "vanilla"):
             record["amount"] *= 2
 
 
-def ended_by_no_cap(records: list[Record]) -> list[Record]:
-    """Confirmation stopped by hand when it looked good, as if a cap had."""
-    end = next(i for i, r in enumerate(records) if (r["kind"], r.get("phase")) == ("phase", "compare"))
-    cap = {"kind": "cap", "time": records[end]["time"], "message": "", "phase": "confirm", "seeds": 2}
-    return [*records[:end], cap, *records[end:]]
-
-
 @pytest.mark.parametrize(
     ("edit", "where"),
     [
-        (ended_by_no_cap, "the cap's end of confirm: a cap in the protocol"),
         (another_margin, "session 2: by its protocol.margin"),
         (another_margin_and_protocol, "study.yaml: protocol.confirm.margin"),
         (another_target_in_a_session, "session 2: protocol, by the session before.yardsticks.target"),
@@ -302,10 +326,10 @@ def test_what_decides_is_bound_even_where_the_comparison_follows_from_it(copy, e
 
 def test_a_margin_beside_the_protocol_would_decide(copy):
     """Else the first of the changes above would prove nothing."""
-    (before,) = History.of(read_ledger(Location(copy) / "ledger")).comparison["pairs"]
+    before = recorded_pair(Results(Location(copy)).history)
     rewrite(copy, another_margin)
-    (after,) = History.of(read_ledger(Location(copy) / "ledger")).comparison["pairs"]
-    assert (before["verdict"], after["verdict"]) == ("equivalent", "undecided")
+    after = recorded_pair(Results(Location(copy)).history)
+    assert (before.verdict, after.verdict) == ("equivalent", "undecided")
 
 
 def test_a_ledger_rewritten_as_it_was_is_as_recorded(copy):
@@ -313,47 +337,7 @@ def test_a_ledger_rewritten_as_it_was_is_as_recorded(copy):
 
 
 @pytest.mark.parametrize(
-    ("top", "cost", "best"),
-    [
-        (1, None, {"c"}),
-        (2, None, {"c", "b"}),
-        (3, None, {"c", "b", "a"}),
-        (1, "flops", {"a"}),  # within 0.05 of c, and cheaper; d is cheaper still, and worse
-        (2, "flops", {"a", "b"}),
-        (1, "joules", {"b"}),  # of c and a none were measured
-    ],
-)
-def test_the_best_of_a_search(top, cost, best):
-    """c is there twice, which takes no second place; e was stopped on its way."""
-    fixed = {
-        "search": {"budget_per_arm": 4, "cost": cost},
-        "confirm": {"top": top, "margin": 0.05},
-        "yardsticks": {"primary": "recovery_accuracy"},
-    }
-    scores = [("a", 0.46, 1.0), ("b", 0.47, 2.0), ("c", 0.5, 3.0), ("c", 0.49, 3.0), ("d", 0.2, 0.5)]
-    scores += [("e", 0.9, 0.1)]
-
-    def begin(space: str) -> Record:
-        return {"phase": "search", "arm": "x", "configuration": {"space": space}}
-
-    trials = {
-        str(number): RawTrial(
-            begin(space),
-            [
-                {
-                    "yardsticks": {"recovery_accuracy": {"overall": score}},
-                    "spent": {"flops": spent} | ({"joules": 1.0} if space == "b" else {}),
-                }
-            ],
-            "pruned" if space == "e" else "completed",
-        )
-        for number, (space, score, spent) in enumerate(scores)
-    }
-    assert {space for space in "abcdef" if _is_among_best(fixed, trials, begin(space))} == best
-
-
-@pytest.mark.parametrize(
-    ("unit", "spent", "concurrent", "balanced"),
+    ("unit", "spendings", "concurrent", "balanced"),
     [
         ("device_seconds", [1.0], 1, True),
         ("device_seconds", [1.04], 1, True),  # it ended a step late
@@ -363,23 +347,36 @@ def test_the_best_of_a_search(top, cost, best):
         ("tokens", [1.04], 1, False),  # a trial in tokens is never late
     ],
 )
-def test_the_lead_of_an_arm(unit, spent, concurrent, balanced):
+def test_the_lead_of_an_arm(unit, spendings, concurrent, balanced):
     """One arm's trials spent so much, in trial budgets, before another's first."""
-    records: list[Record] = [
-        {
-            "kind": "study",
-            "arms": {"a": {}, "b": {}},
-            "budget": {"unit": unit, "amount": 100.0},
-            "search_budget": 4,
-            "concurrent_per_arm": concurrent,
-            "protocol": {"search": {"halving": {"kind": "stopping", "reduction": 3, "rungs": 1}}},
-        }
-    ]
-    for number, share in enumerate(spent):
-        measure = {"kind": "measure", "phase": "search", "arm": "a", "trial": f"a{number}", "rung": None}
-        records.append(measure | {"spent": {unit: 100.0 * share}})
+    records: list[Record] = [study_record(unit=unit, amount=100.0, concurrent_per_arm=concurrent)]
+    for number, share in enumerate(spendings):
+        own = trial("search", "headless", number, amount=100.0)
+        records += [own, measure(own, 1, min(1.0, share), spent=spent(**{unit: 100.0 * share}))]
     found = Verification()
-    _check_balance(found, records, {})
+    _check_balance(found, records)
+    assert (found.mismatches == []) is balanced, found.mismatches
+
+
+@pytest.mark.parametrize(
+    ("restart", "ahead", "balanced"),
+    [
+        (0, 1.9, True),  # the other arm's 0.9 are gone
+        (0, 1.91, False),
+        (9, 1.9, True),  # they are not
+        (9, 1.91, False),
+    ],
+)
+def test_the_lead_of_an_arm_whose_rival_lost_its_work(restart, ahead, balanced):
+    """An arm is to blame for no more than it began beyond what the other had."""
+    ours, theirs = (trial("search", arm, 0, amount=100.0) for arm in MASKED)
+    again, more = changed(theirs, attempt=2, start_step=restart), trial("search", "headless", 1, amount=100.0)
+    records: list[Record] = [study_record(amount=100.0, search_budget=4.0), ours, theirs]
+    records += [measure(own, step, step / 10) for own in (ours, theirs) for step in range(1, 10)]
+    last = measure(more, 9, 0.9, spent=spent(tokens=100.0 * (ahead - 1)))
+    records += [measure(ours, 10, 1.0), again, more, last]
+    found = Verification()
+    _check_balance(found, records)
     assert (found.mismatches == []) is balanced, found.mismatches
 
 
@@ -396,14 +393,11 @@ def edited(folder: Path, edit: Callable[[dict[str, Any]], None]) -> Location:
 
 def cut(folder: Path, kind: str, **fields: str) -> list[Record]:
     """The ledger as it was when the last such record was written."""
-    records = read_ledger(Location(folder) / "ledger")
-    matching = [i for i, r in enumerate(records) if {"kind": kind, **fields}.items() <= r.items()]
-    records = records[: matching[-1] + 1]
-    for file in (folder / "ledger").glob("*.jsonl"):
-        file.unlink()
-    lines = "".join(json.dumps(record) + "\n" for record in records)
-    (folder / "ledger" / "000001.jsonl").write_text(lines)
-    return records
+    records = raw(folder)
+    wanted = {"kind": kind, **fields}
+    matching = [i for i, r in enumerate(records) if all(r.get(key) == value for key, value in wanted.items())]
+    put(folder, records[: matching[-1] + 1])
+    return read_ledger(Location(folder) / "ledger")
 
 
 @pytest.mark.parametrize(
@@ -448,11 +442,11 @@ def test_cut_off_while_it_was_extended(copy):
     require_unchanged(folder, records)
     assert verify(folder).mismatches == []
     content = yaml.safe_load((copy / "study.yaml").read_text())
-    for key, (before, _) in records[-1]["changes"].items():
+    for key, (before, _) in records[-1].changes.items():
         section, last = key.split(".")
         content[section][last] = before
     (copy / "study.yaml").write_text(dump_study(make_study(content)))
-    assert study_digest((copy / "study.yaml").read_bytes()) == records[0]["digest"]
+    assert study_digest((copy / "study.yaml").read_bytes()) == records[0].digest
     require_unchanged(folder, records)
     assert verify(folder).mismatches == []
     edited(copy, lambda content: content["confirm"].update(margin=0.1))
@@ -464,15 +458,15 @@ def test_cut_off_while_it_was_extended(copy):
 def test_sessions_that_follow_one_another(copy):
     """Cut off and gone on with: another session of the same study."""
 
-    def twice(records: list[Record]) -> list[Record]:
+    def twice(records: list[Raw]) -> list[Raw]:
         return [records[0], copies.deepcopy(records[0]), *records[1:]]
 
     assert rewrite(copy, twice).mismatches == []
 
-    def changed(records: list[Record]) -> None:
+    def another_file(records: list[Raw]) -> None:
         sessions(records)[1]["digest"] = "0" * 16
 
-    assert [m.where for m in rewrite(copy, changed).mismatches] == ["session 2: study.yaml"]
+    assert [m.where for m in rewrite(copy, another_file).mismatches] == ["session 2: study.yaml"]
 
 
 @pytest.mark.parametrize("name", study_names())
@@ -480,47 +474,64 @@ def test_the_protocol_is_that_of_the_frozen_file(name, tmp_path, monkeypatch):
     """However often it is loaded and wherever: a job of a cluster resumes what another folder began."""
     monkeypatch.chdir(tmp_path)
     spec = load_study(name)
-    file = dump_study(absolute(spec))
+    file = dump_study(freeze(spec))
     fixed = protocol(yaml.safe_load(file))
     monkeypatch.chdir("/")
-    again = dump_study(absolute(make_study(yaml.safe_load(file))))
+    again = dump_study(freeze(make_study(yaml.safe_load(file))))
     assert protocol(yaml.safe_load(again)) == fixed == json.loads(json.dumps(fixed))
-    confirm, decides = spec.confirm, deciding(fixed)
-    assert decides["budget"] == {"unit": spec.budget.unit, "amount": spec.budget.amount}
-    assert decides["confirm_amount"] == spec.confirm_budget.amount
-    assert (decides["seeds"], decides["margin"]) == (confirm.seeds, confirm.margin)
-    names = (decides["yardsticks"]["primary"], *decides["yardsticks"]["others"])
-    assert names == spec.yardsticks.names
+    confirm, design = spec.confirm, design_of(study_of(fixed))
+    assert design == design_of(spec)
+    assert (design.unit, design.amount) == (spec.budget.unit, spec.budget.amount)
+    assert design.confirm_amount == spec.confirm_budget.amount
+    assert (design.seeds, design.margin) == (confirm.seeds, confirm.margin)
+    assert design.yardsticks.names == spec.yardsticks.names
+    assert {arm: own.objective for arm, own in design.arms.items()} == {
+        arm: own.objective for arm, own in spec.arms.items()
+    }
 
 
 def test_protocols_after_extensions():
     """The study goes on as before or as an extension says, whose resources are not in the protocol."""
     fixed = {"confirm": {"seeds": 3, "stopping": None}, "cap": None}
-    changes = {"confirm.stopping": [None, {"minimum": 2}], "cap": [None, {"usd": 1}]}
+    changes = {"confirm.stopping": (None, {"minimum": 2}), "cap": (None, {"usd": 1})}
     records: list[Record] = [
-        {"kind": "study", "protocol": fixed},
-        {"kind": "extension", "changes": {"resources.workers": [1, 2]}},
-        {"kind": "extension", "changes": changes},
+        changed(study_record(), protocol=fixed),
+        ExtensionRecord(changes={"resources.workers": (1, 2)}),
+        ExtensionRecord(changes=changes),
     ]
     after = {"confirm": {"seeds": 3, "stopping": {"minimum": 2}}, "cap": {"usd": 1}}
     assert protocols_after(records) == [fixed, fixed, after]
+    with pytest.raises(InputError, match=r"changes 'nothing\.there', which the protocol does not have"):
+        protocols_after([records[0], ExtensionRecord(changes={"nothing.there": (1, 2)})])
 
 
-def lacks_a_field(record: dict[str, Any]) -> None:
+def lacks_a_field(record: Raw) -> None:
     record.pop("protocol_digest", None)
 
 
-def lacks_a_beginning(record: dict[str, Any]) -> None:
+def lacks_a_beginning(record: Raw) -> None:
     if record["kind"] == "trial" and record["trial"] == "confirm-headless-000":
-        record["kind"] = "event"
-        record["message"] = ""
+        for key in set(record) - {"time"}:
+            del record[key]
+        record.update(kind="event", message="")
 
 
-@pytest.mark.parametrize("edit", [lacks_a_field, lacks_a_beginning])
-def test_a_ledger_of_another_kind_is_refused(copy, edit):
+@pytest.mark.parametrize(
+    ("edit", "why"),
+    [(lacks_a_field, "protocol_digest: Field required"), (lacks_a_beginning, "a trial that was never asked for")],
+)
+def test_a_ledger_of_another_kind_is_refused(copy, edit, why, capsys):
+    whole = len(raw(copy))
     change(copy, edit)
-    with pytest.raises(InputError, match="not as this program writes it"):
-        verify(Location(copy))
+    found = verify(Location(copy))
+    assert found.records + len(found.damaged) == whole
+    assert why in found.damaged[0]
+    assert str(copy / "ledger" / "000001.jsonl, line ") in found.damaged[0]
+    assert not found.checks, "nothing is derived from the rest"
+    assert main(["verify", str(copy)]) == 1
+    assert f"{found.records:,} records" in capsys.readouterr().out
+    with pytest.raises(InputError, match="the ledger is damaged"):
+        Results(Location(copy))
 
 
 def test_the_command(copy, capsys):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 import random
+from collections.abc import Sequence
 
 from orchestrator.config.files import load_study
 from orchestrator.ledger.history import History
+from orchestrator.ledger.protocol import design_of
+from orchestrator.ledger.records import Record
 from orchestrator.scheduling.search import SearchPhase
+from tests.helpers.ledgers import end, measure, spent, trial
+from tests.helpers.ledgers import study as study_record
 
 PRIMARY = "recovery_accuracy"
 TOKENS = 160_000
@@ -17,67 +21,76 @@ def study(*overrides):
     return load_study("demo", [f"budget.tokens={TOKENS}", *overrides])
 
 
+def history_of(spec, records: Sequence[Record] = ()) -> History:
+    """Of a session of the study that has begun, or of what earlier ones recorded."""
+    return History.of(records or [study_record(of=design_of(spec))])
+
+
 class Driver:
-    """Does what the executor does, one report at a time; chance decides how trials fare."""
+    """Does what the executor does, one report at a time; chance decides how trials fare.
+
+    Args:
+        spec: the study.
+        phase: the class of the phase.
+        seed: of the chance.
+        trouble: trials may break.
+        earlier: what earlier sessions recorded; the phase goes on from it.
+        capacity: trials at a time.
+    """
 
     reports = ()  # besides those at rungs
 
-    def __init__(self, spec, phase=SearchPhase, seed=0, *, trouble=True, history=None, capacity=2):
+    def __init__(self, spec, phase=SearchPhase, seed=0, *, trouble=True, earlier=(), capacity=2):
         self.spec, self.kind, self.trouble, self.capacity = spec, phase, trouble, capacity
         self.rng = random.Random(seed)
-        self.history, self.records, self.running = history or History(), [], {}
+        self.records: list[Record] = list(earlier) or [study_record(of=design_of(spec))]
+        self.history, self.running = History.of(self.records), {}
         self.phase = phase(spec, self.history, "corpus")
         self.begun, self.widest, self.repeating = [], 0.0, set()
-        self.then = lambda record: None
 
-    def record(self, kind, **fields):
-        record = {"kind": kind, "time": 1e9 + len(self.records), **fields}
-        self.records.append(copy.deepcopy(record))
+    def record(self, record):
+        record = record.model_copy(update={"time": 1e9 + len(self.records)})
+        self.records.append(record)
         self.history.apply(record)
-        self.then(record)
+
+    def begin(self, planned):
+        """Write that an attempt begins, where the reports before it end."""
+        known = self.history.trials.get(planned.trial)
+        step = known.measures[-1].step if known and known.measures else 0
+        fields = {
+            "seed": planned.seed,
+            "configuration": dict(planned.configuration),
+            "attempt": planned.attempt,
+            "start_step": step,
+            "amount": planned.config.budget.amount,
+        }
+        attempt = trial(planned.phase, planned.arm, planned.number, name=planned.trial, **fields)
+        self.running[planned.trial] = planned, attempt
+        self.begun.append((planned.trial, dict(planned.configuration)))
+        if step:
+            self.repeating.add(planned.trial)
+        self.record(attempt)
 
     def start_all(self):
         while len(self.running) < self.capacity and not self.phase.exhausted():
             planned = self.phase.next()
             if planned is None:
                 return
-            name, known = planned.trial, self.history.trials.get(planned.trial)
-            assert name not in self.running
-            step = known.measures[-1]["step"] if known and known.measures else 0
-            if known is None and planned.phase == "search":
-                assert (
-                    self.spent(planned.arm) + self.owed(planned.arm) + self.target(planned, 0)
-                    <= self.spec.search.budget_per_arm + 1e-6
-                )
-            self.running[name] = planned
-            self.begun.append((name, dict(planned.configuration)))
-            if step:
-                self.repeating.add(name)
-            keys = {"phase": planned.phase, "arm": planned.arm, "trial": name, "attempt": planned.attempt}
-            self.record(
-                "trial",
-                **keys,
-                number=planned.number,
-                seed=planned.seed,
-                configuration=dict(planned.configuration),
-                start_step=step,
-            )
+            assert planned.trial not in self.running
+            if planned.trial not in self.history.trials and planned.phase == "search":
+                committed = self.spent(planned.arm) + self.owed(planned.arm) + 1.0
+                assert committed <= self.spec.search.budget_per_arm + 1e-6
+            self.begin(planned)
 
     def spent(self, arm):
         return self.history.spent("search", arm, "tokens") / TOKENS
 
     def owed(self, arm):
-        running = [(p, self.history.trials[n].progress) for n, p in self.running.items() if p.arm == arm]
-        return sum(self.target(planned, progress) - progress for planned, progress in running)
-
-    def target(self, planned, progress):
-        rungs = planned.config.rungs if self.spec.search.halving.kind == "promotion" else ()
-        return min((rung for rung in rungs if rung > progress + 1e-9), default=1.0)
+        return sum(1.0 - self.history.trials[n].progress for n, (p, _) in self.running.items() if p.arm == arm)
 
     def end(self, name, outcome):
-        planned = self.running.pop(name)
-        keys = {"phase": planned.phase, "arm": planned.arm, "trial": name, "attempt": planned.attempt}
-        self.record("end", **keys, outcome=outcome, reason="")
+        _, attempt = self.running.pop(name)
+        self.record(end(attempt, outcome))
         self.phase.ended(self.history.trials[name], outcome)
 
     def score(self, planned, progress):
@@ -85,51 +98,46 @@ class Driver:
         chance = random.Random(f"{planned.arm}/{planned.number}/{planned.seed}").random()
         return 0.5 * chance + 0.3 * progress
 
-    def price(self, planned):
-        return 1.0
+    def tokens(self, planned, progress):
+        return progress * TOKENS
 
     def advance(self, name):
-        planned = self.running[name]
+        planned, attempt = self.running[name]
         history = self.history.trials[name]
         rungs = planned.config.rungs
         if name in self.repeating:  # the report of the checkpoint that it goes on from
             self.repeating.remove(name)
             if history.progress == 1.0:
                 self.end(name, "completed")
-            elif verdict := self.phase.verdict(history, history.measures[-1]):
-                self.end(name, verdict)
+            elif self.phase.prunes(history, history.measures[-1]):
+                self.end(name, "pruned")
             return
         if self.trouble and self.rng.random() < 0.08:
             self.end(name, self.rng.choice(["failed", "diverged", "retried"]))
             return
         points = sorted({*rungs, *self.reports, 1.0})
-        nxt = next((f for f in points if f > history.progress + 1e-12), 1.0)
-        rung = rungs.index(nxt) if nxt in rungs else None
-        step = round(1e6 * nxt)
-        measure = {
-            "step": step,
-            "progress": nxt,
-            "spent": {"tokens": nxt * TOKENS, "flops": nxt * self.price(planned)},
-            "rung": rung,
-            "yardsticks": {PRIMARY: {"overall": self.score(planned, nxt), "languages": {}}}
-            if rung is not None or nxt == 1.0
-            else {},
-        }
-        keys = {"phase": planned.phase, "arm": planned.arm, "trial": name, "attempt": planned.attempt}
-        self.record("measure", **keys, **measure)
-        if nxt == 1.0:
+        progress = next((f for f in points if f > history.progress + 1e-12), 1.0)
+        rung = rungs.index(progress) if progress in rungs else None
+        scored = rung is not None or progress == 1.0
+        report = measure(
+            attempt,
+            round(1e6 * progress),
+            progress,
+            spent=spent(tokens=self.tokens(planned, progress)),
+            rung=rung,
+            scores={PRIMARY: self.score(planned, progress)} if scored else {},
+        )
+        self.record(report)
+        if progress == 1.0:
             self.end(name, "completed")
-        elif verdict := self.phase.verdict(self.history.trials[name], measure):
-            self.end(name, verdict)
+        elif self.phase.prunes(self.history.trials[name], report):
+            self.end(name, "pruned")
 
     def run(self, reports=10_000):
         for _ in range(reports):
             self.start_all()
             if not self.running:
                 assert self.phase.exhausted()
-                for trial in self.phase.left_over():
-                    keys = {name: getattr(trial, name) for name in ("phase", "arm", "trial")}
-                    self.record("end", **keys, attempt=trial.attempts, outcome="pruned", reason="")
                 return self
             self.advance(self.rng.choice(sorted(self.running)))
             spending = [self.spent(arm) for arm in self.spec.arms]

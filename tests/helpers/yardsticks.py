@@ -12,10 +12,10 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import nn
 from torch.nn import functional
-from trainables.corpora.preparation.tokenizers import SPECIAL_TOKENS
 from transformers import PreTrainedTokenizerFast
 
 from tests.helpers.corpus import LENGTH, VOCABULARY, write_corpus
+from trainables.corpora.tokenizers import SPECIAL_TOKENS
 from trainables.evaluation import EvaluationConfig, find_yardstick, passes, sentences
 from trainables.evaluation.held_out import HELD_OUT_SEED, HeldOut, masked_targets
 from trainables.models.body_config import body_config

@@ -6,15 +6,13 @@ import json
 
 import pytest
 
-from orchestrator.analysis.comparison import best_of_search, chosen_runs, compare
+from orchestrator.analysis.compare import compare
+from orchestrator.analysis.selection import best_of_search, best_trials, chosen_runs
 from orchestrator.analysis.wording import verdict_in_words
-from orchestrator.config.files import dump_study
 from orchestrator.ledger.history import History
+from orchestrator.ledger.protocol import design_of
 from orchestrator.scheduling.confirmation import ConfirmPhase
-from orchestrator.scheduling.search import best_trials
-from orchestrator.study import Study
 from tests.helpers import ledgers, phases
-from trainables.storage import Location
 
 
 def searched(monkeypatch, primary, score, *overrides):
@@ -27,7 +25,7 @@ def searched(monkeypatch, primary, score, *overrides):
 
     spec = phases.study(f"yardsticks.primary={primary}", "search.budget_per_arm=8", *overrides)
     driver = Driver(spec, seed=5).run()
-    confirmed = Driver(spec, ConfirmPhase, seed=5, history=driver.history, trouble=False).run()
+    confirmed = Driver(spec, ConfirmPhase, seed=5, earlier=driver.records, trouble=False).run()
     return driver, confirmed
 
 
@@ -43,7 +41,7 @@ def test_a_search_for_the_lowest_mirrors_one_for_the_highest(monkeypatch, algori
     assert outcomes[0] == outcomes[1]
     assert set(outcomes[0].values()) >= {"completed", "pruned"}
     for arm in up.spec.arms:
-        best = best_trials(down.history, arm, "perplexity", 2)
+        best = best_trials(down.history, arm, 2)
         completed = [t for t in down.history.trials_of("search", arm) if t.outcome == "completed"]
         lowest = sorted(t.score("perplexity") for t in completed)
         assert [t.score("perplexity") for t in best] == lowest[:2]
@@ -52,12 +50,9 @@ def test_a_search_for_the_lowest_mirrors_one_for_the_highest(monkeypatch, algori
 
 def mirrored(scores, lower, *extra):
     """A made-up study's ledger, its scores upside down where lower is better."""
-    record = ledgers.study()
-    if lower:
-        record["yardsticks"]["lower_is_better"] = ["accuracy"]
-    records = [record]
+    records = [ledgers.study(lower_is_better=("accuracy",) if lower else ())]
     for arm, values in scores.items():
-        for seed, value in enumerate(values):
+        for seed, value in enumerate(values, 1):
             records += ledgers.run(arm, seed, 1 - value if lower else value, evaluations=1)
     for arm, seed, value, configuration in extra:
         phase = "search" if seed < 0 else "confirm"
@@ -71,14 +66,14 @@ def mirrored(scores, lower, *extra):
 def test_each_verdict_upside_down(headless, verdict):
     scores = {"vanilla": (0.4,) * 6, "headless": ledgers.around(headless)}
     up, down = compare(mirrored(scores, lower=False)), compare(mirrored(scores, lower=True))
-    pairs = [comparison["pairs"][0] for comparison in (up, down)]
-    assert [pair["verdict"] for pair in pairs] == [verdict] * 2
-    rows = [pair["yardsticks"]["accuracy"] for pair in pairs]
-    assert rows[1]["difference"] == pytest.approx(-rows[0]["difference"])
-    assert rows[1]["p"] == rows[0]["p"]
-    assert [row["lower_is_better"] for row in rows] == [False, True]
+    pairs = [comparison.pairs[0] for comparison in (up, down)]
+    assert [pair.verdict for pair in pairs] == [verdict] * 2
+    rows = [pair.yardsticks["accuracy"] for pair in pairs]
+    assert rows[1].difference == pytest.approx(-rows[0].difference)
+    assert rows[1].p == rows[0].p
+    assert [row.lower_is_better for row in rows] == [False, True]
     assert ["lower is better" in verdict_in_words(comparison) for comparison in (up, down)] == [False, True]
-    json.dumps(down, allow_nan=False)
+    json.dumps(down.to_json(), allow_nan=False)
 
 
 def test_words_name_the_winner_and_its_smaller_value_first():
@@ -98,8 +93,6 @@ def test_the_configuration_that_stands_for_an_arm_is_the_lowest():
         assert chosen_runs(state, "vanilla")[1].configuration == {"x": 2}
 
 
-def test_a_study_writes_down_which_way_is_up(tmp_path):
-    study = Study(phases.study("yardsticks={primary: bits_per_byte, others: [recovery_mrr, perplexity]}"))
-    study.folder = Location(str(tmp_path))
-    (study.folder / "study.yaml").write_bytes(dump_study(study.spec).encode())
-    assert study._description()["yardsticks"]["lower_is_better"] == ["bits_per_byte", "perplexity"]
+def test_a_study_writes_down_which_way_is_up():
+    spec = phases.study("yardsticks={primary: bits_per_byte, others: [recovery_mrr, perplexity]}")
+    assert design_of(spec).yardsticks.lower_is_better == ("bits_per_byte", "perplexity")

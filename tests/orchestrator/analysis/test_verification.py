@@ -1,4 +1,4 @@
-"""What ``h2h verify`` makes of ledgers that honest studies have left, and of ones from which something was taken."""
+"""What ``h2h verify`` makes of ledgers that honest studies have left, and of ones that were touched."""
 
 from __future__ import annotations
 
@@ -7,57 +7,27 @@ import random
 
 import pytest
 
-from orchestrator.ledger.history import History
-from orchestrator.scheduling.confirmation import AnytimePhase, ConfirmPhase
-from orchestrator.scheduling.search import SearchPhase, trial_name
-from tests.helpers.timed_phases import ANYTIME, TOKENS, Recorded, study
-from tests.helpers.verification import mismatches
-
-KINDS = {"search": SearchPhase, "confirm": ConfirmPhase, "anytime": AnytimePhase}
+from orchestrator.ledger.records import EndRecord, MeasureRecord, Score, StudyRecord, TrialRecord
+from orchestrator.scheduling.search import SearchPhase
+from orchestrator.scheduling.search_budget import HOPELESS_TRIALS
+from tests.helpers.ledgers import changed
+from tests.helpers.timed_phases import ANYTIME, TOKENS, Recorded, mismatches, study
 
 
-class Whole(Recorded):
-    """A study from its search to its end, some of whose trials break, and which may be cut off and gone on with."""
+class Breaking(Recorded):
+    """Some of its trials break."""
 
     def __init__(self, spec, broken=0.0, **options):
         self.broken = broken
         super().__init__(spec, **options)
 
-    def advance(self, phase, name):
+    def advance(self, driven, name):
         if self.chance.random() < self.broken:
-            return self.end(phase, name, self.chance.choice(["diverged", "failed"]))
-        return super().advance(phase, name)
-
-    def study(self):
-        for name, kind in KINDS.items():
-            if self.history.phases.get(name) != "end" and (name != "anytime" or self.spec.confirm.anytime):
-                self.run(kind)
-        self.record("phase", phase="compare", status="begin")
-        self.record("comparison")
-        self.record("phase", phase="compare", status="end")
-        return self
-
-    def run(self, kind):
-        super().run(kind)
-        if kind is SearchPhase:  # the executor gives up what is paused before the phase's last record
-            end = self.records.pop()
-            self.history.phases["search"] = "begin"
-            for trial in self.history.trials_of("search"):
-                if trial.paused:
-                    keys = {"phase": "search", "arm": trial.arm, "trial": trial.trial}
-                    self.record("end", **keys, attempt=trial.attempts, outcome="pruned", reason="")
-            self.record(**{key: value for key, value in end.items() if key != "time"})
-        return self
-
-    def cut(self, place):
-        """The session ends with a record, as a process that is killed."""
-        self.records = self.records[:place]
-        self.history, self.running = History.of(copy.deepcopy(self.records)), {}
-        self.record("study", usd_per_hour=3600.0)
-        return self
+            self.end(driven, name, self.chance.choice(["diverged", "failed"]))
+        else:
+            super().advance(driven, name)
 
 
-PROMOTION = "search.halving={kind: promotion, rungs: 3}"
 GRID = ["search.algorithm=grid", "search.grid_points=1", "search.budget_per_arm=12"]
 
 
@@ -66,14 +36,12 @@ GRID = ["search.algorithm=grid", "search.grid_points=1", "search.budget_per_arm=
     [
         ["search.budget_per_arm=6"],
         ["search.budget_per_arm=6", "search.concurrent_per_arm=3"],
-        ["search.budget_per_arm=6", PROMOTION, "search.concurrent_per_arm=2"],
         ["search.budget_per_arm=0"],
-        ["search.budget_per_arm=4", "search.halving.rungs=1", "search.cost=flops", "search.algorithm=tpe"],
-        ["search.budget_per_arm=4", "search.algorithm=cma_es", PROMOTION],
+        ["search.budget_per_arm=4", "search.halving.rungs=1", "search.algorithm=tpe"],
+        ["search.budget_per_arm=4", "search.algorithm=cma_es"],
         GRID,
         ["search.budget_per_arm=30", f"cap={{tokens: {15 * TOKENS}}}"],
-        ["search.budget_per_arm=30", f"cap={{tokens: {15 * TOKENS}}}", PROMOTION],
-        ["search.budget_per_arm=30", "cap={device_seconds: 1500}", PROMOTION],
+        ["search.budget_per_arm=30", "cap={device_seconds: 1500}"],
         ["search.budget_per_arm=2", "cap={usd: 900}", "resources.prices.cpu_hour=1", "confirm.seeds=9"],
         ["search.budget_per_arm=2", "confirm.stopping={minimum: 3}", "confirm.margin=0.3"],
         ["search.budget_per_arm=2", *ANYTIME, "confirm.top=2"],
@@ -81,215 +49,168 @@ GRID = ["search.algorithm=grid", "search.grid_points=1", "search.budget_per_arm=
 )
 @pytest.mark.parametrize("broken", [0.0, 0.15])
 def test_an_honest_study_is_as_it_should_be(overrides, broken):
+    """To its end; cut off three times and gone on with; extended three times, each time cut off; without its cap."""
     spec = study("confirm.seeds=4", *overrides)
     chance = random.Random(str(overrides))
-    driver = Whole(spec, broken, trouble=broken / 2, capacity=3).study()
-    assert mismatches(driver.records) == []
+    driver = Breaking(spec, broken, trouble=broken / 2, capacity=3).study()
+    assert mismatches(driver) == []
     for _ in range(3):
         whole = len(driver.records)
         driver.cut(chance.randrange(whole // 4, whole)).study()
-        assert mismatches(driver.records) == []
+        assert mismatches(driver) == []
     for more in ("search.budget_per_arm=33", "confirm.seeds=10", f"confirm.budget.tokens={2 * TOKENS}"):
         driver.extend(more)
         driver.cut(len(driver.records) - 1).study()
-        assert mismatches(driver.records) == []
+        assert mismatches(driver) == []
     if spec.cap is not None:
-        assert mismatches(driver.extend("cap=null").study().records) == []
+        assert mismatches(driver.extend("cap=null").study()) == []
 
 
 def test_an_arm_of_which_all_trials_break_ends_the_search():
-    class Broken(Whole):
-        def advance(self, phase, name):
-            if self.running[name].arm == "vanilla":
-                return self.end(phase, name, "diverged")
-            return super().advance(phase, name)
+    class Hopeless(Recorded):
+        def advance(self, driven, name):
+            if self.running[name][0].arm == "vanilla":
+                self.end(driven, name, "diverged")
+            else:
+                super().advance(driven, name)
 
-    driver = Broken(study("search.budget_per_arm=6")).run(SearchPhase)
-    assert len(driver.history.trials_of("search", "vanilla")) == 16
-    assert mismatches(driver.records) == []
-    without = [r for r in driver.records if r.get("trial") != "search-vanilla-015"]
-    assert "the end of search: nothing was left to begin" in mismatches(without)
+    driver = Hopeless(study("search.budget_per_arm=6")).run(SearchPhase)
+    assert len(driver.history.trials_of("search", "vanilla")) == HOPELESS_TRIALS == 16
+    assert mismatches(driver) == []
 
 
 @pytest.fixture(scope="module")
-def honest() -> Whole:
-    """Scores by chance, so that neither arm is ahead."""
-    overrides = ("search.budget_per_arm=6", "confirm.seeds=12", "confirm.stopping={minimum: 6}")
-    driver = Whole(study(*overrides, "confirm.evaluations=4"), evaluation=1.0).study()
-    assert mismatches(driver.records) == []
+def honest() -> Recorded:
+    overrides = ("search.budget_per_arm=4", "confirm.seeds=6", "confirm.evaluations=4")
+    driver = Recorded(study(*overrides), evaluation=1.0).study()
+    assert mismatches(driver) == []
     return driver
 
 
-@pytest.fixture
-def records(honest):
-    return copy.deepcopy(honest.records)
+def touched(honest, edit):
+    """What is found of the ledger with another record in the place of each; None: it is left out."""
+    driver = copy.copy(honest)
+    edited = [edit(record) for record in honest.records]
+    driver.records = [record for record in edited if record is not None]
+    return mismatches(driver)
 
 
-def of(records, *names):
-    return [record for record in records if record.get("trial") in names]
+def of(record, name, kind=MeasureRecord):
+    return isinstance(record, kind) and record.trial == name
 
 
-def before_the_end(records, phase, more):
-    """With more records before a phase's end."""
-    [end] = (i for i, r in enumerate(records) if (r.get("phase"), r.get("status")) == (phase, "end"))
-    return [*records[:end], *more, *records[end:]]
+NAME = "confirm-vanilla-002"
 
 
-def without(records, *names):
-    """Trials never were: those after them have their numbers, and their seeds."""
-    kept = [record | {} for record in records if record.get("trial") not in names]
-    numbers, renamed = {}, {}
-    for record in kept:
-        if record["kind"] == "trial" and record["trial"] not in renamed:
-            place = record["phase"], record["arm"]
-            record["number"] = numbers[place] = numbers.get(place, -1) + 1
-            renamed[record["trial"]] = trial_name(*place, record["number"])
-    for record in kept:
-        if "trial" in record:
-            record["trial"] = renamed[record["trial"]]
-    return kept
+def test_a_ledger_that_nobody_touched(honest):
+    assert touched(honest, lambda record: record) == []
 
 
-def test_a_confirmation_run_is_not_run_twice(records):
-    again = [r | {"trial": "confirm-vanilla-012"} for r in of(records, "confirm-vanilla-003")]
-    again[0]["number"] = 12
-    found = mismatches(before_the_end(records, "confirm", again))
-    assert found == ["confirm-vanilla-012: the next seed of its configuration"]
+def test_spending_only_rises(honest):
+    """Two reports of another order."""
+    swapped = {100: 25, 25: 100}
+
+    def edit(record):
+        if of(record, NAME) and record.step in swapped:
+            return changed(record, step=swapped[record.step])
+        return record
+
+    found = touched(honest, edit)
+    assert f"{NAME} step 25: spending rises" in found
 
 
-def test_no_attempt_follows_an_outcome(records):
-    again = [r | {"attempt": 2} for r in of(records, "confirm-vanilla-003")]
-    found = mismatches(before_the_end(records, "confirm", again))
-    assert found == ["confirm-vanilla-003: attempt 2: may begin"]
-    found = mismatches(before_the_end(records, "confirm", again[1:-1]))
-    assert "confirm-vanilla-003: measure of attempt 2 while it runs" in found
-    measure = of(records, "confirm-vanilla-003")[-2]
-    assert mismatches(before_the_end(records, "confirm", [measure])) == [
-        "confirm-vanilla-003: measure of attempt 1 while it runs"
-    ]
+def test_progress_is_spending_over_budget(honest):
+    def edit(record):
+        if of(record, NAME) and record.progress == 0.5:
+            return changed(record, progress=0.4)
+        return record
+
+    assert touched(honest, edit) == [f"{NAME} step 50: progress"]
 
 
-def test_attempts_are_counted(records):
-    for record in of(records, "search-vanilla-001"):
-        record["attempt"] = 2
-    assert "search-vanilla-001: attempt 2: its number" in mismatches(records)
+@pytest.mark.parametrize("unit", ["tokens", "flops"])
+def test_nothing_is_overspent(honest, unit):
+    """In the unit that binds; others may be more."""
+
+    def edit(record):
+        if of(record, NAME) and record.progress == 1.0:
+            return changed(record, spent=record.spent | {unit: 1.01 * record.spent[unit]})
+        return record
+
+    found = [where for where in touched(honest, edit) if not where.startswith("comparison.")]
+    assert found == ([f"{NAME} step 100: within its budget"] if unit == "tokens" else [])
 
 
-def test_a_search_is_gone_on_with_after_an_extension_alone():
-    """What was paused when it ended was given up, and may be promoted only then."""
-    driver = Whole(study("search.budget_per_arm=6", "confirm.seeds=2", PROMOTION), capacity=1).study()
-    before = {t.trial for t in driver.history.trials_of("search") if t.outcome == "pruned"}
-    driver.extend("search.budget_per_arm=12").study()
-    promoted = [t for t in driver.history.trials_of("search") if t.trial in before and t.outcome != "pruned"]
-    assert promoted
-    assert mismatches(driver.records) == []
-    place = next(i for i, r in enumerate(driver.records) if r["kind"] == "extension")
-    found = mismatches(driver.records[:place] + driver.records[place + 2 :])
-    assert "phase search: after its end" in found
+def test_the_overall_value_is_the_mean_over_languages(honest):
+    def edit(record, en):
+        if of(record, NAME) and record.progress == 0.25:
+            (name,) = record.yardsticks
+            own = record.yardsticks[name].overall
+            return changed(record, yardsticks={name: Score(overall=own, languages={"en": own + en, "fr": own - 0.1})})
+        return record
+
+    assert touched(honest, lambda record: edit(record, 0.1)) == []
+    assert touched(honest, lambda record: edit(record, 0.2)) == [f"{NAME} step 25: recovery_accuracy"]
 
 
-def test_seeds_are_not_left_out(records, honest):
-    lost = [t.trial for t in honest.history.trials_of("confirm") if t.seed in (2, 5)]
-    assert "confirm-headless-001: the next seed of its configuration" in mismatches(without(records, *lost))
-    gone = [r for r in records if r.get("trial") not in lost]
-    assert "confirm-headless-002: its number" in mismatches(gone)
+def test_trials_of_one_seed_saw_the_same_data(honest):
+    def edit(record):
+        return changed(record, digest="1" * 16) if of(record, NAME) and record.progress == 1.0 else record
+
+    found = touched(honest, edit)
+    assert len(found) == 1
+    assert found[0].startswith(f"{NAME} step 100: data as of confirm-")
 
 
-def test_confirmation_goes_on_until_it_has_its_answer(records, honest):
-    """Its last seed is not among the others by chance: adaptive stopping asked for it."""
-    last = max(t.seed for t in honest.history.trials_of("confirm"))
-    assert last > 6
-    lost = [t.trial for t in honest.history.trials_of("confirm") if t.seed == last]
-    found = mismatches(without(records, *lost))
-    assert found == ["the end of confirm: nothing was left to begin"]
+def test_seeds_and_budgets_are_the_protocols(honest):
+    def edit(record, **fields):
+        return changed(record, **fields) if of(record, NAME, TrialRecord) else record
+
+    assert f"{NAME}: a seed of the protocol" in touched(honest, lambda r: edit(r, seed=0))
+    assert f"{NAME}: a seed of the protocol" in touched(honest, lambda r: edit(r, seed=7))
+    assert f"{NAME}: its budget" in touched(honest, lambda r: edit(r, amount=1.1 * TOKENS))
 
 
-@pytest.mark.parametrize("kind", ["stopping", "promotion"])
-def test_trials_of_a_search_are_not_left_out(kind):
-    halving = f"search.halving={{kind: {kind}, rungs: 2}}"
-    driver = Whole(study("search.budget_per_arm=6", "confirm.seeds=2", halving), capacity=1).study()
-    for number in (0, 3):
-        lost = [trial_name("search", arm, number) for arm in driver.spec.arms]
-        completed = [t for t in driver.history.trials_of("search") if t.outcome == "completed"]
-        lost += [t.trial for t in completed if t.number != number][:1]
-        records = copy.deepcopy(driver.records)
-        found = mismatches([r for r in records if r.get("trial") not in lost])
-        assert any(where.endswith("its number") for where in found)
-        assert "the end of search: nothing was left to begin" in mismatches(without(records, *lost))
+def test_only_the_best_of_the_search_was_confirmed(honest):
+    searched = [t.configuration for t in honest.history.trials_of("search", "vanilla")]
+    chosen = honest.history.trials[NAME].configuration
+    other = next(configuration for configuration in searched if configuration != chosen)
+
+    def edit(record):
+        return changed(record, configuration=other) if of(record, NAME, TrialRecord) else record
+
+    assert f"{NAME}: among the best configurations of the search" in touched(honest, edit)
 
 
-@pytest.mark.parametrize("unit", ["tokens", "device_seconds"])
-def test_a_cap_that_would_have_paid_ended_no_search(unit):
-    amount = {"tokens": 20.0 * TOKENS, "device_seconds": 2600.0}[unit]
-    spec = study(f"cap={{{unit}: {amount}}}", "search.budget_per_arm=50", "confirm.seeds=3")
-    driver = Whole(spec, capacity=1).study()
-    assert [r["phase"] for r in driver.records if r["kind"] == "cap"] == ["search"]
-    last = [driver.history.trials_of("search", arm)[-1].trial for arm in spec.arms]
-    found = mismatches(without(copy.deepcopy(driver.records), *last))
-    assert "the cap's end of search: what was next refused" in found
-    unsaid = [r for r in driver.records if r["kind"] != "cap"]
-    assert "the end of search: nothing was left to begin" in mismatches(unsaid)
+def test_what_was_broken_is_not_compared(honest):
+    """A run called failed afterwards, for it speaks against the answer."""
+
+    def edit(record):
+        return changed(record, outcome="failed", reason="told so") if of(record, NAME, EndRecord) else record
+
+    found = touched(honest, edit)
+    assert "comparison.pairs[0].yardsticks.recovery_accuracy.n" in found
+    assert any(where.startswith("headless against vanilla, recovery_accuracy") for where in found)
 
 
-@pytest.mark.parametrize("phase", ["search", "confirm"])
-def test_a_phase_that_never_ended_is_not_passed_over(records, phase):
-    """Without the record of its end, nobody would ask what was left."""
-    found = mismatches([r for r in records if (r.get("phase"), r.get("status")) != (phase, "end")])
-    assert any(where.startswith("before ") and where.endswith(f".{phase}") for where in found), found
+def test_an_answer_is_there_at_the_end(honest):
+    found = touched(honest, lambda record: None if record.kind == "comparison" else record)
+    assert found == ["a comparison where the study came to its end"]
 
 
-def test_trials_begin_in_their_phase(records):
-    begin = next(i for i, r in enumerate(records) if (r["kind"], r.get("phase")) == ("phase", "confirm"))
-    records.insert(begin + 3, records.pop(begin))
-    assert any(where.endswith("begins in its phase") for where in mismatches(records))
+def test_what_is_compared_is_the_protocols(honest):
+    """The design beside the protocol; and the protocol beside the study's file."""
 
+    def edit(record, *, protocol):
+        if not isinstance(record, StudyRecord):
+            return record
+        fields = {"design": changed(record.design, margin=1e-6)}
+        if protocol:
+            confirm = record.protocol["confirm"] | {"margin": 1e-6}
+            fields["protocol"] = record.protocol | {"confirm": confirm}
+        return changed(record, **fields)
 
-def outcome(records, name, outcome):
-    [end] = (r for r in of(records, name) if r["kind"] == "end")
-    end["outcome"] = outcome
-    return records
-
-
-@pytest.mark.parametrize("short", [1.0, 0.995])
-@pytest.mark.parametrize("name", ["search-vanilla-000", "confirm-vanilla-002"])
-def test_what_came_to_its_end_has_completed(records, name, short):
-    """Also where the last bit of the budget bought no step."""
-    last = of(records, name)[-2]
-    last["progress"], last["spent"]["tokens"] = short, short * TOKENS
-    assert mismatches(records) == []
-    for other in ("failed", "diverged", "pruned", "paused"):
-        assert f"{name}: its outcome" in mismatches(outcome(copy.deepcopy(records), name, other))
-
-
-def test_what_did_not_come_to_its_end_has_not_completed(records, honest):
-    pruned = next(t.trial for t in honest.history.trials_of("search") if t.outcome == "pruned")
-    assert f"{pruned}: its outcome" in mismatches(outcome(copy.deepcopy(records), pruned, "completed"))
-    # Along a confirmation run's curve the primary yardstick is taken too, and not the others.
-    name = "confirm-vanilla-002"
-    last = of(records, name)[-2]
-    cut = [r for r in records if r is not last]
-    assert mismatches(outcome(copy.deepcopy(cut), name, "completed")) == [f"{name}: its outcome"]
-    assert f"{name}: its outcome" not in mismatches(outcome(cut, name, "failed"))
-
-
-def test_cut_off_between_its_last_report_and_its_outcome(honest):
-    """Then another attempt is to report it again; it may fail before it has, but only in another session."""
-    name = "confirm-vanilla-002"
-    place = next(i for i, r in enumerate(honest.records) if (r["kind"], r.get("trial")) == ("end", name))
-    begin, end = of(honest.records, name)[0], honest.records[place]
-    again = [begin | {"attempt": 2, "start_step": 100}, end | {"attempt": 2, "outcome": "failed"}]
-    assert mismatches([*honest.records[:place], honest.records[0], *again]) == []
-    assert mismatches([*honest.records[:place], *again]) == [f"{name}: attempt 2: may begin"]
-    retried = [end | {"outcome": "retried"}, begin | {"attempt": 2, "start_step": 100}]
-    assert mismatches([*honest.records[:place], *retried, end | {"attempt": 2}]) == []
-
-
-def test_a_run_that_left_another_is_of_its_seed():
-    driver = Whole(study("search.budget_per_arm=0", "confirm.seeds=3", *ANYTIME)).study()
-    name = "anytime-vanilla-001-at-0.2"
-    for record in of(driver.records, name):
-        if record["kind"] == "trial":
-            record["seed"] = 3
-    assert f"{name}: it left a run of its seed and configuration" in mismatches(driver.records)
-    gone = [r for r in driver.records if r.get("trial") != name]
-    assert "the end of anytime: nothing was left to begin" in mismatches(gone)
+    assert "session 1: by its protocol.margin" in touched(honest, lambda r: edit(r, protocol=False))
+    found = touched(honest, lambda r: edit(r, protocol=True))
+    assert "session 1: protocol" in found  # its digest
+    assert "study.yaml: protocol.confirm.margin" in found

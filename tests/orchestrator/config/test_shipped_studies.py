@@ -11,7 +11,8 @@ from rich.console import Console
 
 from orchestrator.cli import main
 from orchestrator.config.files import load_study, study_names
-from orchestrator.planning.arm_plan import arm_plans, plan_table
+from orchestrator.planning.arm_plan import arm_plans
+from orchestrator.reporting.plan_table import show_plan
 from trainables.models.flops import feed_forward_size
 from trainables.objectives import find_objective
 
@@ -77,7 +78,7 @@ def test_every_recipe_is_in_the_table():
 @pytest.mark.parametrize("name", study_names())
 def test_every_shipped_study_plans_in_80_columns(name):
     file = StringIO()
-    Console(width=80, file=file, color_system=None, _environ={}).print(plan_table(load_study(name)))
+    Console(width=80, file=file, color_system=None, _environ={}).print(show_plan(load_study(name)))
     lines = file.getvalue().splitlines()
     assert lines[0] == name
     assert max(map(len, lines)) <= 80
@@ -116,7 +117,7 @@ def test_headless_arms_have_the_papers_loss(name):
     for arm, plan in zip(spec.arms.values(), arm_plans(spec), strict=True):
         objective = find_objective(arm.objective)
         if objective.headless:
-            options = objective.options.model_validate(arm.options)
+            options = objective.Options.model_validate(arm.options)
             assert (options.temperature, options.negatives) == (1, None)
             if plan.training.micro_batch_sequences is not None:
                 assert not options.gathered
@@ -130,9 +131,9 @@ def test_restoration_is_the_papers_share():
     assert share < 0.02
     for name in ("paper-pythia-70m", "paper-pythia-160m"):
         spec = load_study(name)
-        restoration = spec.training_of(spec.arms["headless"]).restoration
+        restoration = spec.training_of("headless").restoration
         assert restoration.model_dump() == {"share": round(share, 4), "learning_rate": 1e-4, "warmup": 0.2}
-        assert spec.training_of(spec.arms["vanilla"]).restoration is None
+        assert spec.training_of("vanilla").restoration is None
 
 
 def test_the_sweep_is_one_override_away():

@@ -3,10 +3,8 @@
 import pytest
 import yaml
 
-from orchestrator import reference
-from orchestrator.config.files import SHIPPED, absolute, dump_study, load_study, make_study, study_names
+from orchestrator.config.files import SHIPPED, dump_study, load_study, make_study, study_names
 from orchestrator.planning.preflight import check_study
-from tests.helpers.repository import REPOSITORY
 from trainables.errors import InputError
 
 MISTAKES = {
@@ -33,7 +31,8 @@ MISTAKES = {
     "arms.vanilla.training={learning_rate: -1}": ("above 0", "arms.vanilla.training.learning_rate", "Peak"),
     "arms.headless.options={temprature: 1}": ("no option", "arms.headless.options", "did you mean 'temperature'"),
     "arms.headless.options={temperature: 0}": ("above 0", "arms.headless.options.temperature", "Default: 1"),
-    "search.halving.rungs=40": ("first rung", "search.halving.rungs", "fewer rungs"),
+    "search.halving.rungs=40": ("must be at most 16", "search.halving.rungs", "Default: 3"),
+    "search.halving.rungs=12": ("first rung", "search.halving.rungs", "fewer rungs"),
     "arms={}": ("must not be empty", "arms", ""),
     "arms={a b: {objective: clm}}": ("cannot be called 'a b'", "arms", "letters"),
     "corpora.sources=[{language: en}]": ("set exactly one of files", "corpora.sources", ""),
@@ -131,8 +130,8 @@ def test_overrides():
     assert spec.resources.concurrent_trials == 2
     assert (spec.budget.unit, spec.budget.amount) == ("flops", 1e12)
     assert spec.yardsticks.others == ()
-    assert spec.training_of(spec.arms["vanilla"]).schedule == "cosine"
-    assert spec.training_of(spec.arms["headless"]).schedule == "linear"
+    assert spec.training_of("vanilla").schedule == "cosine"
+    assert spec.training_of("headless").schedule == "linear"
     assert spec.confirm.seeds == 4
 
 
@@ -171,23 +170,3 @@ def test_a_budget_of_less_flops_than_a_step(tmp_path):
     spec = load_study("demo", [source, "budget={flops: 1e5}", f"storage={tmp_path}"])
     with pytest.raises(InputError, match="buys no training step of the arm"):
         check_study(spec)
-
-
-def test_the_reference_is_up_to_date():
-    page = REPOSITORY / "docs" / "study.md"
-    assert page.read_text() == reference.reference(), "python -m orchestrator.reference > docs/study.md"
-
-
-def test_a_frozen_study_names_its_files_absolutely(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "own.yaml").write_text(
-        "dimensions: {learning_rate: {type: float, low: 1.0e-4, high: 1.0e-3, log: true}}\n"
-    )
-    sources = 'corpora.sources=[{language: en, files: ["a/*.txt", "s3://bucket/b.jsonl"]}]'
-    frozen = absolute(load_study("laptop", [sources, "arms.vanilla.space=own.yaml", "storage=here"]))
-    assert frozen.corpora.sources[0].files == (f"{tmp_path}/a/*.txt", "s3://bucket/b.jsonl")
-    assert frozen.arms["vanilla"].space == f"{tmp_path}/own.yaml"
-    assert frozen.arms["headless"].space is None
-    assert frozen.storage == f"{tmp_path}/here"
-    monkeypatch.chdir("/")
-    assert make_study(yaml.safe_load(dump_study(frozen))) == frozen

@@ -12,7 +12,7 @@ from orchestrator.execution.executor import Executor
 from orchestrator.ledger.history import History
 from orchestrator.ledger.recorder import Recorder
 from orchestrator.ledger.segments import read_ledger
-from orchestrator.scheduling.search import Planner
+from orchestrator.scheduling.trials import Planner
 from trainables.storage import Location
 from trainables.trial import WorkerConfig
 
@@ -32,9 +32,6 @@ class Trials:
     def exhausted(self):
         return not self.coming
 
-    def left_over(self):
-        return []
-
     def ended(self, trial, outcome):
         self.coming.append(trial.number)
 
@@ -45,7 +42,7 @@ def test_trials_that_wait_for_room_are_ended_at_once(ray_cluster, tmp_path, laun
     folder = Location(tmp_path)
     recorder = Recorder(folder / "ledger")
     workers = WorkerConfig(launcher=launcher, workers=1, cpus_per_worker=64, gpus_per_worker=0)
-    executor = Executor(recorder, folder, workers, concurrent_trials=3, attempts=2)
+    executor = Executor(recorder, folder, workers, concurrent_trials=3, attempts=2, keeps_processes=False)
     phase = Trials(recorder.history)
     running = threading.Thread(target=executor.run, args=[iter([phase])], daemon=True)
     running.start()

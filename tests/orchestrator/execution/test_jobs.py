@@ -83,7 +83,7 @@ def test_the_study_and_our_packages_travel_and_the_results_come_back_through_sto
     result = jobs.yaml.safe_load((storage / "result.json").read_text())
     assert result["study"] == "name: tiny\n"
     assert result["argv"] == [
-        *["python", "-m", "orchestrator", "run", "tiny study.yaml"],
+        *["python", "-m", "orchestrator.cli", "run", "tiny study.yaml"],
         *["--set", f"storage={storage}", "--set", "budget.tokens=10"],
     ]
 
@@ -184,7 +184,7 @@ def test_a_missing_study_file_and_one_outside_the_working_folder_are_refused(stu
 
 
 def test_the_entrypoint_survives_a_shell() -> None:
-    words = ["python", "-m", "orchestrator", "resume", "s3://b/a study", "--set", "question=Who's $1st; `me`?"]
+    words = ["python", "-m", "orchestrator.cli", "resume", "s3://b/a study", "--set", "question=Who's $1st; `me`?"]
     assert shlex.split(jobs._entrypoint("resume", words[4], [words[6]])) == words
     assert "$1st" not in jobs._entrypoint("run", "demo", ["a=$1st"]).replace("'a=$1st'", "")
 

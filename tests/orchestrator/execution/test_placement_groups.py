@@ -20,7 +20,7 @@ import ray
 from ray.util.placement_group import placement_group, placement_group_table
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from orchestrator.execution.placement_groups import OrphanedGroups
+from orchestrator.execution.placement_groups import PlacementGroups
 
 
 @ray.remote(num_cpus=0)
@@ -49,11 +49,11 @@ made["a user's own"] = placement_group([{"CPU": 0.25}])
 ray.get(made["a user's own"].ready())
 workers = [place_worker(made["working"])]
 
-groups = OrphanedGroups({"CPU": 0.5})
+groups = PlacementGroups({"CPU": 0.5})
 ray.kill(trials[0])
-removed = [groups.remove() for _ in range(3)]
+removed = [groups.remove_empty() for _ in range(3)]
 workers.append(place_worker(made["starting"]))
-removed.append(groups.remove())
+removed.append(groups.remove_empty())
 print(json.dumps([removed, {name: placement_group_table(group)["state"] for name, group in made.items()}]))
 """
 

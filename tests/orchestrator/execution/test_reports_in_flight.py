@@ -18,13 +18,18 @@ import torch
 
 import trainables.trial
 from orchestrator.config.files import make_study
-from orchestrator.execution.executor import Executor, _PhaseScheduler, _PhaseSearcher
+from orchestrator.execution import tune_run
+from orchestrator.execution.executor import Executor
+from orchestrator.execution.tune_run import _PhaseScheduler, _PhaseSearcher
 from orchestrator.ledger.history import History
+from orchestrator.ledger.protocol import design_of
 from orchestrator.ledger.recorder import Recorder
 from orchestrator.ledger.segments import read_ledger
 from orchestrator.scheduling.confirmation import ConfirmPhase
 from orchestrator.scheduling.search import SearchPhase
 from tests.helpers.corpus import LENGTH, write_corpus
+from tests.helpers.ledgers import phase
+from tests.helpers.ledgers import study as study_record
 from tests.helpers.study import small_study
 from trainables.corpora.stream.token_stream import local_batches
 from trainables.storage import Location
@@ -58,13 +63,13 @@ def without_ray(monkeypatch):
     monkeypatch.setattr("trainables.corpora.stream.token_stream.ray_data_batches", local_batches)
 
 
-def study(kind, storage):
+def study(storage):
     return make_study(
         small_study(
             "flight",
             storage,
             budget={"tokens": 8 * LENGTH * STEPS},
-            search={"budget_per_arm": 3, "halving": {"kind": kind, "reduction": 2, "rungs": 3}},
+            search={"budget_per_arm": 3, "halving": {"reduction": 2, "rungs": 3}},
             confirm={"seeds": 1, "evaluations": 3},
             yardsticks={"evaluation": {"sequences_per_language": 4}},
         )
@@ -89,10 +94,12 @@ class Sink:
     def run(self):
         while True:
             recorder = Recorder(self.folder / "ledger")
-            executor = Executor(recorder, self.folder, WORKER, concurrent_trials=1, attempts=1000)
-            executor._fit = lambda executor=executor: self.fit(executor)
+            recorder.record(study_record(of=design_of(self.spec)))
+            executor = Executor(recorder, self.folder, WORKER, 1, attempts=1000, keeps_processes=False)
             try:
-                executor.run(self.phases(recorder))
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setattr(tune_run, "run_with_tune", self.fit)
+                    executor.run(self.phases(recorder))
                 return History.of(read_ledger(self.folder / "ledger"))
             except DriverKilledError:
                 continue
@@ -102,9 +109,9 @@ class Sink:
     def phases(self, recorder):
         for name, kind in PHASES.items():
             if recorder.history.phases.get(name) != "end":
-                recorder.record("phase", phase=name, status="begin")
+                recorder.record(phase(name, "begin"))
                 yield kind(self.spec, recorder.history, self.corpus)
-                recorder.record("phase", phase=name, status="end")
+                recorder.record(phase(name, "end"))
 
     def fit(self, executor):
         searcher, scheduler = _PhaseSearcher(executor), _PhaseScheduler(executor)
@@ -142,15 +149,17 @@ def told(history):
         name: (
             trial.outcome,
             trial.configuration,
-            [{key: measure[key] for key in kept} | {"flops": measure["spent"]["flops"]} for measure in trial.measures],
+            [
+                {key: getattr(measure, key) for key in kept} | {"flops": measure.spent["flops"]}
+                for measure in trial.measures
+            ],
         )
         for name, trial in history.trials.items()
     }
 
 
-@pytest.mark.parametrize("kind", ["stopping", "promotion"])
-def test_what_was_lost_on_its_way_comes_again(tmp_path, corpus, kind):
-    spec = study(kind, tmp_path)
+def test_what_was_lost_on_its_way_comes_again(tmp_path, corpus):
+    spec = study(tmp_path)
     undisturbed = Sink(tmp_path / "undisturbed", spec, corpus).run()
     outcomes = {trial.outcome for trial in undisturbed.trials_of("search")}
     assert outcomes == {"completed", "pruned"}

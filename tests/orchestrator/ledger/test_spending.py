@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from orchestrator.config.files import load_study
 from orchestrator.ledger.history import History
-from orchestrator.scheduling.study_budget import Cap
+from orchestrator.ledger.records import ResourcesRecord
+from orchestrator.scheduling.study_budget import StudyBudget
+from tests.helpers.ledgers import begun, end, measure, spent, study, trial
 
 CAUSES = ("startup", "data_wait", "evaluation", "checkpoint")
 STEP = {"tokens": 128, "flops": 1e6, "wall_seconds": 2.0, "device_seconds": 4.0, "usd": 0.5}
@@ -25,34 +27,32 @@ class Simulation:
     def __init__(self, seed):
         self.chance, self.clock, self.records = random.Random(seed), 1000.0, []
         self.checkpoints, self.truth = [0], []
-        self.write("study", seeds=3, usd_per_hour=450.0)
+        self.write(study(usd_per_hour=450.0))
 
-    def write(self, kind, **fields):
-        self.records.append({"kind": kind, "time": self.clock, **fields})
+    def write(self, record):
+        self.records.append(record.model_copy(update={"time": self.clock}))
 
     def spent(self, step):
-        return {unit: amount * step for unit, amount in STEP.items()}
+        return spent(**{unit: amount * step for unit, amount in STEP.items()})
 
     def attempt(self, number, length, kind):
-        keys = {"phase": "search", "arm": "a", "trial": "t", "attempt": number}
         chance, truth = self.chance, {"overhead": dict.fromkeys(CAUSES, 0.0), "asked": self.clock}
         if chance.random() < 0.15 and len(self.checkpoints) > 1:  # the newest is damaged
             self.checkpoints.pop()
         step = truth["start"] = truth["reported"] = self.checkpoints[-1]
-        self.write(
-            "trial", **keys, number=0, seed=0, configuration={}, start_step=step, workers=2,
-        )  # fmt: skip
+        own = trial("search", "a", 0, name="t", attempt=number, start_step=step, workers=2)
+        self.write(own)
         self.truth.append(truth)
         truth["placement"] = self.tick(3)
         if kind != "finish" and chance.random() < 0.1:
             truth["begun"] = False
-            return self.cut(keys, kind, step, truth)
+            return self.cut(own, kind, step, truth)
         truth["begun"] = True
         truth["overhead"]["startup"] += self.tick(2)
         overhead = truth["overhead"]
-        self.write("begun", **keys, step=step, workers=2, spent=self.spent(step), overhead=dict(overhead))
+        self.write(begun(own, step=step, spent=self.spent(step), overhead=dict(overhead)))
         if chance.random() < 0.3:  # a report that was lost on its way comes again, from before the checkpoint
-            self.report(keys, chance.randint(0, step), overhead)
+            self.report(own, chance.randint(0, step), overhead)
             truth["known"] = dict(overhead)
         for _ in range(length):
             overhead["data_wait"] += self.tick(0.5)
@@ -64,35 +64,32 @@ class Simulation:
                 overhead["checkpoint"] += self.tick(1)
                 self.checkpoints.append(step)
             if event < 0.2 or event > 0.7:  # a checkpoint may be there of which no report came
-                self.report(keys, step, overhead)
+                self.report(own, step, overhead)
                 truth["reported"], truth["known"] = step, dict(overhead)
-        return self.cut(keys, kind, step, truth)
+        return self.cut(own, kind, step, truth)
 
-    def report(self, keys, step, overhead):
-        self.write(
-            "measure", **keys, step=step, progress=0.0, spent=self.spent(step), overhead=dict(overhead),
-            yardsticks={}, rung=None,
-        )  # fmt: skip
+    def report(self, own, step, overhead):
+        self.write(measure(own, step, spent=self.spent(step), overhead=dict(overhead)))
 
-    def cut(self, keys, kind, step, truth):
+    def cut(self, own, kind, step, truth):
         truth["reached"] = step
         if kind == "save" and truth["begun"]:
             self.checkpoints.append(step)
             truth["reported"] = step
-            own = {"spent": self.spent(step), "overhead": dict(truth["overhead"])}
-            self.write("end", **keys, outcome="interrupted", reason="", **own)
+            saved = {"spent": self.spent(step), "overhead": dict(truth["overhead"])}
+            self.write(end(own, "interrupted", **saved))
         elif kind == "finish":
-            self.report(keys, step, truth["overhead"])
+            self.report(own, step, truth["overhead"])
             truth["reported"] = step
-            self.write("end", **keys, outcome="completed", reason="")
+            self.write(end(own))
         elif kind == "study":
-            self.write("resources", cluster={})
+            self.write(ResourcesRecord(cluster={}))
             truth["ended"] = self.clock
             self.clock += 50.0  # nobody is there to see
-            self.write("study", seeds=3, usd_per_hour=450.0)
+            self.write(study(usd_per_hour=450.0))
         else:
             self.clock += 0.25
-            self.write("end", **keys, outcome="retried", reason="killed")
+            self.write(end(own, "retried", "killed"))
         truth.setdefault("ended", self.clock)
 
     def tick(self, most):
@@ -175,51 +172,45 @@ def test_in_one_unit():
 
 def test_waiting_for_room_holds_no_device():
     """Eight trials of ten seconds and four workers each, on room for two: the last has waited for thirty."""
-    records = [{"kind": "study", "time": 0.0, "usd_per_hour": 3.6}]
+    records = [study(usd_per_hour=3.6)]
     for number in range(8):
-        keys = {"phase": "search", "arm": "a", "trial": f"t{number}", "attempt": 1}
-        described = {"number": number, "seed": 0, "configuration": {}, "start_step": 0, "workers": 4}
-        begun = 10.0 * (number // 2)
-        seconds = {"wall_seconds": 10.0, "device_seconds": 40.0, "usd": 0.04}
+        own, at = trial("search", "a", number, time=0.0, workers=4), 10.0 * (number // 2)
+        seconds = spent(wall_seconds=10.0, device_seconds=40.0, usd=0.04)
         records += [
-            {"kind": "trial", "time": 0.0, **keys, **described},
-            {"kind": "begun", "time": begun, **keys, "step": 0, "workers": 4, "overhead": {"startup": 0.0},
-             "spent": dict.fromkeys(seconds, 0.0)},
-            {"kind": "measure", "time": begun + 10.0, **keys, "step": 1, "progress": 1.0, "spent": seconds,
-             "overhead": {"startup": 0.0}, "yardsticks": {}, "rung": None},
-            {"kind": "end", "time": begun + 10.0, **keys, "outcome": "completed", "reason": ""},
-        ]  # fmt: skip
-    records.sort(key=lambda record: record["time"])
+            own,
+            begun(own, time=at, spent=spent(usd=0.0), overhead={"startup": 0.0}),
+            measure(own, 1, 1.0, time=at + 10.0, spent=seconds, overhead={"startup": 0.0}),
+            end(own, time=at + 10.0),
+        ]
+    records.sort(key=lambda record: record.time)
     spending = History.of(records).spending()
     assert spending.device_seconds == pytest.approx(320.0)
     assert spending.total("wall_seconds") == pytest.approx(80.0 + 2 * (10 + 20 + 30))
     assert spending.total("usd") == pytest.approx(0.32)
-    amid = History.of([record for record in records if record["time"] <= 10.0]).spending()
+    amid = History.of([record for record in records if record.time <= 10.0]).spending()
     assert amid.device_seconds == pytest.approx(80.0), "six wait"
     assert amid.wall_seconds == pytest.approx(80.0)
 
 
 def test_an_attempt_costs_what_its_own_session_paid():
     """Ten seconds of steps and ten of overhead an attempt, the second in a session at a tenth of the price."""
-    keys = {"phase": "search", "arm": "a", "trial": "t"}
     records, clock, dollars = [], 0.0, 0.0
     for attempt, price in enumerate((1.0, 0.1), 1):
+        own = trial("search", "a", 0, name="t", time=clock, attempt=attempt, start_step=attempt - 1)
+        before = spent(device_seconds=clock / 2, wall_seconds=clock / 2, usd=dollars)
         records += [
-            {"kind": "study", "time": clock, "usd_per_hour": 3600 * price},
-            {"kind": "trial", "time": clock, **keys, "attempt": attempt, "number": 0, "seed": 0,
-             "configuration": {}, "start_step": attempt - 1, "workers": 1},
-            {"kind": "begun", "time": clock + 10.0, **keys, "attempt": attempt, "step": attempt - 1, "workers": 1,
-             "spent": {"device_seconds": clock / 2, "wall_seconds": clock / 2, "usd": dollars},
-             "overhead": {"startup": 10.0}},
-        ]  # fmt: skip
+            study(time=clock, usd_per_hour=3600 * price),
+            own,
+            begun(own, time=clock + 10.0, spent=before, overhead={"startup": 10.0}),
+        ]
         clock, dollars = clock + 20.0, dollars + 10 * price
+        amounts = spent(device_seconds=clock / 2, wall_seconds=clock / 2, usd=dollars)
         records += [
-            {"kind": "measure", "time": clock, **keys, "attempt": attempt, "step": attempt, "progress": 0.1,
-             "spent": {"device_seconds": clock / 2, "wall_seconds": clock / 2, "usd": dollars},
-             "overhead": {"startup": 10.0}, "yardsticks": {}, "rung": None},
-            {"kind": "end", "time": clock, **keys, "attempt": attempt, "outcome": "interrupted", "reason": ""},
-        ]  # fmt: skip
+            measure(own, attempt, 0.1, time=clock, spent=amounts, overhead={"startup": 10.0}),
+            end(own, "interrupted", time=clock),
+        ]
         history = History.of(records)
         assert history.spending().total("usd") == pytest.approx((20.0, 22.0)[attempt - 1])
-    cap = Cap(load_study("demo", ["cap={usd: 30}", "resources.prices.cpu_hour=1"]), history)
+    spec = load_study("demo", ["cap={usd: 30}", "resources.prices.cpu_hour=1"])
+    cap = StudyBudget(spec, history, spec.cap)
     assert cap.spent == pytest.approx(22.0)

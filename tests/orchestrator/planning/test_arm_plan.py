@@ -8,9 +8,11 @@ import torch
 from rich.console import Console
 
 from orchestrator.config.files import load_study, study_names
-from orchestrator.planning.arm_plan import arm_plans, plan_table, warnings_of
+from orchestrator.planning.arm_plan import arm_plans
+from orchestrator.planning.limits import warnings_of
 from orchestrator.planning.preflight import require_a_step
-from orchestrator.reporting.catalogue import listing
+from orchestrator.reporting.catalogue import catalogue
+from orchestrator.reporting.plan_table import show_plan
 from trainables.errors import InputError
 from trainables.models.body_config import body_config
 from trainables.objectives import find_objective
@@ -31,15 +33,15 @@ def masked(*overrides):
 @pytest.mark.parametrize("width", [60, 80, 160])
 def test_every_shipped_study_has_a_plan_that_fits(name, width):
     spec = load_study(name)
-    text = rendered(plan_table(spec), width)
+    text = rendered(show_plan(spec), width)
     assert max(map(len, text.splitlines())) <= width
     assert all(word in text for word in ("headless", "vanilla", "learning_rate", "confirm"))
     assert ("searched" in text) == ("search " in text) == (spec.search.budget_per_arm > 0)
 
 
 @pytest.mark.parametrize("width", [60, 160])
-def test_the_listing_fits(width):
-    assert max(map(len, rendered(listing(), width).splitlines())) <= width
+def test_the_catalogue_fits(width):
+    assert max(map(len, rendered(catalogue(), width).splitlines())) <= width
 
 
 @pytest.mark.parametrize("study", ["demo", "laptop"])
@@ -113,7 +115,7 @@ def test_a_restored_head_is_paid_for():
 
 
 def test_totals():
-    text = rendered(plan_table(masked("budget={tokens: 1e6}", "confirm.top=2", "search.budget_per_arm=3.5")), 100)
+    text = rendered(show_plan(masked("budget={tokens: 1e6}", "confirm.top=2", "search.budget_per_arm=3.5")), 100)
     rows = {
         line.split()[0]: line.split()[-2:]
         for line in text.splitlines()
@@ -131,4 +133,4 @@ def test_warnings():
     assert "one arm" in warnings_of(masked("arms={a: {objective: mlm}}"))[0]
     assert "cannot be compared" in warnings_of(masked("arms={a: {objective: mlm}, b: {objective: clm}}"))[0]
     assert "exploratory" in warnings_of(masked("confirm.top=2"))[0]
-    assert "! No arm can win" in rendered(plan_table(masked("confirm.seeds=5")), 60)
+    assert "! No arm can win" in rendered(show_plan(masked("confirm.seeds=5")), 60)

@@ -13,8 +13,9 @@ from orchestrator.config.files import load_study
 from orchestrator.ledger.history import History
 from orchestrator.planning import forecast as module
 from orchestrator.planning.arm_plan import arm_plans
-from orchestrator.planning.forecast import forecast, forecast_table, require_feasible
-from orchestrator.scheduling.search import Planner
+from orchestrator.planning.forecast import forecast, require_feasible
+from orchestrator.reporting.plan_table import show_forecast
+from orchestrator.scheduling.trials import Planner
 from trainables.errors import InputError
 from trainables.training.calibration import LEAST_STEPS, Calibration, calibrate
 
@@ -56,7 +57,7 @@ def test_the_sums(measured):
     assert found.device_seconds == pytest.approx(steps * sum(seconds.values()))
     assert found.usd == pytest.approx(found.device_seconds / 3600 * 0.5 * 2)
     assert all(arm.memory_bytes == 10**9 for arm in found.arms)
-    text = text_of(forecast_table(found), 80)
+    text = text_of(show_forecast(found), 80)
     assert "1.0 GB" in text
     assert "4 to 36 trials" in text
 
@@ -80,14 +81,14 @@ def test_seconds_in_every_unit(measured, budget, seconds):
     headless = found.arms[0].trial_seconds
     assert headless == (pytest.approx(seconds) if seconds else headless)
     assert (headless is None) == (seconds is None)
-    assert found.arms[0].plan.name in text_of(forecast_table(found), 80)
+    assert found.arms[0].plan.name in text_of(show_forecast(found), 80)
 
 
 def test_a_step_that_would_take_too_long_is_not_tried(measured):
     found = forecast(load_study("paper-bert-base", ["corpora.sources=[{language: x, grammar: veldan}]"]))
     assert all(arm.calibration is None for arm in found.arms)
     assert found.device_seconds is None
-    assert "Not tried here" in text_of(forecast_table(found), 100)
+    assert "Not tried here" in text_of(show_forecast(found), 100)
 
 
 def test_what_this_machine_cannot_run_is_refused(monkeypatch):

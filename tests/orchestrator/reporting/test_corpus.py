@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from orchestrator.reporting.preparation_bar import preparation_bar
 from rich.console import Console
 
 from orchestrator.cli import main
 from orchestrator.execution.executor import Executor
+from orchestrator.ledger.records import EventRecord
 from orchestrator.ledger.segments import read_ledger
-from orchestrator.reporting.corpus import corpus_table, picture, sequences_of_a_trial
+from orchestrator.reporting.corpus import picture, preparation_bar, sequences_of_a_trial, show_corpus
 from orchestrator.study import Study, StudyInterrupted
 from tests.helpers.corpus import write_corpus
 from trainables.corpora.config import CorporaConfig
@@ -93,7 +93,7 @@ def test_prepare_and_corpus(study: Path, ray_cluster: None, capsys: pytest.Captu
 
 def test_the_table_says_what_was_made(study: Path, ray_cluster: None) -> None:
     corpus = Study(study).prepare()
-    output = rendered(corpus_table(corpus, Study(study).spec.corpora))
+    output = rendered(show_corpus(corpus, Study(study).spec.corpora))
     assert max(map(len, output.splitlines())) <= 80
     assert "…" not in output
     for language, words in WORDS.items():
@@ -117,7 +117,7 @@ def test_bars_and_their_picture(tmp_path: Path) -> None:
     sizes = {"de": 90, "en": 4000, "sw": 13, "zh-Hant": 800}
     corpus = write_corpus(tmp_path, sizes)
     corpora = CorporaConfig.model_validate({"sources": [{"language": "en", "files": "x"}]})
-    shown = corpus_table(corpus, corpora)
+    shown = show_corpus(corpus, corpora)
     stream = TokenStream(corpus, 0, corpora.alpha, corpora.maximum_repetition)
     natural_l = np.array(list(sizes.values())) / sum(sizes.values())
     for width in (80, 200):
@@ -158,14 +158,14 @@ def test_how_often_a_trial_sees_a_language(tmp_path: Path) -> None:
     corpora = CorporaConfig.model_validate({"sources": [{"language": "en", "files": "x"}]})
     stream = TokenStream(corpus, 0, corpora.alpha, corpora.maximum_repetition)
     seen_l = np.bincount(stream.take(np.arange(12_000)).language_N) / list(sizes.values())
-    output = rendered(corpus_table(corpus, corpora, 12_000))
+    output = rendered(show_corpus(corpus, corpora, 12_000))
     assert max(map(len, output.splitlines())) <= 80
     assert "12,000 sequences of the study's budget" in output
     rows = [line.split() for line in output.splitlines() if line.rstrip().endswith("x")]
     assert [row[0] for row in rows] == list(sizes)
     found = [float(row[-1].rstrip("x")) for row in rows]
     assert found == pytest.approx(seen_l, abs=0.006 + 1 / 13)
-    assert "in a trial" not in rendered(corpus_table(corpus, corpora))
+    assert "in a trial" not in rendered(show_corpus(corpus, corpora))
 
 
 def test_a_prepared_corpus_is_verified_and_mended(study: Path, ray_cluster: None) -> None:
@@ -199,7 +199,7 @@ def test_a_malformed_record_is_an_event_of_the_run(
     begun = Study(study)
     with pytest.raises(StudyInterrupted):
         begun.run()
-    messages = [record["message"] for record in read_ledger(begun.folder / "ledger") if record["kind"] == "event"]
+    messages = [r.message for r in read_ledger(begun.folder / "ledger") if isinstance(r, EventRecord)]
     assert any("1 of 1002 records are malformed and left out" in message for message in messages)
     assert begun.corpus().manifest.fingerprint == Study.open(begun.folder).corpus().manifest.fingerprint
 

@@ -11,9 +11,12 @@ import yaml
 
 from orchestrator.cli import main
 from orchestrator.config.files import dump_study, make_study
-from orchestrator.ledger.segments import LedgerWriter
+from orchestrator.ledger.protocol import design_of
+from orchestrator.ledger.records import CorpusLanguage, CorpusRecord, Score
 from tests.helpers.corpus import LENGTH, VOCABULARY, write_corpus
 from tests.helpers.exports import SIZE, WIDE, held_out, make_learner, make_tokenizer
+from tests.helpers.ledgers import end, measure, spent, trial, write_ledger
+from tests.helpers.ledgers import study as study_record
 from trainables.corpora.stream.packed import PackedCorpus
 from trainables.storage import Location
 from trainables.training.checkpoint import Checkpoints
@@ -44,37 +47,25 @@ def write_study(storage: Path, corpus: PackedCorpus, arms=("headless", "vanilla"
         "arms": {arm: {"objective": objectives[arm]} for arm in arms},
         "budget": {"tokens": 1600},
         "confirm": {"seeds": 2},
+        "yardsticks": {"others": []},
         "storage": str(storage),
     }
     folder = storage / "by-hand"
     folder.mkdir(parents=True)
-    (folder / "study.yaml").write_text(dump_study(make_study(content)))
+    spec = make_study(content)
+    (folder / "study.yaml").write_text(dump_study(spec))
     if not (storage / "corpora").exists():
         (storage / "corpora").symlink_to(Path(corpus.folder.uri).parent)
-    ledger = LedgerWriter(Location(folder) / "ledger")
-    ledger.append(
-        "study",
-        name="by-hand",
-        question="Which one?",
-        digest="abcd",
-        budget={"unit": "tokens", "amount": 1600},
-        search_budget=1,
-        arms={arm: {"objective": objectives[arm], "task": "masked", "headless": arm == "headless"} for arm in arms},
-        seeds=2,
-        margin=0.005,
-        yardsticks={"primary": "recovery_accuracy", "others": []},
-        versions={"torch": "2"},
-        machine={},
-        folder=str(folder),
-    )
-    counts = {"documents": 40, "tokens": 640, "sequences": 40, "target_share": 0.5}
-    ledger.append(
-        "corpus",
-        fingerprint="small",
-        vocabulary_size=VOCABULARY,
-        sequence_length=LENGTH,
-        languages=dict.fromkeys(corpus.languages, counts),
-    )
+    counts = CorpusLanguage(documents=40, tokens=640, sequences=40, target_share=0.5)
+    records = [
+        study_record(name="by-hand", digest="abcd", versions={"torch": "2"}, of=design_of(spec)),
+        CorpusRecord(
+            fingerprint="small",
+            vocabulary_size=VOCABULARY,
+            sequence_length=LENGTH,
+            languages=dict.fromkeys(corpus.languages, counts),
+        ),
+    ]
     for arm in arms:
         for phase, number, seed, outcome in (
             ("search", 0, 0, "completed"),
@@ -82,28 +73,24 @@ def write_study(storage: Path, corpus: PackedCorpus, arms=("headless", "vanilla"
             *(("confirm", index, index + 1, "completed") for index in range(confirmed)),
         ):
             configuration = {"learning_rate": 1e-3} | ({"temperature": 0.5} if arm == "headless" else {})
-            name = f"{phase}-{arm}-{number:03d}"
-            trial = {"phase": phase, "arm": arm, "trial": name, "attempt": 1}
             score = 0.25 + 0.1 * seed + (0.05 if arm == "headless" else 0)
-            ledger.append("trial", **trial, number=number, configuration=configuration, seed=seed, start_step=0)
-            ledger.append(
-                "measure",
-                **trial,
-                step=7,
-                progress=1.0,
-                spent={"tokens": 1600, "steps": 7, "flops": 10**9, "device_seconds": 3.0},
-                overhead={},
+            own = trial(phase, arm, number, seed=seed, configuration=configuration, amount=1600)
+            amounts = spent(tokens=1600, steps=7, flops=10**9, hardware_flops=10**9, device_seconds=3.0)
+            languages = Score(overall=score, languages={"en": score, "veldan": score})
+            report = measure(
+                own,
+                7,
+                1.0,
+                spent=amounts,
                 loss=4.2,
-                learning_rate=0.0,
                 digest=f"{seed:016x}",
                 mix={"en": 50, "veldan": 50},
-                rung=None,
-                yardsticks={"recovery_accuracy": {"overall": score, "languages": {"en": score, "veldan": score}}},
+                scores={"recovery_accuracy": languages},
             )
-            ledger.append("end", **trial, outcome=outcome, reason="")
+            records += [own, report, end(own, outcome)]
             if outcome == "completed":
-                write_checkpoint(folder / "trials" / name, 7, learner_of(arm, seed))
-    ledger.close()
+                write_checkpoint(folder / "trials" / own.trial, 7, learner_of(arm, seed))
+    write_ledger(folder, records)
     return folder
 
 

@@ -1,25 +1,28 @@
 """Who gets the next trial, and what a search remembers: phases driven without Ray, over made-up reports."""
 
-import copy
 import subprocess
 import sys
 
 import optuna
 import pytest
 
+from orchestrator.analysis.selection import best_trials
 from orchestrator.ledger.history import History
-from orchestrator.scheduling.confirmation import ConfirmPhase, confirm_seeds
-from orchestrator.scheduling.search import Planner, SearchPhase, best_trials, trial_name
-from orchestrator.scheduling.search_budget import Account
+from orchestrator.ledger.records import EndRecord, TrialRecord
+from orchestrator.scheduling.confirmation import ConfirmPhase
+from orchestrator.scheduling.search import SearchPhase
+from orchestrator.scheduling.search_budget import HOPELESS_TRIALS, SearchBudget
+from orchestrator.scheduling.trials import Planner
+from tests.helpers.ledgers import changed, end, measure, trial
+from tests.helpers.ledgers import study as study_record
 from tests.helpers.phases import PRIMARY, TOKENS, Driver, study
 
 
-def test_a_verdict_that_was_not_written_down_is_carried_out():
+def test_a_stop_that_was_not_written_down_is_carried_out():
     whole = Driver(study("search.budget_per_arm=6"), trouble=False, capacity=1).run()
-    cut = next(i for i, r in enumerate(whole.records) if r.get("outcome") == "pruned")
-    history = History.of(copy.deepcopy(whole.records[:cut]))
-    resumed = Driver(whole.spec, trouble=False, capacity=1, history=history).run(2)
-    assert resumed.history.trials[whole.records[cut]["trial"]].outcome == "pruned"
+    cut = next(i for i, r in enumerate(whole.records) if isinstance(r, EndRecord) and r.outcome == "pruned")
+    resumed = Driver(whole.spec, trouble=False, capacity=1, earlier=whole.records[:cut]).run(2)
+    assert resumed.history.trials[whole.records[cut].trial].outcome == "pruned"
 
 
 def test_halving_never_looks_at_another_arm():
@@ -37,73 +40,71 @@ def test_halving_never_looks_at_another_arm():
 
 def test_a_trial_a_moment_too_long_costs_the_arm_no_trial():
     class Slow(Driver):
-        def record(self, kind, **fields):
-            if kind == "measure" and fields["progress"] == 1.0:
-                fields["spent"] = {"tokens": 1.001 * TOKENS}
-            super().record(kind, **fields)
+        def tokens(self, planned, progress):
+            return (1.001 if progress == 1.0 else progress) * TOKENS
+
+        def start_all(self):
+            """As ever, but for what the driver checks of tokens, of which there are too many."""
+            planned = None if self.running or self.phase.exhausted() else self.phase.next()
+            if planned is not None:
+                self.begin(planned)
 
     spec = study("search.halving.rungs=1", "search.budget_per_arm=4")
-    driver = Slow(spec, trouble=False, capacity=1)
-    driver.start_all = lambda: Driver.start_all(driver) if driver.spent("vanilla") < 2.9 else _start(driver)
-    driver.run()
+    driver = Slow(spec, trouble=False, capacity=1).run()
     assert [len(driver.history.trials_of("search", arm)) for arm in spec.arms] == [4, 4]
-
-
-def _start(driver):
-    planned = None if driver.running or driver.phase.exhausted() else driver.phase.next()
-    if planned is not None:
-        driver.running[planned.trial] = planned
-        keys = {"phase": planned.phase, "arm": planned.arm, "trial": planned.trial, "attempt": planned.attempt}
-        driver.record(
-            "trial",
-            **keys,
-            number=planned.number,
-            seed=planned.seed,
-            configuration=dict(planned.configuration),
-            start_step=0,
-        )
 
 
 def test_the_best_are_completed_ones():
     driver = Driver(study("search.budget_per_arm=8", "search.algorithm=random"), trouble=False).run()
     history = driver.history
-    best = best_trials(history, "vanilla", PRIMARY, 3)
+    best = best_trials(history, "vanilla", 3)
     completed = [t for t in history.trials_of("search", "vanilla") if t.outcome == "completed"]
     assert best == sorted(completed, key=lambda t: -t.score(PRIMARY))[:3]
     pruned = next(t for t in history.trials.values() if t.outcome == "pruned")
-    pruned.measures[-1]["yardsticks"][PRIMARY]["overall"] = 5.0
-    assert pruned not in best_trials(history, pruned.arm, PRIMARY, 100)
+    pruned.measures[-1].yardsticks[PRIMARY] = (
+        pruned.measures[-1].yardsticks[PRIMARY].model_copy(update={"overall": 5.0})
+    )
+    assert pruned.score(PRIMARY) == 5.0
+    assert pruned not in best_trials(history, pruned.arm, 100)
 
 
 def test_confirmation_pairs_seeds_and_runs_nothing_twice():
     spec = study("confirm.top=2", "search.algorithm=random", "confirm.seeds=3")
     search = Driver(spec, trouble=False).run()
-    confirm = Driver(spec, ConfirmPhase, trouble=False, history=copy.deepcopy(search.history), capacity=1)
+    confirm = Driver(spec, ConfirmPhase, trouble=False, earlier=search.records, capacity=1)
     confirm.run(7)
     done = {name for name, t in confirm.history.trials.items() if t.phase == "confirm" and t.outcome}
     assert done
-    again = Driver(spec, ConfirmPhase, trouble=False, history=confirm.history, capacity=1).run()
+    again = Driver(spec, ConfirmPhase, trouble=False, earlier=confirm.records, capacity=1).run()
     assert not done & {name for name, _ in again.begun}
     runs = again.history.trials_of("confirm")
     assert {t.outcome for t in runs} == {"completed"}
     assert len(runs) == 2 * 2 * 3
     for arm in spec.arms:
-        best = [t.configuration for t in best_trials(again.history, arm, PRIMARY, 2)]
+        best = [t.configuration for t in best_trials(again.history, arm, 2)]
         for configuration in best:
             own = [t for t in runs if t.arm == arm and t.configuration == configuration]
-            assert [t.seed for t in own] == confirm_seeds(spec)
-    assert spec.seed not in confirm_seeds(spec)
+            assert [t.seed for t in own] == [1, 2, 3]
+    assert (spec.seed, spec.confirm_seeds) == (0, [1, 2, 3])
 
 
 def test_a_configuration_is_confirmed_once_however_often_it_was_tried():
     spec = study("confirm.top=2", "search.algorithm=random", "confirm.seeds=3", "search.halving.rungs=1")
-    history = Driver(spec, trouble=False).run().history
+    searched = Driver(spec, trouble=False).run()
+    twice = {}  # the second best has the configuration of the best
     for arm in spec.arms:
-        first, second, third = best_trials(history, arm, PRIMARY, 3)
-        second.configuration = dict(first.configuration)
-        assert best_trials(history, arm, PRIMARY, 2) == [first, third]
+        first, second, _ = best_trials(searched.history, arm, 3)
+        twice[second.trial] = first.configuration
+    records = [
+        changed(r, configuration=twice[r.trial]) if isinstance(r, TrialRecord) and r.trial in twice else r
+        for r in searched.records
+    ]
+    history = History.of(records)
+    for arm in spec.arms:
+        first, _, third = best_trials(searched.history, arm, 3)
+        assert [t.trial for t in best_trials(history, arm, 2)] == [first.trial, third.trial]
     # Cut off while its first runs are under way, it plans each of them once.
-    driver = Driver(spec, ConfirmPhase, trouble=False, history=history, capacity=3)
+    driver = Driver(spec, ConfirmPhase, trouble=False, earlier=records, capacity=3)
     driver.start_all()
     again = ConfirmPhase(spec, driver.history, "corpus")
     names = [run.trial for run in iter(again.next, None)]
@@ -119,7 +120,7 @@ def test_planned_trials_carry_the_arms_settings():
     )
     driver = Driver(spec)
     driver.start_all()
-    configs = {planned.arm: planned.config for planned in driver.running.values()}
+    configs = {planned.arm: planned.config for planned, _ in driver.running.values()}
     assert configs["headless"].options == {"temperature": 0.5}
     assert (configs["headless"].training.beta1, configs["vanilla"].training.beta1) == (0.7, 0.8)
     assert configs["headless"].split == "validation"
@@ -142,92 +143,88 @@ def test_optuna_is_quiet_where_our_search_is_imported():
     assert done.stdout.split() == [str(optuna.logging.WARNING)], done.stderr
 
 
-def _records(trials, arm="vanilla"):
-    """An arm's search as the ledger has it, one trial after another beside those that are still under way."""
-    records = [{"kind": "study", "time": 0.0}]
-    for name, outcome in trials:
-        keys = {"phase": "search", "arm": arm, "trial": name, "attempt": 1, "time": float(len(records))}
-        if outcome is None:
-            own = {"number": int(name[-3:]), "seed": 0, "configuration": {"learning_rate": 1e-3}, "start_step": 0}
-            records.append({"kind": "trial", **keys, **own})
-        else:
-            records.append({"kind": "end", **keys, "outcome": outcome, "reason": ""})
-    return records
-
-
 def test_broken_trials_in_a_row_are_those_that_ended_in_a_row():
-    """The healthy trial began before the broken ones, and ended or paused after them, or the other way round."""
-    for kind, healthy in (("stopping", "completed"), ("promotion", "paused")):
-        halving = study(f"search.halving={{kind: {kind}, rungs: 2}}").search.halving
-        names = [trial_name("search", "vanilla", number) for number in range(4)]
-        begins = [(name, None) for name in names]
-        for position in range(4):
-            ends = [(name, "diverged") for name in names[1:]]
-            ends.insert(position, (names[0], healthy))
-            records = _records(begins + ends)
-            history, live = History(), Account(study().budget, halving)
-            for record in records:
-                history.apply(record)
-                if record["kind"] == "trial":
-                    live.begin(record["trial"])
-                elif record["kind"] == "end":
-                    live.settle(history.trials[record["trial"]])
-            resumed = Account(
-                study().budget, halving, history.trials_of("search", "vanilla"), history.search["vanilla"]
-            )
-            assert live.broken == resumed.broken == 3 - position, (kind, position)
+    """The healthy trial began before the broken ones, and ended after them, or the other way round."""
+    trials = [trial("search", "vanilla", number) for number in range(4)]
+    for position in range(4):
+        ends = [end(own, "diverged") for own in trials[1:]]
+        ends.insert(position, end(trials[0]))
+        records = [study_record(), *trials, *ends]
+        history = History()
+        live = SearchBudget(history, "vanilla")
+        for record in records:
+            history.apply(record)
+            if isinstance(record, TrialRecord):
+                live.begin(record.trial)
+            elif isinstance(record, EndRecord):
+                live.settle(history.trials[record.trial])
+        resumed = SearchBudget(history, "vanilla")
+        assert live.broken == resumed.broken == 3 - position, position
 
 
-def test_live_and_resumed_accounts_agree():
-    for kind in ("stopping", "promotion"):
-        spec = study(
-            f"search.halving={{kind: {kind}, rungs: 3}}", "search.budget_per_arm=8",
-            "search.algorithm=random", "search.concurrent_per_arm=3",
-        )  # fmt: skip
-
-        class Troubled(Driver):
-            def advance(self, name):
-                if self.rng.random() < 0.4:
-                    self.end(name, "diverged")
-                else:
-                    super().advance(name)
-
-        for seed in range(2):
-            driver = Troubled(spec, seed=seed, capacity=6)
-            most = 0
-            for _ in range(60):
-                driver.start_all()
-                if not driver.running:
-                    break
-                driver.advance(driver.rng.choice(sorted(driver.running)))
-                resumed = SearchPhase(spec, History.of(copy.deepcopy(driver.records)), "corpus")
-                for arm, account in driver.phase._accounts.items():
-                    again = resumed._accounts[arm]
-                    assert again.broken == account.broken
-                    most = max(most, account.broken)
-            assert most > 1
+def test_an_arm_that_is_given_up_stays_so():
+    """Whatever comes of its trials under way."""
+    trials = [trial("search", "vanilla", number) for number in range(HOPELESS_TRIALS + 1)]
+    broken = [end(own, "failed") for own in trials[1:]]
+    history = History.of([study_record(), *trials, *broken[:-1]])
+    assert not SearchBudget(history, "vanilla").hopeless
+    history.apply(broken[-1])
+    assert SearchBudget(history, "vanilla").hopeless
+    history.apply(end(trials[0]))
+    assert SearchBudget(history, "vanilla").hopeless
 
 
-@pytest.mark.parametrize("rungs", [2, 3, 4])
-@pytest.mark.parametrize("reduction", [2, 3])
-@pytest.mark.parametrize("concurrent", [1, 2, 4, 8, 16])
-def test_promotion_brings_a_trial_to_its_end_however_many_run_at_a_time(concurrent, reduction, rungs):
-    """With no more than the least budget that a study may have, and with scores that rise from trial to trial, too."""
+def test_what_an_arm_has_spent_paid_and_owes():
+    """A trial that ended 2% beyond its budget, one under way, and one of which nothing is known yet."""
+    trials = [trial("search", "vanilla", number, amount=100.0) for number in range(3)]
+    history = History.of(
+        [
+            study_record(amount=100.0),
+            *trials,
+            measure(trials[0], 9, 1.0, spent=measure(trials[0], 9).spent | {"tokens": 102.0}),
+            end(trials[0]),
+            measure(trials[1], 3, 0.25),
+        ]
+    )
+    totals = SearchBudget(history, "vanilla").totals
+    assert totals == pytest.approx((1.02 + 0.25, 1.25, 0.75 + 1.0))
 
-    class Rising(Driver):
-        def score(self, planned, progress):
-            return planned.number / 1000
 
-    halving = f"search.halving={{kind: promotion, reduction: {reduction}, rungs: {rungs}}}"
-    least = study(halving, "search.budget_per_arm=9").search.halving.finishing_budget
-    for budget in (least, least + 0.7):
-        spec = study(
-            halving, f"search.budget_per_arm={budget}", f"search.concurrent_per_arm={concurrent}",
-            "search.algorithm=random",
-        )  # fmt: skip
-        for seed, kind in enumerate([Driver, Driver, Rising, Rising]):
-            driver = kind(spec, seed=seed, trouble=False, capacity=2 * concurrent).run()
-            for arm in spec.arms:
-                outcomes = [t.outcome for t in driver.history.trials_of("search", arm)]
-                assert "completed" in outcomes, (budget, seed, kind)
-                assert driver.spent(arm) <= budget + 1e-6
+def test_live_and_resumed_budgets_agree():
+    spec = study(
+        "search.halving.rungs=3", "search.budget_per_arm=8", "search.algorithm=random", "search.concurrent_per_arm=3"
+    )
+
+    class Troubled(Driver):
+        def advance(self, name):
+            if self.rng.random() < 0.4:
+                self.end(name, "diverged")
+            else:
+                super().advance(name)
+
+    for seed in range(4):
+        driver = Troubled(spec, seed=seed, capacity=6)
+        most = 0
+        for _ in range(60):
+            driver.start_all()
+            if not driver.running:
+                break
+            driver.advance(driver.rng.choice(sorted(driver.running)))
+            resumed = SearchPhase(spec, History.of(driver.records), "corpus")
+            for arm, budget in driver.phase._budgets.items():
+                again = resumed._budgets[arm]
+                assert (again.broken, again.begun, again.live) == (budget.broken, budget.begun, budget.live)
+                assert again.totals == pytest.approx(budget.totals)
+                most = max(most, budget.broken)
+        assert most > 1
+
+
+def test_an_attempt_that_is_repeated_is_the_next_to_run():
+    """Its trial keeps its place and its configuration; nothing new begins before it."""
+    driver = Driver(study("search.budget_per_arm=6"), trouble=False, capacity=1)
+    driver.start_all()
+    [(name, (planned, _))] = driver.running.items()
+    driver.end(name, "retried")
+    again = driver.phase.next()
+    assert (again.trial, again.attempt, again.configuration) == (name, 2, planned.configuration)
+    assert driver.history.trials[name].failures == 1

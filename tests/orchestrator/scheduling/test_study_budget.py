@@ -6,18 +6,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.analysis.comparison import compare
+from orchestrator.analysis.compare import compare
+from orchestrator.analysis.selection import best_trials
 from orchestrator.config.extension import extended
-from orchestrator.config.files import load_study
+from orchestrator.config.files import freeze, load_study
 from orchestrator.ledger.history import History
-from orchestrator.planning.arm_plan import arm_plans, plan_table, require_confirmable
+from orchestrator.ledger.protocol import design_of
+from orchestrator.ledger.records import CapRecord, EndRecord, ExtensionRecord
+from orchestrator.planning.arm_plan import arm_plans, require_confirmable
+from orchestrator.reporting.plan_table import show_plan
 from orchestrator.scheduling import confirmation
 from orchestrator.scheduling.confirmation import AnytimePhase, ConfirmPhase
-from orchestrator.scheduling.search import SearchPhase, best_trials
-from orchestrator.scheduling.study_budget import MARGIN, Cap
-from tests.helpers.timed_phases import ANYTIME, OVERHEAD, SECONDS, TOKENS, Driver, Recorded, study
-from tests.helpers.verification import mismatches
+from orchestrator.scheduling.search import SearchPhase
+from orchestrator.scheduling.study_budget import MARGIN, StudyBudget
+from tests.helpers.ledgers import begun, end, measure, spent, trial
+from tests.helpers.ledgers import study as study_record
+from tests.helpers.timed_phases import ANYTIME, OVERHEAD, SECONDS, TOKENS, Driver, Recorded, mismatches, study
 from trainables.errors import InputError
+
+
+def budget(spec, history):
+    return StudyBudget(spec, history, spec.cap)
 
 
 @pytest.mark.parametrize("top", [1, 2])
@@ -33,7 +42,7 @@ def test_a_cap_in_the_budget_s_unit_is_kept_to_the_token(seed, rungs, top):
     a, b = driver.spent_in_search()
     assert abs(a - b) <= 1
     assert 5.5 - 2 < a + b <= 5.5
-    assert "search ends here" in driver.history.events[-1]["message"]
+    assert "search ends here" in driver.history.events[-1].message
     driver.run(ConfirmPhase)
     assert all(len(seeds) == 4 * top for seeds in driver.seeds())
     assert driver.history.planned_seeds == 4
@@ -56,7 +65,7 @@ def test_a_cap_in_time_pays_for_confirmation_and_never_for_half_a_pair(seed, sec
     driver = Driver(spec, seed, capacity, trouble).run(SearchPhase)
     a, b = driver.spent_in_search()
     assert abs(a - b) <= 1 + 1e-9
-    cap = Cap(spec, driver.history)
+    cap = budget(spec, driver.history)
     whole = 5 * (sum(SECONDS.values()) + 2 * OVERHEAD)
     # One trial has the clock while others stand: their waiting is billed, as it is where a device is held.
     if capacity == 1 and not trouble:
@@ -71,41 +80,13 @@ def test_a_cap_in_time_pays_for_confirmation_and_never_for_half_a_pair(seed, sec
         assert driver.history.spending().total(unit) <= seconds
 
 
-@pytest.mark.parametrize("unit", ["tokens", "device_seconds"])
-@pytest.mark.parametrize("concurrent", [1, 4])
-@pytest.mark.parametrize("searched", [2.34, 8.0])
-@pytest.mark.parametrize("seed", range(3))
-def test_a_cap_lets_promotion_spend_what_confirmation_leaves(seed, searched, concurrent, unit):
-    each = TOKENS if unit == "tokens" else sum(SECONDS.values()) / 2
-    amount = 2 * (3 + searched) * each
-    if unit == "device_seconds":  # with what it costs to start the parts
-        amount += 2 * 3 * OVERHEAD + 2 * 9 * searched * OVERHEAD
-    spec = study(
-        f"cap={{{unit}: {amount}}}", "confirm.seeds=3", "search.budget_per_arm=20",
-        "search.halving={kind: promotion, rungs: 3}", f"search.concurrent_per_arm={concurrent}",
-    )  # fmt: skip
-    driver = Driver(spec, seed, capacity=2 * concurrent if unit == "tokens" else 1).run(SearchPhase)
-    for arm in spec.arms:
-        assert any(t.outcome == "completed" for t in driver.history.trials_of("search", arm))
-    a, b = driver.spent_in_search()
-    if unit == "tokens":
-        assert 2 * searched - 2 < a + b <= 2 * searched
-    for trial in driver.history.trials_of("search"):
-        if trial.paused:
-            driver.record("end", phase="search", arm=trial.arm, trial=trial.trial, attempt=trial.attempts,
-                          outcome="pruned", reason="")  # fmt: skip
-    driver.run(ConfirmPhase)
-    assert [len(seeds) for seeds in driver.seeds()] == [3, 3]
-    assert driver.history.spending().total(unit) <= amount * (1 + 1e-9)
-
-
 def test_a_longer_confirmation_with_its_cooldowns_is_kept_back():
     """Runs of twice the budget, and 0.2 of each for those that leave it: 2.4 trial budgets a run."""
     overrides = (f"confirm.budget={{tokens: {2 * TOKENS}}}", *ANYTIME, "confirm.seeds=4")
     amount = (2 * 4 * 2.4 + 6) * TOKENS
     spec = study(f"cap={{tokens: {amount}}}", *overrides, "search.budget_per_arm=50")
     driver = Driver(spec).run(SearchPhase)
-    assert Cap(spec, driver.history).reserve == pytest.approx(2 * 4 * 2.4 * TOKENS)
+    assert budget(spec, driver.history).reserve == pytest.approx(2 * 4 * 2.4 * TOKENS)
     assert 6 - 2 < sum(driver.spent_in_search()) <= 6
     driver.run(ConfirmPhase)
     assert [len(seeds) for seeds in driver.seeds()] == [4, 4]
@@ -117,11 +98,50 @@ def test_a_longer_confirmation_with_its_cooldowns_is_kept_back():
     assert [len(seeds) for seeds in Driver(spec).run(ConfirmPhase).seeds()] == [2, 2]
 
 
-def test_in_seconds_a_longer_confirmation_is_told_from_the_search():
+def test_in_seconds_a_longer_confirmation_is_told_from_the_search_and_then_by_its_own_runs():
+    """By what a unit of the budget has cost so far, with all overhead: a longer run starts no more often."""
     spec = study(f"confirm.budget={{tokens: {2 * TOKENS}}}", "cap={device_seconds: 9000}", "search.budget_per_arm=2")
     driver = Driver(spec, capacity=1).run(SearchPhase)
-    seed = 2 * sum(SECONDS.values()) + 2 * OVERHEAD
-    assert Cap(spec, driver.history).reserve == pytest.approx(spec.confirm.seeds * seed, rel=0.02)
+    trials = sum(SECONDS.values()) + 2 * OVERHEAD
+    assert budget(spec, driver.history).reserve == pytest.approx(spec.confirm.seeds * 2 * trials)
+    driver.run(ConfirmPhase)
+    runs = 2 * sum(SECONDS.values()) + 2 * OVERHEAD
+    assert budget(spec, driver.history).reserve == pytest.approx(spec.confirm.seeds * runs)
+
+
+def test_a_trial_costs_what_those_before_it_did():
+    """Completed ones of its phase, then any that ended; of the search, where its own phase has none."""
+    spec = study("cap={device_seconds: 9000}", "search.budget_per_arm=2", "confirm.seeds=3")
+    history = History.of([study_record(of=design_of(spec))])
+    known = budget(spec, history)
+
+    def add(phase, number, outcome, progress, seconds):
+        own = trial(phase, "vanilla", number, amount=TOKENS)
+        held = spent(tokens=progress * TOKENS, device_seconds=seconds, wall_seconds=seconds)
+        for record in (own, begun(own), measure(own, 1, progress, time=1.0 + seconds, spent=held),
+                       end(own, outcome, time=1.0 + seconds)):  # fmt: skip
+            history.apply(record)
+
+    def costs():
+        return [known.trial_cost(phase, "vanilla") for phase in ("search", "confirm")]
+
+    assert known.waits_for_costs("search")
+    assert costs() == [0.0, 0.0]
+    add("search", 0, "diverged", 0.25, 30.0)
+    assert costs() == [0.0, 0.0], "nothing is known of the other arm"
+    own = trial("search", "headless", 0, amount=TOKENS)
+    for record in (own, begun(own), measure(own, 1, 1.0, spent=spent(tokens=TOKENS)), end(own)):
+        history.apply(record)
+    assert not known.waits_for_costs("search")
+    assert costs() == pytest.approx([120.0, 120.0])
+    add("search", 1, "completed", 1.0, 80.0)
+    add("search", 2, "completed", 1.0, 100.0)
+    add("search", 3, "pruned", 0.5, 90.0)
+    assert costs() == pytest.approx([90.0, 90.0])
+    add("confirm", 0, "failed", 0.5, 75.0)
+    assert costs() == pytest.approx([90.0, 150.0])
+    add("confirm", 1, "completed", 1.0, 140.0)
+    assert costs() == pytest.approx([90.0, 140.0])
 
 
 def test_a_seed_of_another_budget_has_not_begun():
@@ -132,7 +152,7 @@ def test_a_seed_of_another_budget_has_not_begun():
         f"cap={{tokens: {9 * TOKENS}}}", "search.budget_per_arm=0", "confirm.seeds=3",
         f"confirm.budget={{tokens: {2 * TOKENS}}}",
     )  # fmt: skip
-    assert not Cap(longer, driver.history).allows_runs(longer.arms)
+    assert not budget(longer, driver.history).allows_runs(longer.arms)
     assert ConfirmPhase(longer, driver.history, "corpus").exhausted()
 
 
@@ -144,26 +164,18 @@ def test_confirmation_ends_with_a_whole_seed_and_is_compared():
     assert one == other
     assert len(one) == 6
     event = driver.history.events[-1]
-    assert (event["seeds"], event["phase"]) == (6, "confirm")
-    assert "after 6 of 9 seeds" in event["message"]
+    assert (event.seeds, event.phase) == (6, "confirm")
+    assert "after 6 of 9 seeds" in event.message
     assert driver.history.planned_seeds == 6
-    (pair,) = compare(driver.history)["pairs"]
-    assert pair["pending"] == 0
+    (pair,) = compare(driver.history).pairs
+    assert pair.pending == 0
 
 
 def test_a_half_run_seed_is_finished_whatever_is_left():
     spec = study("cap={device_seconds: 360}", "search.budget_per_arm=0", "confirm.seeds=9")
-    driver = Driver(spec, capacity=1).run(ConfirmPhase)
-    records = []
-    driver2 = Driver(spec, capacity=1)
-    driver2.record = lambda kind, **fields: (
-        records.append({"kind": kind, "time": driver2.clock, **fields}),
-        driver2.history.apply(records[-1]),
-    )
-    driver2.run(ConfirmPhase)
-    assert driver.seeds() == driver2.seeds()
-    second = next(i for i, r in enumerate(records) if r["kind"] == "end" and r["trial"] == "confirm-headless-001")
-    history = History.of([{"kind": "study", "time": 0.0, **driver.history.study}, *records[: second + 1]])
+    driver = Recorded(spec, capacity=1).run(ConfirmPhase)
+    ends = [i for i, r in enumerate(driver.records) if isinstance(r, EndRecord) and r.trial == "confirm-headless-001"]
+    history = History.of(driver.records[: ends[0] + 1])
     resumed = ConfirmPhase(spec, history, "corpus")
     assert not resumed.exhausted()
     assert resumed.next().trial == "confirm-vanilla-001"
@@ -181,7 +193,7 @@ def test_where_nothing_is_known_of_costs_one_seed_and_a_trial_an_arm_begin():
 
         def begin(self, planned):
             ended = {t.arm for t in self.history.trials_of(planned.phase) if t.outcome}
-            running = [p for p in self.running.values() if planned.phase == "confirm" or p.arm == planned.arm]
+            running = [p for p, _ in self.running.values() if planned.phase == "confirm" or p.arm == planned.arm]
             if ended != set(self.spec.arms):
                 assert all(planned.phase == "confirm" and p.seed == planned.seed for p in running)
                 self.waited = True
@@ -200,21 +212,32 @@ def test_where_nothing_is_known_of_costs_one_seed_and_a_trial_an_arm_begin():
 
 @pytest.mark.parametrize("rungs", [1, 3])
 @pytest.mark.parametrize(("top", "waiting"), [(1, 0.0), (2, 0.0), (1, 300.0)])
-def test_evaluations_are_kept_back_by_their_number(rungs, top, waiting):
-    """Confirmation has more of them than the search, of which most trials have one at the first rung.
+def test_what_confirmation_evaluates_more_than_the_search_is_paid_for_in_whole_seeds(rungs, top, waiting):
+    """A completed trial of the search tells what a run costs, until there is one: the last seeds may not begin.
 
     What trials waited for room is no device's time.
     """
     overrides = (f"search.halving.rungs={rungs}", f"confirm.top={top}", "confirm.evaluations=8")
     spec = study("cap={device_seconds: 5000}", *overrides, "confirm.seeds=3", "search.budget_per_arm=100")
     driver = Driver(spec, capacity=1, evaluation=9.0, waiting=waiting).run(SearchPhase)
-    taken = 7 + len(spec.yardsticks.names)
-    whole = 3 * top * (sum(SECONDS.values()) + 2 * (OVERHEAD + 9.0 * taken))
-    cap = Cap(spec, driver.history)
-    assert cap.reserve == pytest.approx(whole, rel=0.02)
-    assert 5000 - cap.spent >= whole
+    cap = budget(spec, driver.history)
+
+    def runs(evaluations):
+        return top * (sum(SECONDS.values()) + 2 * (OVERHEAD + 9.0 * evaluations))
+
+    in_search, in_confirmation = rungs, 7 + len(spec.yardsticks.names)
+    assert cap.reserve == pytest.approx(3 * runs(in_search))
+    left = 5000 - cap.spent
+    assert left >= cap.reserve
     driver.run(ConfirmPhase)
-    assert [len(seeds) for seeds in driver.seeds()] == [3 * top, 3 * top]
+    assert cap.reserve == pytest.approx(3 * runs(in_confirmation))
+    one, other = driver.seeds()
+    assert one == other
+    # Each seed after the first begins if what is left pays for it by what the runs before it cost, and the margin.
+    paid = 1
+    while paid < 3 and left - paid * runs(in_confirmation) >= (1 + MARGIN) * runs(in_confirmation):
+        paid += 1
+    assert len(one) == paid * top
     assert cap.spent <= 5000
 
 
@@ -223,9 +246,10 @@ def searched_and_confirmed(cap, **changes):
     overrides = ("search.halving.rungs=1", "search.budget_per_arm=2", "confirm.seeds=3")
     driver = Driver(study(f"cap={{tokens: {10 * TOKENS}}}", *overrides)).run(SearchPhase).run(ConfirmPhase)
     assert [len(seeds) for seeds in driver.seeds()] == [3, 3]
-    driver.record("extension", changes={key.replace("__", "."): [None, new] for key, new in changes.items()})
+    driver.record(ExtensionRecord(changes={key.replace("__", "."): (None, new) for key, new in changes.items()}))
     changed = [f"{key.replace('__', '.')}={new}" for key, new in changes.items()]
     driver.spec = study(f"cap={{tokens: {cap * TOKENS}}}", *overrides, *changed)
+    driver.session()
     return driver
 
 
@@ -234,7 +258,7 @@ def test_runs_that_a_seed_gains_by_an_extension_have_to_fit(cap, seeds):
     driver = searched_and_confirmed(cap, confirm__top=2).run(ConfirmPhase)
     assert [len(own) for own in driver.seeds()] == [3 + seeds] * 2
     assert driver.history.spending().total("tokens") <= max(10, cap) * TOKENS * (1 + 1e-9)
-    messages = [event["message"] for event in driver.history.events if event["kind"] == "cap"]
+    messages = [event.message for event in driver.history.events if isinstance(event, CapRecord)]
     if seeds < 3:
         assert f"without {2 * (3 - seeds)} runs" in messages[-1]
         assert driver.history.planned_seeds == 3
@@ -242,10 +266,10 @@ def test_runs_that_a_seed_gains_by_an_extension_have_to_fit(cap, seeds):
 
 def test_seeds_of_a_new_best_configuration_have_to_fit():
     driver = searched_and_confirmed(10, search__budget_per_arm=9)
-    before = {arm: best_trials(driver.history, arm, "recovery_accuracy", 1) for arm in driver.spec.arms}
+    before = {arm: best_trials(driver.history, arm, 1) for arm in driver.spec.arms}
     capped, driver.spec = driver.spec, driver.spec.model_copy(update={"cap": None})
     driver.run(SearchPhase)
-    assert any(best_trials(driver.history, arm, "recovery_accuracy", 1) != before[arm] for arm in before)
+    assert any(best_trials(driver.history, arm, 1) != before[arm] for arm in before)
     driver.spec = capped
     assert [len(seeds) for seeds in driver.run(ConfirmPhase).seeds()] == [3, 3]
 
@@ -257,9 +281,9 @@ def test_a_half_run_seed_is_finished_after_an_extension_of_the_seeds():
     for _ in range(5):
         driver.begin(phase.next())
         driver.advance(phase, next(iter(driver.running)))
-    driver.record("extension", changes={"confirm.seeds": [4, 9]})
-    spent = study(f"cap={{tokens: {5 * TOKENS}}}", "search.budget_per_arm=0", "confirm.seeds=9")
-    driver.spec = spent
+    driver.record(ExtensionRecord(changes={"confirm.seeds": (4, 9)}))
+    driver.spec = study(f"cap={{tokens: {5 * TOKENS}}}", "search.budget_per_arm=0", "confirm.seeds=9")
+    driver.session()
     assert [len(seeds) for seeds in driver.run(ConfirmPhase).seeds()] == [3, 3]
 
 
@@ -268,14 +292,14 @@ def test_a_search_that_the_cap_ended_goes_on_with_a_larger_one():
     driver = Driver(study(f"cap={{tokens: {10 * TOKENS}}}", *overrides)).run(SearchPhase)
     before = sum(driver.spent_in_search())
     driver.run(ConfirmPhase)
-    driver.record("extension", changes={"cap.tokens": [10 * TOKENS, 30 * TOKENS]})
+    driver.record(ExtensionRecord(changes={"cap.tokens": (10 * TOKENS, 30 * TOKENS)}))
     assert "search" not in driver.history.phases
     driver.spec = study(f"cap={{tokens: {30 * TOKENS}}}", *overrides)
     driver.run(SearchPhase)
     assert sum(driver.spent_in_search()) > before + 5
     # One that its own budget ended does not.
     driver = searched_and_confirmed(20)
-    driver.record("extension", changes={"cap.tokens": [10 * TOKENS, 20 * TOKENS]})
+    driver.record(ExtensionRecord(changes={"cap.tokens": (10 * TOKENS, 20 * TOKENS)}))
     assert driver.history.phases["search"] == "end"
     assert "confirm" not in driver.history.phases
 
@@ -288,7 +312,7 @@ def test_the_answer_ended_confirmation_and_not_the_cap(monkeypatch, answer):
     )  # fmt: skip
     driver = Driver(spec).run(ConfirmPhase)
     assert [len(seeds) for seeds in driver.seeds()] == [4, 4]
-    assert [event["kind"] for event in driver.history.events] == ([] if answer else ["cap"])
+    assert [event.kind for event in driver.history.events] == ([] if answer else ["cap"])
     assert driver.history.planned_seeds == (9 if answer else 4)
 
 
@@ -302,7 +326,6 @@ def test_the_answer_ended_confirmation_and_not_the_cap(monkeypatch, answer):
          "training.batch_sequences=32", "arms.headless.space=clm"],
         ["budget={usd: 1}", "cap={device_seconds: 13900}", "resources.gpus_per_worker=1",
          "resources.prices.gpu_hour=3.6", "confirm.seeds=6"],
-        [f"cap={{tokens: {(12 + 2 * 2.3) * TOKENS}}}", "confirm.seeds=6", "search.halving={kind: promotion, rungs: 3}"],
         [f"cap={{tokens: {(24 + 1.9) * TOKENS}}}", "confirm.seeds=6", f"confirm.budget={{tokens: {2 * TOKENS}}}"],
         [f"cap={{tokens: {(14.4 + 1.9) * TOKENS}}}", "confirm.seeds=6", *ANYTIME],
     ],
@@ -313,7 +336,7 @@ def test_a_cap_that_cannot_pay_for_confirmation_is_refused(overrides):
         require_confirmable(arm_plans(spec))
     assert error.value.where.startswith("cap.")
     with pytest.raises(InputError, match="cannot pay"):
-        plan_table(spec)
+        show_plan(spec)
 
 
 @pytest.mark.parametrize(
@@ -321,11 +344,6 @@ def test_a_cap_that_cannot_pay_for_confirmation_is_refused(overrides):
     [
         [],
         [f"cap={{tokens: {14 * TOKENS}}}", "confirm.seeds=6"],
-        [
-            f"cap={{tokens: {(12 + 2 * 2.34) * TOKENS}}}",
-            "confirm.seeds=6",
-            "search.halving={kind: promotion, rungs: 3}",
-        ],
         [f"cap={{tokens: {(24 + 2) * TOKENS}}}", "confirm.seeds=6", f"confirm.budget={{tokens: {2 * TOKENS}}}"],
         [f"cap={{tokens: {(14.4 + 2) * TOKENS}}}", "confirm.seeds=6", *ANYTIME],
         ["cap={joules: 1}"],
@@ -371,34 +389,13 @@ def test_verification_follows_a_cap_through_extensions(unit):
     second = len(driver.seeds()[0])
     longer = f"confirm.budget={{tokens: {2 * TOKENS}}}"
     driver.extend(f"cap.{unit}={11 * seed}", longer).run(ConfirmPhase)
-    ends = [record["seeds"] for record in driver.records if record["kind"] == "cap"]
+    ends = [record.seeds for record in driver.records if isinstance(record, CapRecord)]
     assert 2 < first < second
     assert ends[:3] == [first, second, second]
     assert 0 < ends[3] < second  # of the larger budget
     driver.extend("cap=null").run(ConfirmPhase)
     assert [len(own) for own in driver.seeds()] == [second + 12] * 2
-    assert mismatches(driver.records) == []
-
-
-def ended(records, after, **fields):
-    """The ledger as if confirmation had been stopped by hand after so many seeds, and a cap been blamed."""
-    last = f"confirm-vanilla-{after - 1:03d}"
-    place = next(i for i, r in enumerate(records) if r["kind"] == "end" and r["trial"] == last) + 1
-    return [*records[:place], records[place - 1] | {"kind": "cap", "message": "", "phase": "confirm"} | fields]
-
-
-def test_verification_refuses_what_a_cap_did_not_end():
-    spec = study(f"cap={{tokens: {13 * TOKENS}}}", "search.budget_per_arm=0", "confirm.seeds=9")
-    records = Recorded(spec, capacity=1).run(ConfirmPhase).records
-    where = "the cap's end of confirm"
-    assert mismatches(ended(records, 6, seeds=6)) == []
-    assert mismatches(ended(records, 3, seeds=3)) == [f"{where}: what was next refused"]
-    assert mismatches(ended(records, 6, seeds=4)) == [f"{where}: seeds begun"]
-    of_search = [f"the cap's end of search: {what}" for what in ("what was next refused", "seeds begun")]
-    assert mismatches(ended(records, 3, seeds=3, phase="search")) == of_search
-    without = study("search.budget_per_arm=0", "confirm.seeds=9")
-    records = Recorded(without, capacity=1).run(ConfirmPhase).records
-    assert f"{where}: a cap in the protocol" in mismatches(ended(records, 3, seeds=3))
+    assert mismatches(driver.compare()) == []
 
 
 def test_verification_needs_no_file_of_a_search_space(tmp_path):
@@ -406,12 +403,13 @@ def test_verification_needs_no_file_of_a_search_space(tmp_path):
     space.write_text("dimensions: {learning_rate: {type: float, low: 0.001, high: 0.01}}\n")
     overrides = ("search.budget_per_arm=0", "confirm.seeds=9", f"arms.vanilla.space={space}")
     driver = Recorded(study(f"cap={{tokens: {5 * TOKENS}}}", *overrides)).run(ConfirmPhase)
+    driver.spec = freeze(driver.spec)  # as it lies in the study's folder
     space.unlink()
-    assert driver.records[-2]["kind"] == "cap"
-    assert mismatches(driver.records) == []
+    assert isinstance(driver.records[-2], CapRecord)
+    assert mismatches(driver) == []
 
 
-@pytest.mark.parametrize("use", ["cap={usd: 500}", "search.cost=usd", "budget={usd: 5}"])
+@pytest.mark.parametrize("use", ["cap={usd: 500}", "budget={usd: 5}"])
 def test_prices_stay_where_dollars_count(use):
     prices = ("search.halving.rungs=1", "resources.prices={cpu_hour: 1, gpu_hour: 1}")
     cheaper = ["resources.prices.cpu_hour=0.1"]

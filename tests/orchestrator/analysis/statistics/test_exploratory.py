@@ -1,12 +1,11 @@
-"""Tuning curves, time to target and rank stability against brute force."""
+"""Tuning curves and time to target against brute force."""
 
 from itertools import product
 
 import numpy as np
 import pytest
-from scipy import stats
 
-from orchestrator.analysis.statistics import rank_stability, time_to_target, tuning_curve
+from orchestrator.analysis.statistics import time_to_target, tuning_curve
 from orchestrator.analysis.statistics.tuning_curves import _band
 
 SCORES = (0.31, 0.12, 0.44, 0.27, 0.39)
@@ -111,13 +110,3 @@ def test_the_interval_of_the_ratio_covers():
         low, high = time_to_target(a, b).interval
         covered += low <= 0.5 <= high
     assert covered / 200 >= 0.9
-
-
-def test_rank_stability_is_kendalls():
-    early, final = [0.1, 0.2, 0.3, 0.5, 0.4], [1.0, 3.0, 2.0, 4.0, 5.0]
-    signs = [np.sign((early[i] - early[j]) * (final[i] - final[j])) for i in range(5) for j in range(i)]
-    found = rank_stability(early, final)
-    assert (found.n, found.tau) == (5, pytest.approx(np.mean(signs)))
-    assert found.p == pytest.approx(stats.kendalltau(early, final, method="exact").pvalue)
-    assert rank_stability([0.1], [0.2]).tau is None
-    assert rank_stability([0.1, 0.1], [0.2, 0.3]).tau is None
