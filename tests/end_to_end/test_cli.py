@@ -2,13 +2,14 @@
 
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 
 from cluster.local import free_port
 from orchestrator.cli import main
-from orchestrator.config.files import absolute, dump_study, load_study
-from orchestrator.study import Study, require_same
+from orchestrator.config.files import dump_study, freeze, load_study, require_same
+from orchestrator.study import Study
 from trainables.errors import InputError
 
 ONE_GRAMMAR = "corpora.sources=[{language: a, grammar: veldan, documents: 500}]"
@@ -190,10 +191,32 @@ def test_a_study_that_was_stopped_before_its_first_record(h2h, tmp_path, command
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["plna", "demo"], ["plan"], ["plan", "demo", "--sett", "x"], ["submit", "demo"]]
+    ("arguments", "fragment"),
+    [
+        (["plan"], "STUDY"),
+        (["plan", "demo", "--sett", "x"], "--sett x"),
+        (["submit", "demo"], "--address"),
+        (["rn", "demo"], "did you mean 'h2h run'?"),
+        (["plna", "demo"], "did you mean 'h2h plan'?"),
+        (["zzzzzzz"], "there is no command 'zzzzzzz'"),
+    ],
 )
-def test_commands_that_are_none(h2h, arguments):
-    refused(h2h(*arguments), "usage: h2h")
+def test_commands_that_are_none(h2h, arguments, fragment):
+    result = h2h(*arguments)
+    refused(result, "usage: h2h", fragment)
+    assert ("did you mean" in result[2]) == ("did you mean" in fragment)
+
+
+def test_no_command_shows_all(h2h):
+    code, out, err = h2h()
+    assert (code, err) == (2, "")
+    assert out.startswith("usage: h2h")
+    assert all(f"    {command} " in out for command in ("run", "plan", "resume", "compare", "schema"))
+
+
+def test_the_version(h2h):
+    code, out, _ = h2h("--version")
+    assert (code, out) == (0, f"headtohead {version('headtohead')}\n")
 
 
 def test_plan_and_list(h2h):
@@ -222,7 +245,7 @@ def test_a_study_with_relative_paths_is_the_one_that_began(tmp_path, monkeypatch
     """It is frozen with absolute paths, and compared with the file as its author wrote it."""
     monkeypatch.chdir(tmp_path)
     study = Study("laptop", [f"storage={tmp_path}"])
-    frozen = Study(absolute(study.spec))
-    require_same(study, frozen)
+    frozen = freeze(study.spec)
+    require_same(study.spec, frozen, study.folder)
     with pytest.raises(InputError, match="began with another 'budget'"):
-        require_same(Study("laptop", [f"storage={tmp_path}", "budget.tokens=5e6"]), frozen)
+        require_same(Study("laptop", [f"storage={tmp_path}", "budget.tokens=5e6"]).spec, frozen, study.folder)
