@@ -1,4 +1,4 @@
-"""A headless encoder in a plain PyTorch loop: the parts of ``trainables``, without a study and without Ray Tune.
+"""A headless decoder in a plain PyTorch loop: the parts of ``trainables``, without a study and without Ray Tune.
 
 python examples/plain_loop.py [STEPS]
 """
@@ -39,7 +39,7 @@ stream = TokenStream(corpus, seed=0, alpha=corpora.alpha, maximum_repetition=cor
 batches = local_batches(stream, start=0, batch_size=BATCH_SEQUENCES)
 
 # The model: a body of Hugging Face's, under its objective.
-objective = find_objective("headless_mlm").of({})
+objective = find_objective("headless_clm").of({})
 sizes = {"vocabulary_size": manifest.vocabulary_size, "sequence_length": manifest.sequence_length}
 torch.manual_seed(0)
 model = Learner(body_config(ModelConfig(shape="tiny"), objective.task, **sizes), objective)

@@ -55,7 +55,10 @@ def test_an_encoder_study_that_is_interrupted_and_resumed(tmp_path):
     results = Results(str(folder))
     for arm in ("headless", "vanilla"):
         runs = results.history.trials_of("confirm", arm)
-        assert [(run.seed, run.outcome, run.spent["steps"]) for run in runs] == [(1, "completed", 60), (2, "completed", 60)]
+        assert [(run.seed, run.outcome, run.spent["steps"]) for run in runs] == [
+            (1, "completed", 60),
+            (2, "completed", 60),
+        ]
     pair = results.answer.comparison.pairs[0]
     assert (pair.a, pair.b, pair.yardsticks["recovery_accuracy"].n) == ("headless", "vanilla", 2)
     assert h2h("verify", str(folder)).returncode == 0

@@ -34,9 +34,7 @@ def test_a_study_comes_to_a_comparison(finished):
         assert [t.seed for t in confirmed] == [1, 2]
         assert all(t.outcome == "completed" and t.spent["tokens"] == 8 * 32 * 40 for t in confirmed)
     # Paired seeds: both arms saw the same tokens in the same order.
-    digests = {
-        seed: {t.measures[-1].digest for t in history.trials_of("confirm") if t.seed == seed} for seed in (1, 2)
-    }
+    digests = {seed: {t.measures[-1].digest for t in history.trials_of("confirm") if t.seed == seed} for seed in (1, 2)}
     assert all(len(values) == 1 for values in digests.values())
     assert digests[1] != digests[2]
     pair = history.comparison.comparison["pairs"][0]

@@ -17,11 +17,7 @@ from tests.helpers.study import h2h, small_study
 @pytest.mark.timeout(600)
 def test_two_workers_train_on_the_batches_of_one_process(tmp_path):
     content = small_study(
-        "pair",
-        tmp_path,
-        search={"budget_per_arm": 0},
-        confirm={"seeds": 1, "evaluations": 1},
-        resources={"workers": 2},
+        "pair", tmp_path, search={"budget_per_arm": 0}, confirm={"seeds": 1, "evaluations": 1}, resources={"workers": 2}
     )
     (tmp_path / "study.yaml").write_text(json.dumps(content))
     done = h2h("run", str(tmp_path / "study.yaml"), "--plain", cwd=tmp_path)

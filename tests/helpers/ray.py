@@ -30,7 +30,7 @@ def start_ray(folder: str, *, include_dashboard: bool = False) -> None:
                 _temp_dir=folder,
             )
             return
-        except Exception as error:  # noqa: BLE001 (Ray raises no other)
+        except Exception as error:
             if start == STARTS or "timed out during startup" not in str(error):
                 raise
             ray.shutdown()
