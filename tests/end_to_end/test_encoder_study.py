@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,20 @@ from orchestrator.ledger.records import MeasureRecord, StopRecord, TrialRecord
 from orchestrator.ledger.segments import read_ledger
 from tests.helpers.study import h2h, small_study
 from trainables.storage import Location
+
+
+def run_until_it_confirms(study: Path, ledger: Location) -> subprocess.Popen[str]:
+    """The process that runs the study, and is amid its confirmation."""
+    command = [sys.executable, "-m", "orchestrator.cli", "run", str(study)]
+    for _ in range(3):
+        driver = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        while driver.poll() is None:
+            if any(isinstance(r, MeasureRecord) and r.phase == "confirm" for r in read_ledger(ledger)):
+                return driver
+            time.sleep(0.05)
+        _, errors = driver.communicate()
+        assert "Ray did not start in time" in errors, errors
+    raise AssertionError(errors)
 
 
 @pytest.mark.timeout(600)
@@ -31,12 +46,8 @@ def test_an_encoder_study_that_is_interrupted_and_resumed(tmp_path):
     file, folder = tmp_path / "study.yaml", tmp_path / "encoders"
     file.write_text(json.dumps(content))
 
-    command = [sys.executable, "-m", "orchestrator.cli", "run", str(file)]
-    driver = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     ledger = Location(folder / "ledger")
-    while not any(isinstance(r, MeasureRecord) and r.phase == "confirm" for r in read_ledger(ledger)):
-        assert driver.poll() is None, driver.communicate()
-        time.sleep(0.05)
+    driver = run_until_it_confirms(file, ledger)
     driver.send_signal(signal.SIGINT)
     out, err = driver.communicate(timeout=300)
     assert driver.returncode == 130, err
