@@ -118,7 +118,7 @@ def _peak_resident_bytes(prepare: Callable[..., Callable[[], object]], *argument
     Path("/proc/self/clear_refs").write_text("5")  # proc(5): resets VmHWM to VmRSS
     before = _status_bytes("VmRSS")
     run()
-    return _status_bytes("VmHWM") - before
+    return max(0, _status_bytes("VmHWM") - before)  # the kernel's counts are rounded
 
 
 def _status_bytes(key: str) -> int:

@@ -19,7 +19,7 @@ class _Parser(argparse.ArgumentParser):
             close = get_close_matches(given, COMMANDS, n=1)
             hint = f"did you mean 'h2h {close[0]}'? " if close else ""
             message = f"there is no command '{given}'\n  remedy: {hint}h2h --help lists all"
-        self.exit(EXIT_INPUT, f"h2h: {message}\n")
+        self.exit(EXIT_INPUT, f"h2h: {message}\n{self.format_usage()}")
 
 
 class _Version(argparse.Action):

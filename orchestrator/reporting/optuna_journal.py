@@ -24,7 +24,7 @@ from orchestrator.config.study import StudySpec
 from orchestrator.ledger.history import History
 from orchestrator.ledger.trials import TrialHistory
 from orchestrator.scheduling.sampler import direction, distributions
-from trainables.storage import Location
+from trainables.storage import Location, space_for
 
 OPTUNA_FILE = "optuna.jsonl"
 
@@ -45,7 +45,10 @@ def write_optuna_journal(folder: Location, spec: StudySpec, history: History) ->
     """
     design = history.design
     higher = not design.lower_is_better(design.yardsticks.primary)
-    with tempfile.TemporaryDirectory(prefix="h2h-optuna-") as scratch:
+    with (
+        space_for(Path(tempfile.gettempdir()) / OPTUNA_FILE),
+        tempfile.TemporaryDirectory(prefix="h2h-optuna-") as scratch,
+    ):
         path = Path(scratch) / OPTUNA_FILE
         storage = JournalStorage(JournalFileBackend(str(path)))
         for arm, own in spec.arms.items():

@@ -19,12 +19,13 @@ from typing import Any
 import optuna
 import psutil
 import pytest
-from orchestrator.scheduling.optuna_file import OPTUNA_FILE
 
+from orchestrator.analysis.selection import best_trials
 from orchestrator.analysis.verification import verify
-from orchestrator.ledger.history import History
+from orchestrator.ledger.history import read_history
+from orchestrator.ledger.records import MeasureRecord, StopRecord, TrialRecord
 from orchestrator.ledger.segments import read_ledger
-from orchestrator.scheduling.search import best_trials
+from orchestrator.reporting.optuna_journal import OPTUNA_FILE
 from orchestrator.study import Study
 from tests.helpers.study import h2h, small_study, without_seconds
 from trainables.storage import Location
@@ -60,10 +61,10 @@ def chaotic(name: str, storage: Path, launcher: str = "direct", **changes: Any) 
 
 EVIDENCE = {
     "training": {"batch_sequences": 8, "learning_rate": 3e-3, "schedule": "wsd", "cooldown": 0.25},
-    "search": {"budget_per_arm": 2, "halving": {"kind": "promotion", "reduction": 2, "rungs": 2}},
+    "search": {"budget_per_arm": 2, "halving": {"reduction": 2, "rungs": 2}},
     "confirm": {"seeds": 3, "stopping": {"minimum": 2}, "evaluations": 2, "anytime": [0.5], "margin": 0.9},
 }
-"""Trials that pause, that others leave on their way, and seeds until the question is answered."""
+"""Trials that are stopped early, branches of confirmation runs, and seeds until the question is answered."""
 
 
 def kills_of(study: str) -> int:
@@ -137,23 +138,23 @@ def bide(driver: subprocess.Popen[bytes], folder: Path, victim: str, rng: random
 
 def outcome(folder: Path) -> dict[str, Any]:
     """All that must not depend on what was killed; clocks do."""
-    history = History.of(read_ledger(Location(folder / "ledger")))
+    history = read_history(Location(folder / "ledger"))
     study = Study.open(folder)
     assert history.comparison is not None
     found: dict[str, Any] = {
-        "comparison": without_seconds({key: history.comparison[key] for key in ("pairs", "not_compared")})
+        "comparison": without_seconds({key: history.comparison.comparison[key] for key in ("pairs", "not_compared")})
     }
     for name, trial in history.trials.items():
-        kept = ("step", "progress", "loss", "learning_rate", "digest", "mix", "rung", "yardsticks")
+        kept = {"step", "progress", "loss", "learning_rate", "digest", "mix", "rung", "yardsticks"}
         found[name] = {
             "outcome": trial.outcome,
             "configuration": trial.configuration,
             "seed": trial.seed,
             "spent": {unit: trial.spent[unit] for unit in ("tokens", "steps", "flops")},
-            "measures": [{key: measure[key] for key in kept} for measure in trial.measures],
+            "measures": [measure.model_dump(include=kept) for measure in trial.measures],
         }
     for arm in study.spec.arms:
-        found[f"best of {arm}"] = [t.trial for t in best_trials(history, arm, "recovery_accuracy", 3)]
+        found[f"best of {arm}"] = [t.trial for t in best_trials(history, arm, 3)]
         if study.spec.search.budget_per_arm:
             found[f"optuna of {arm}"] = [
                 (t.state, t.params, t.values, t.intermediate_values) for t in optuna_trials(folder, study, arm)
@@ -175,7 +176,7 @@ def optuna_trials(folder: Path, study: Study, arm: str) -> list[optuna.trial.Fro
 
 def survive(folder: Path, file: Path, rng: random.Random, victims: deque[str], kills: int) -> int:
     """Run a study to its end through at most so many kills, of the victims in turn; gives their number."""
-    command = [sys.executable, "-m", "orchestrator", "run", str(file)]
+    command = [sys.executable, "-m", "orchestrator.cli", "run", str(file)]
     longest = LONGEST_SECONDS[json.loads(file.read_text())["resources"]["launcher"]]
     log, done = folder.parent / f"{folder.name}.log", 0
     while True:
@@ -198,7 +199,7 @@ def survive(folder: Path, file: Path, rng: random.Random, victims: deque[str], k
             return done
         # Cut off before the study was frozen in its folder, there is nothing to resume: it is run.
         if (folder / "study.yaml").exists():
-            command = [sys.executable, "-m", "orchestrator", "resume", str(folder)]
+            command = [sys.executable, "-m", "orchestrator.cli", "resume", str(folder)]
 
 
 def undisturbed(storage: Path, **changes: Any) -> dict[str, Any]:
@@ -234,7 +235,7 @@ def test_an_interruption_and_a_kill_lose_nothing(tmp_path, expected):
     """Ctrl-C amid the search, which says how to go on and loses no step, and SIGKILL of all amid the confirmation."""
     file, folder = tmp_path / "study.yaml", tmp_path / "broken"
     file.write_text(json.dumps(chaotic("broken", tmp_path)))
-    command = [sys.executable, "-m", "orchestrator", "run", str(file)]
+    command = [sys.executable, "-m", "orchestrator.cli", "run", str(file)]
     driver = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     wait_for_measures(folder, "search", driver)
     driver.send_signal(signal.SIGINT)
@@ -244,7 +245,7 @@ def test_an_interruption_and_a_kill_lose_nothing(tmp_path, expected):
     assert "stopping: what runs is saved first" in err
     assert "Traceback" not in err
     assert "Last result" not in out, "Tune speaks"
-    command = [sys.executable, "-m", "orchestrator", "resume", str(folder)]
+    command = [sys.executable, "-m", "orchestrator.cli", "resume", str(folder)]
     with (tmp_path / "log").open("wb") as log:
         driver = subprocess.Popen(command, stdout=log, stderr=log)
     wait_for_measures(folder, "confirm", driver)
@@ -255,11 +256,11 @@ def test_an_interruption_and_a_kill_lose_nothing(tmp_path, expected):
     assert outcome(folder) == expected
     assert verify(Location(folder)).mismatches == []
     records = read_ledger(Location(folder / "ledger"))
-    assert [r["status"] for r in records if r["kind"] == "stop"] == ["begin", "end"]
-    searched = [r for r in records if r["kind"] in ("trial", "measure") and r["phase"] == "search"]
-    steps = Counter((r["trial"], r["step"]) for r in searched if r["kind"] == "measure")
+    assert [r.status for r in records if isinstance(r, StopRecord)] == ["begin", "end"]
+    reports = [r for r in records if isinstance(r, MeasureRecord) and r.phase == "search"]
+    steps = Counter((r.trial, r.step) for r in reports)
     assert steps.most_common(1)[0][1] == 1, "work was done twice"
-    begun = Counter(r["trial"] for r in searched if r["kind"] == "trial")
+    begun = Counter(r.trial for r in records if isinstance(r, TrialRecord) and r.phase == "search")
     assert begun.most_common(1)[0][1] == 2, "the interruption met no trial"
 
 
@@ -269,7 +270,7 @@ def wait_for_measures(folder: Path, phase: str, driver: subprocess.Popen[Any]) -
     while time.time() < deadline:
         assert driver.poll() is None, driver.communicate()
         records = read_ledger(Location(folder / "ledger"))
-        if any(r["kind"] == "measure" and r["phase"] == phase for r in records):
+        if any(isinstance(r, MeasureRecord) and r.phase == phase for r in records):
             return
         time.sleep(0.05)
     raise AssertionError(f"no report from {phase}")
@@ -293,7 +294,7 @@ def test_kills_under_ray_train_lose_nothing(tmp_path, expected, ray_cluster):
 
 
 @pytest.mark.skipif(not kills_of("evidence"), reason="no kill is left for it")
-def test_kills_amid_promotion_branches_and_looks_lose_nothing(tmp_path):
+def test_kills_amid_halving_branches_and_looks_lose_nothing(tmp_path):
     expected = undisturbed(tmp_path, **EVIDENCE)
     assert any(name.startswith("anytime-") for name in expected)
     assert {found["outcome"] for name, found in expected.items() if name.startswith("search-")} == {

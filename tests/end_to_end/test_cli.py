@@ -2,13 +2,14 @@
 
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 
 from cluster.local import free_port
 from orchestrator.cli import main
-from orchestrator.config.files import absolute, dump_study, load_study
-from orchestrator.study import Study, require_same
+from orchestrator.config.files import dump_study, freeze, load_study, require_same
+from orchestrator.study import Study
 from trainables.errors import InputError
 
 ONE_GRAMMAR = "corpora.sources=[{language: a, grammar: veldan, documents: 500}]"
@@ -58,11 +59,33 @@ def refused(result, *fragments):
             ["there is no such model", "hidden size"],
         ),
         (["tokenizer={pretrained: nowhere/at/all}"], ["there is no tokenizer nowhere/at/all"]),
+        (["model.shape=larg"], ["unknown shape 'larg'", "where: --set model.shape=larg", "Valid: base, bert-base"]),
+        (["model.shape=tny"], ["where: --set model.shape=tny", "did you mean 'tiny'"]),
+        (["tokenizer.pretrained=gpt2"], ["--set tokenizer.pretrained=gpt2", "--set 'tokenizer={pretrained: gpt2}'"]),
     ],
 )
 @pytest.mark.parametrize("command", ["plan", "run"])
 def test_mistakes_in_a_study(h2h, command, overrides, fragments):
     refused(h2h(command, "demo", overrides=overrides), *fragments)
+
+
+def test_a_date_is_a_name(h2h):
+    code, out, _ = h2h("plan", "demo", "--no-calibration", overrides=["name=2026-11-22"])
+    assert code == 0
+    assert "2026-11-22" in out
+
+
+def test_a_folder_that_has_a_shipped_studys_name(h2h, tmp_path):
+    """The name is the shipped study's; the folder is called by its path."""
+    folder = tmp_path / "demo"
+    folder.mkdir()
+    (folder / "study.yaml").write_text(dump_study(freeze(load_study("demo", ["question=Which?", "confirm.seeds=2"]))))
+    assert h2h("plan", "demo", "--no-calibration", overrides=["confirm.seeds=3"])[0] == 0
+    assert Study("demo").spec.confirm.seeds != 2
+    for command in ("compare", "watch"):
+        refused(h2h(command, "demo"), "no study lies in", "the folder ./demo has one: name it so, with ./")
+        refused(h2h(command, "./demo"), "has not begun to record anything", f"remedy: h2h resume {folder}")
+    refused(h2h("plan", "./demo", overrides=["confirm.seeds=3"]), "a frozen study cannot be overridden", "./demo holds")
 
 
 FILES = {
@@ -78,12 +101,13 @@ FILES = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_files_that_cannot_be_read(h2h, tmp_path, name):
+@pytest.mark.parametrize("command", ["plan", "run"])
+def test_files_that_cannot_be_read(h2h, tmp_path, command, name):
     content, fragments = FILES[name]
     if content is not None:
         (tmp_path / name).write_bytes(content)
     overrides = [f"corpora.sources=[{{language: en, files: '{name}'}}]", "yardsticks.others=[]"]
-    refused(h2h("run", "demo", overrides=overrides), *fragments)
+    refused(h2h(command, "demo", overrides=overrides), *fragments)
 
 
 def test_missing_files_come_before_what_depends_on_them(h2h, tmp_path):
@@ -135,10 +159,16 @@ def test_a_picture_needs_a_folder_to_be_in(h2h, tmp_path):
     assert not picture.parent.exists()
 
 
-def test_storage_that_cannot_be_written(h2h, tmp_path):
+@pytest.mark.parametrize("command", ["plan", "run"])
+def test_storage_that_cannot_be_written(h2h, tmp_path, command):
     (tmp_path / "file").write_text("")
-    refused(h2h("run", "demo", overrides=[f"storage={tmp_path}/file/x"]), "cannot write", "demo.yaml: storage")
-    refused(h2h("run", "demo", overrides=["storage=foo://x"]), "cannot open the location foo://x")
+    refused(h2h(command, "demo", overrides=[f"storage={tmp_path}/file/x"]), "cannot write", "demo.yaml: storage")
+    refused(h2h(command, "demo", overrides=["storage=foo://x"]), "cannot open the location foo://x")
+
+
+def test_a_plan_writes_nothing(h2h, tmp_path):
+    assert h2h("plan", "demo", "--no-calibration", overrides=[f"storage={tmp_path}/new/folder"])[0] == 0
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:PORT", "[::1]:PORT", "nowhere", "a..b:6379"])
@@ -164,7 +194,7 @@ def test_a_study_that_has_not_begun(h2h, command):
 def test_a_study_that_has_begun_does_not_change(h2h, tmp_path):
     folder = tmp_path / "studies" / "demo"
     folder.mkdir(parents=True)
-    (folder / "study.yaml").write_text(dump_study(load_study("demo")))
+    (folder / "study.yaml").write_text(dump_study(freeze(load_study("demo"))))
     refused(h2h("run", "demo"), "exists already", "h2h resume", "--set name=ANOTHER")
     frozen = h2h("resume", str(folder), overrides=["seed=1"])
     refused(frozen, "a frozen study cannot be overridden", f"h2h resume {folder}   goes on as it began")
@@ -181,7 +211,7 @@ def test_a_study_that_was_stopped_before_its_first_record(h2h, tmp_path, command
     folder = tmp_path / "studies" / "slow"
     (folder / "ledger").mkdir(parents=True)
     (folder.parent / "tiny" / "ledger").mkdir(parents=True)
-    (folder / "study.yaml").write_text(dump_study(load_study("demo")))
+    (folder / "study.yaml").write_text(dump_study(freeze(load_study("demo"))))
     result = h2h(command, str(folder))
     refused(result, "has not begun to record anything", f"remedy: h2h resume {folder}")
     assert "did you mean" not in result[2]
@@ -190,10 +220,32 @@ def test_a_study_that_was_stopped_before_its_first_record(h2h, tmp_path, command
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["plna", "demo"], ["plan"], ["plan", "demo", "--sett", "x"], ["submit", "demo"]]
+    ("arguments", "fragment"),
+    [
+        (["plan"], "STUDY"),
+        (["plan", "demo", "--sett", "x"], "--sett x"),
+        (["submit", "demo"], "--address"),
+        (["rn", "demo"], "did you mean 'h2h run'?"),
+        (["plna", "demo"], "did you mean 'h2h plan'?"),
+        (["zzzzzzz"], "there is no command 'zzzzzzz'"),
+    ],
 )
-def test_commands_that_are_none(h2h, arguments):
-    refused(h2h(*arguments), "usage: h2h")
+def test_commands_that_are_none(h2h, arguments, fragment):
+    result = h2h(*arguments)
+    refused(result, "usage: h2h", fragment)
+    assert ("did you mean" in result[2]) == ("did you mean" in fragment)
+
+
+def test_no_command_shows_all(h2h):
+    code, out, err = h2h()
+    assert (code, err) == (2, "")
+    assert out.startswith("usage: h2h")
+    assert all(f"    {command} " in out for command in ("run", "plan", "resume", "compare", "schema"))
+
+
+def test_the_version(h2h):
+    code, out, _ = h2h("--version")
+    assert (code, out) == (0, f"headtohead {version('headtohead')}\n")
 
 
 def test_plan_and_list(h2h):
@@ -222,7 +274,7 @@ def test_a_study_with_relative_paths_is_the_one_that_began(tmp_path, monkeypatch
     """It is frozen with absolute paths, and compared with the file as its author wrote it."""
     monkeypatch.chdir(tmp_path)
     study = Study("laptop", [f"storage={tmp_path}"])
-    frozen = Study(absolute(study.spec))
-    require_same(study, frozen)
+    frozen = freeze(study.spec)
+    require_same(study.spec, frozen, study.folder)
     with pytest.raises(InputError, match="began with another 'budget'"):
-        require_same(Study("laptop", [f"storage={tmp_path}", "budget.tokens=5e6"]), frozen)
+        require_same(Study("laptop", [f"storage={tmp_path}", "budget.tokens=5e6"]).spec, frozen, study.folder)

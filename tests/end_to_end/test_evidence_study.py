@@ -15,27 +15,19 @@ import yaml
 from orchestrator.analysis.compare import compare
 from orchestrator.analysis.comparison import Comparison, Pair
 from orchestrator.analysis.results import Results
-from orchestrator.analysis.verification import Verification, _check_balance, verify
+from orchestrator.analysis.verification import Verification, verify
 from orchestrator.cli import main
-from orchestrator.config.files import dump_study, freeze, load_study, make_study, study_names
+from orchestrator.config.files import dump_study, make_study
 from orchestrator.ledger.history import History
-from orchestrator.ledger.protocol import (
-    design_of,
-    protocol,
-    protocol_digest,
-    protocols_after,
-    require_unchanged,
-    study_digest,
-    study_of,
-)
-from orchestrator.ledger.records import ExtensionRecord, Record, parse_record
+from orchestrator.ledger.protocol import protocol_digest, require_unchanged, study_digest
+from orchestrator.ledger.records import Record, parse_record
 from orchestrator.ledger.segments import read_ledger
 from orchestrator.study import Study
-from tests.helpers.ledgers import MASKED, changed, measure, spent, trial
-from tests.helpers.ledgers import study as study_record
 from tests.helpers.study import small_study
 from trainables.errors import InputError
 from trainables.storage import Location
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
 
 TOKENS = 8 * 32 * 40
 
@@ -336,50 +328,6 @@ def test_a_ledger_rewritten_as_it_was_is_as_recorded(copy):
     assert rewrite(copy, lambda records: None).mismatches == []
 
 
-@pytest.mark.parametrize(
-    ("unit", "spendings", "concurrent", "balanced"),
-    [
-        ("device_seconds", [1.0], 1, True),
-        ("device_seconds", [1.04], 1, True),  # it ended a step late
-        ("device_seconds", [1.0, 0.5], 1, False),  # half a trial is no step
-        ("device_seconds", [1.0, 0.5], 2, True),
-        ("tokens", [1.0], 1, True),
-        ("tokens", [1.04], 1, False),  # a trial in tokens is never late
-    ],
-)
-def test_the_lead_of_an_arm(unit, spendings, concurrent, balanced):
-    """One arm's trials spent so much, in trial budgets, before another's first."""
-    records: list[Record] = [study_record(unit=unit, amount=100.0, concurrent_per_arm=concurrent)]
-    for number, share in enumerate(spendings):
-        own = trial("search", "headless", number, amount=100.0)
-        records += [own, measure(own, 1, min(1.0, share), spent=spent(**{unit: 100.0 * share}))]
-    found = Verification()
-    _check_balance(found, records)
-    assert (found.mismatches == []) is balanced, found.mismatches
-
-
-@pytest.mark.parametrize(
-    ("restart", "ahead", "balanced"),
-    [
-        (0, 1.9, True),  # the other arm's 0.9 are gone
-        (0, 1.91, False),
-        (9, 1.9, True),  # they are not
-        (9, 1.91, False),
-    ],
-)
-def test_the_lead_of_an_arm_whose_rival_lost_its_work(restart, ahead, balanced):
-    """An arm is to blame for no more than it began beyond what the other had."""
-    ours, theirs = (trial("search", arm, 0, amount=100.0) for arm in MASKED)
-    again, more = changed(theirs, attempt=2, start_step=restart), trial("search", "headless", 1, amount=100.0)
-    records: list[Record] = [study_record(amount=100.0, search_budget=4.0), ours, theirs]
-    records += [measure(own, step, step / 10) for own in (ours, theirs) for step in range(1, 10)]
-    last = measure(more, 9, 0.9, spent=spent(tokens=100.0 * (ahead - 1)))
-    records += [measure(ours, 10, 1.0), again, more, last]
-    found = Verification()
-    _check_balance(found, records)
-    assert (found.mismatches == []) is balanced, found.mismatches
-
-
 # --- the protocol -------------------------------------------------------------------------------------------
 
 
@@ -467,42 +415,6 @@ def test_sessions_that_follow_one_another(copy):
         sessions(records)[1]["digest"] = "0" * 16
 
     assert [m.where for m in rewrite(copy, another_file).mismatches] == ["session 2: study.yaml"]
-
-
-@pytest.mark.parametrize("name", study_names())
-def test_the_protocol_is_that_of_the_frozen_file(name, tmp_path, monkeypatch):
-    """However often it is loaded and wherever: a job of a cluster resumes what another folder began."""
-    monkeypatch.chdir(tmp_path)
-    spec = load_study(name)
-    file = dump_study(freeze(spec))
-    fixed = protocol(yaml.safe_load(file))
-    monkeypatch.chdir("/")
-    again = dump_study(freeze(make_study(yaml.safe_load(file))))
-    assert protocol(yaml.safe_load(again)) == fixed == json.loads(json.dumps(fixed))
-    confirm, design = spec.confirm, design_of(study_of(fixed))
-    assert design == design_of(spec)
-    assert (design.unit, design.amount) == (spec.budget.unit, spec.budget.amount)
-    assert design.confirm_amount == spec.confirm_budget.amount
-    assert (design.seeds, design.margin) == (confirm.seeds, confirm.margin)
-    assert design.yardsticks.names == spec.yardsticks.names
-    assert {arm: own.objective for arm, own in design.arms.items()} == {
-        arm: own.objective for arm, own in spec.arms.items()
-    }
-
-
-def test_protocols_after_extensions():
-    """The study goes on as before or as an extension says, whose resources are not in the protocol."""
-    fixed = {"confirm": {"seeds": 3, "stopping": None}, "cap": None}
-    changes = {"confirm.stopping": (None, {"minimum": 2}), "cap": (None, {"usd": 1})}
-    records: list[Record] = [
-        changed(study_record(), protocol=fixed),
-        ExtensionRecord(changes={"resources.workers": (1, 2)}),
-        ExtensionRecord(changes=changes),
-    ]
-    after = {"confirm": {"seeds": 3, "stopping": {"minimum": 2}}, "cap": {"usd": 1}}
-    assert protocols_after(records) == [fixed, fixed, after]
-    with pytest.raises(InputError, match=r"changes 'nothing\.there', which the protocol does not have"):
-        protocols_after([records[0], ExtensionRecord(changes={"nothing.there": (1, 2)})])
 
 
 def lacks_a_field(record: Raw) -> None:

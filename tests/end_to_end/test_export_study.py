@@ -91,7 +91,7 @@ def test_plain_transformers_reproduces_the_yardsticks(tmp_path, monkeypatch, cap
     assert main(["run", "study.yaml", "--plain"]) == 0
     results = Results("studies/real")
     assert results.history.corpus is not None
-    corpus = PackedCorpus(Location(f"studies/corpora/{results.history.corpus['fingerprint']}"))
+    corpus = PackedCorpus(Location(f"studies/corpora/{results.history.corpus.fingerprint}"))
     tokens = corpus.take("test", "en", np.arange(64)).astype(np.int64)
     special = corpus.manifest.special_tokens
     positions = masked_positions(tokens, np.arange(64), HELD_OUT_SEED, 0.15, special)
@@ -105,13 +105,13 @@ def test_plain_transformers_reproduces_the_yardsticks(tmp_path, monkeypatch, cap
     judged = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     for arm, found in zip(study["arms"], judged, strict=True):
         (trial,) = results.history.trials_of("confirm", arm)
-        scores = trial.measures[-1]["yardsticks"]
-        assert found["right"] == pytest.approx(scores["recovery_accuracy"]["overall"], abs=1e-5)
-        assert found["reciprocal"] == pytest.approx(scores["recovery_mrr"]["overall"], abs=1e-5)
+        scores = trial.measures[-1].yardsticks
+        assert found["right"] == pytest.approx(scores["recovery_accuracy"].overall, abs=1e-5)
+        assert found["reciprocal"] == pytest.approx(scores["recovery_mrr"].overall, abs=1e-5)
         if arm != "bare":  # which has yet to learn what is frequent
             chance = np.mean(1 / np.arange(1, 2001))
-            assert scores["recovery_mrr"]["overall"] > 4 * chance
-        assert 0 < scores["bits_per_byte"]["overall"] < 8
+            assert scores["recovery_mrr"].overall > 4 * chance
+        assert 0 < scores["bits_per_byte"].overall < 8
         assert found["said"]
         assert "recovery_accuracy" in (tmp_path / arm / "README.md").read_text()
     capsys.readouterr()

@@ -7,8 +7,7 @@ import os
 import pytest
 import yaml
 
-from orchestrator.ledger.history import History
-from orchestrator.ledger.segments import read_ledger
+from orchestrator.ledger.history import read_history
 from tests.helpers.extensions import COUNTS, documented_code
 from tests.helpers.packages import write_package
 from tests.helpers.repository import REPOSITORY
@@ -53,7 +52,7 @@ def test_a_study_of_what_another_package_brings(tmp_path, environment):
 
     done = h2h("run", str(file), env=environment, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    history = History.of(read_ledger(Location(tmp_path / "theirs" / "ledger")))
+    history = read_history(Location(tmp_path / "theirs" / "ledger"))
     runs = list(history.trials.values())
     assert {run.arm for run in runs} == set(arms)
     assert {run.outcome for run in runs} == {"completed"}

@@ -10,21 +10,24 @@ import errno
 import json
 import os
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import torch
-from orchestrator.scheduling.optuna_file import OptunaFile, _Journal
 
 from orchestrator.config.files import load_study
 from orchestrator.execution.executor import Executor
 from orchestrator.ledger.history import History
+from orchestrator.ledger.records import EventRecord
 from orchestrator.ledger.segments import LedgerWriter, read_ledger
+from orchestrator.reporting.optuna_journal import write_optuna_journal
 from tests.helpers.corpus import write_corpus
+from tests.helpers.ledgers import study
 from tests.helpers.preparation import TOKENIZER, corpora_of, files_of, in_this_process, write_language
-from tests.helpers.trials import comparable, make_config, make_trial, run
+from tests.helpers.trials import comparable, make_config, make_state, make_trial, run
 from trainables.corpora.preparation import duplicates
 from trainables.corpora.preparation import prepare as preparation
 from trainables.corpora.preparation.prepare import prepare
@@ -197,7 +200,7 @@ def test_a_checkpoint_without_space_leaves_the_one_before(tmp_path, small_disk) 
 def test_a_checkpoint_without_space_by_hand(tmp_path, monkeypatch) -> None:
     groups = {"model": {"weight": torch.randn(3, 2)}, "optimiser": {"exp_avg": torch.randn(3, 2)}}
     checkpoints, fsync = Checkpoints(Location(tmp_path)), os.fsync
-    checkpoints.save(1, groups, {})
+    checkpoints.save(1, groups, make_state())
     checkpoints.wait()
     calls: list[int] = []
 
@@ -208,7 +211,7 @@ def test_a_checkpoint_without_space_by_hand(tmp_path, monkeypatch) -> None:
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", full)
-    checkpoints.save(2, groups, {})
+    checkpoints.save(2, groups, make_state())
     with pytest.raises(FullDiskError, match=r"optimiser\.safetensors could not be written"):
         checkpoints.wait()
     monkeypatch.setattr(os, "fsync", fsync)
@@ -216,7 +219,7 @@ def test_a_checkpoint_without_space_by_hand(tmp_path, monkeypatch) -> None:
     saved, messages = Checkpoints(Location(tmp_path)).load_newest(lambda state: groups)
     assert saved is not None
     assert (saved.step, messages) == (1, [])
-    checkpoints.save(2, groups, {})
+    checkpoints.save(2, groups, make_state())
     checkpoints.wait()
     assert checkpoints.steps() == [1, 2]
 
@@ -225,7 +228,7 @@ def test_a_trial_without_space_has_not_failed(monkeypatch) -> None:
     """It is interrupted, as a study is that stops: it goes on when the study is resumed, and no other trial starts."""
     executor = Executor.__new__(Executor)
     ended, asked = [], []
-    monkeypatch.setattr(executor, "end", lambda name, outcome, reason: ended.append((name, outcome)))
+    monkeypatch.setattr(executor, "ended", lambda name, outcome, reason: ended.append((name, outcome)))
     monkeypatch.setattr(executor, "interrupt", lambda: asked.append(True))
     executor.failed("search-one-000", DiskFull("the disk is full: model.safetensors"))
     assert (ended, asked) == ([("search-one-000", "interrupted")], [True])
@@ -238,13 +241,14 @@ def test_a_trial_without_space_has_not_failed(monkeypatch) -> None:
 def test_a_ledger_on_a_full_disk_has_no_half_line(small_disk) -> None:
     folder = Location(small_disk) / "ledger"
     writer = LedgerWriter(folder)
-    writer.append("event", message="first")
+    writer.append(EventRecord(message="first"))
     fill(small_disk)
     written: list[str] = []
 
     def until_full() -> None:
         while True:  # the last page of the file fills up in the middle of a record
-            written.append(writer.append("event", message="x" * 999)["message"])
+            writer.append(EventRecord(message="x" * 999))
+            written.append("x" * 5)
 
     with pytest.raises(FullDiskError) as caught:
         until_full()
@@ -252,35 +256,31 @@ def test_a_ledger_on_a_full_disk_has_no_half_line(small_disk) -> None:
     assert len(read_ledger(folder)) == 1 + len(written)
     assert all(json.loads(line) for line in (small_disk / "ledger" / "000001.jsonl").read_text().splitlines())
     (small_disk / "filler").unlink()
-    writer.append("event", message="there is space again")
+    writer.append(EventRecord(message="there is space again"))
     writer.close()
-    assert [record["message"][:5] for record in read_ledger(folder)] == ["first", *["x" * 5] * len(written), "there"]
+    records = read_ledger(folder)
+    assert [r.message[:5] for r in records if isinstance(r, EventRecord)] == ["first", *written, "there"]
+    assert len(records) == len(written) + 2
 
 
 def test_optunas_file_on_a_full_disk(tmp_path, monkeypatch) -> None:
-    """It is written wherever the ledger is, and ends a study as the ledger does."""
-    with pytest.raises(FullDiskError, match="full could not be written"):
-        _Journal(Path("/dev/full")).append_logs([{"op_code": 0}])
-    journal, spec = _Journal(tmp_path / "optuna.jsonl"), load_study("demo")
+    """Where it is made, and where it is put: it ends a study as the ledger does, and leaves the file before."""
+    spec, history = load_study("demo"), History.of([study()])
+    write_optuna_journal(Location(tmp_path), spec, history)
+    before = (tmp_path / "optuna.jsonl").read_bytes()
 
     def full(*_: object, **__: object) -> None:
         raise FULL
 
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(FullDiskError) as caught:
-        journal.close()
-    assert_says_what_where_and_what_to_do(caught.value, tmp_path)
-    begin = Path.open
-
-    def full_for_it(path: Path, *options: object, **named: object) -> object:
-        return full() if path.name == ".optuna.jsonl.new" else begin(path, *options, **named)
-
-    for method, instead in {"open": full_for_it, "mkdir": full}.items():
+    for place, name in ((os, "fsync"), (Path, "mkdir"), (tempfile, "mkdtemp")):
         with monkeypatch.context() as patch:
-            patch.setattr(Path, method, instead)
-            with pytest.raises(FullDiskError) as caught:
-                OptunaFile(Location(tmp_path), spec, History())
-        assert_says_what_where_and_what_to_do(caught.value, tmp_path)
+            patch.setattr(place, name, full)
+            with pytest.raises(FullDiskError, match=r"optuna\.jsonl could not be written") as caught:
+                write_optuna_journal(Location(tmp_path), spec, history)
+        assert "make space" in caught.value.remedy
+        assert "No space left on device" in caught.value.why
+        assert (tmp_path / "optuna.jsonl").read_bytes() == before
+        assert [file.name for file in tmp_path.iterdir()] == ["optuna.jsonl"], "what was begun takes no space"
 
 
 def test_a_ledger_cannot_be_begun_on_a_full_disk(tmp_path, monkeypatch) -> None:

@@ -9,13 +9,8 @@ import pytest
 from cluster.local import LocalCluster
 from orchestrator import Results
 from orchestrator.config.files import make_study
-from orchestrator.ledger.history import History
-from orchestrator.scheduling.search import Planner
+from tests.helpers.alone import assert_as_in_one_process
 from tests.helpers.study import h2h, small_study
-from trainables.corpora.stream.packed import PackedCorpus
-from trainables.corpora.stream.token_stream import TokenStream
-from trainables.storage import Location
-from trainables.training.loop import Trial
 
 pytestmark = pytest.mark.slow
 
@@ -37,16 +32,4 @@ def test_two_workers_on_a_cluster_train_on_the_batches_of_one_process(tmp_path):
     assert str(tmp_path / "pair") in done.stdout
     results = Results(str(tmp_path / "pair"))
     assert len(results.comparison) == 3
-
-    history, spec = results.history, make_study(content)
-    corpus = str(tmp_path / "corpora" / history.corpus["fingerprint"])
-    for arm in spec.arms:
-        config = Planner(spec, History(), corpus).plan("confirm", arm, 0, 1, {}).config
-        trial = history.trials[config.trial]
-        assert trial.outcome == "completed"
-        stream = TokenStream(PackedCorpus(Location(corpus)), 1, config.alpha, config.maximum_repetition)
-        *_, report = Trial(config, stream).run()
-        last, alone = trial.measures[-1], report.measure
-        assert (last["digest"], last["mix"], last["step"]) == (alone["digest"], alone["mix"], alone["step"])
-        assert last["loss"] == pytest.approx(alone["loss"], rel=1e-3)
-        assert last["yardsticks"].keys() == alone["yardsticks"].keys()
+    assert_as_in_one_process(results.history, make_study(content))

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from orchestrator import Study
+from orchestrator.ledger.records import EndRecord
 from orchestrator.ledger.segments import read_ledger
 from tests.helpers.study import small_study
 from tests.helpers.trials import make_state
@@ -27,33 +28,6 @@ def test_a_failing_trial_is_an_outcome(ray_cluster, tmp_path, monkeypatch):
         study.run()
     outcomes = {t.outcome for t in study.results.history.trials.values()}
     assert outcomes == {"diverged"}
-
-
-def test_paused_trials_go_on_from_their_checkpoints(ray_cluster, tmp_path):
-    """Halving by promotion: of two trials one comes to its end, without a step done twice; Optuna's file agrees."""
-    import optuna
-
-    search = {"budget_per_arm": 2, "halving": {"kind": "promotion", "reduction": 2, "rungs": 2}}
-    spec = small_study("promoting", tmp_path, search=search, confirm={"seeds": 1})
-    history = Study(spec).run().history
-    records = [r for r in read_ledger(Location(tmp_path / "promoting" / "ledger")) if r.get("phase") == "search"]
-    for arm in ("headless", "vanilla"):
-        trials = history.trials_of("search", arm)
-        assert [t.outcome for t in trials].count("completed") == 1
-        assert {t.outcome for t in trials} == {"completed", "pruned"}
-        for trial in trials:
-            own = [r for r in records if r.get("trial") == trial.trial]
-            begun = [r["start_step"] for r in own if r["kind"] == "trial"]
-            steps = [r["step"] for r in own if r["kind"] == "measure"]
-            assert len(steps) == len(set(steps)), "work was done twice"
-            assert begun == ([0, 20] if trial.outcome == "completed" else [0])
-            assert [r["outcome"] for r in own if r["kind"] == "end"] == ["paused", trial.outcome]
-        storage = optuna.storages.JournalStorage(
-            optuna.storages.journal.JournalFileBackend(str(tmp_path / "promoting" / "optuna.jsonl"))
-        )
-        known = optuna.load_study(study_name=f"promoting/{arm}", storage=storage).trials
-        states = {"completed": "COMPLETE", "pruned": "PRUNED"}
-        assert [t.state.name for t in known] == [states[str(t.outcome)] for t in trials]
 
 
 def test_failures_have_their_outcome_and_reason(ray_cluster, tmp_path):
@@ -84,7 +58,7 @@ def test_failures_have_their_outcome_and_reason(ray_cluster, tmp_path):
         "confirm-fine-000": ("completed", 1),
     }
     records = read_ledger(Location(tmp_path / "failing" / "ledger"))
-    reasons = {r["arm"]: r["reason"] for r in records if r["kind"] == "end"}
+    reasons = {r.arm: r.reason for r in records if isinstance(r, EndRecord)}
     assert "out of memory" in reasons["huge"]
     assert "micro_batch_sequences" in reasons["huge"]
     assert "of another model" in reasons["other"]

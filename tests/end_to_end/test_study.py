@@ -34,12 +34,10 @@ def test_a_study_comes_to_a_comparison(finished):
         assert [t.seed for t in confirmed] == [1, 2]
         assert all(t.outcome == "completed" and t.spent["tokens"] == 8 * 32 * 40 for t in confirmed)
     # Paired seeds: both arms saw the same tokens in the same order.
-    digests = {
-        seed: {t.measures[-1]["digest"] for t in history.trials_of("confirm") if t.seed == seed} for seed in (1, 2)
-    }
+    digests = {seed: {t.measures[-1].digest for t in history.trials_of("confirm") if t.seed == seed} for seed in (1, 2)}
     assert all(len(values) == 1 for values in digests.values())
     assert digests[1] != digests[2]
-    pair = history.comparison["pairs"][0]
+    pair = history.comparison.comparison["pairs"][0]
     assert (pair["a"], pair["b"]) == ("headless", "vanilla")
     assert pair["yardsticks"]["recovery_accuracy"]["n"] == 2
 
@@ -145,9 +143,9 @@ def test_a_study_on_this_machine_listens_on_the_loopback_only():
     script = """
 import os, re
 from pathlib import Path
-from orchestrator.planning.preflight import Machine
-from orchestrator.study import _ray_session
-with _ray_session(None, Machine(1, 0), dashboard=True):
+from orchestrator.planning.machine import Machine
+from orchestrator.execution.ray_session import ray_session
+with ray_session(None, Machine(1, 0), dashboard=True):
     import ray
     ray.get(ray.remote(lambda: None).remote())
     parents = {}

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 
+STARTS = 3
+"""Ray gives its own processes half a minute to start: on a machine that is busy it may take another."""
+
 
 def start_ray(folder: str, *, include_dashboard: bool = False) -> None:
     """Start it and connect to it.
@@ -15,12 +18,19 @@ def start_ray(folder: str, *, include_dashboard: bool = False) -> None:
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # else it listens on all interfaces
     import ray
 
-    ray.init(
-        address="local",
-        num_cpus=2,
-        include_dashboard=include_dashboard,
-        log_to_driver=False,
-        logging_level="ERROR",
-        _node_ip_address="127.0.0.1",
-        _temp_dir=folder,
-    )
+    for start in range(1, STARTS + 1):
+        try:
+            ray.init(
+                address="local",
+                num_cpus=2,
+                include_dashboard=include_dashboard,
+                log_to_driver=False,
+                logging_level="ERROR",
+                _node_ip_address="127.0.0.1",
+                _temp_dir=folder,
+            )
+            return
+        except Exception as error:
+            if start == STARTS or "timed out during startup" not in str(error):
+                raise
+            ray.shutdown()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +47,20 @@ def small_study(name: str, storage: Path, **changes: Any) -> dict[str, Any]:
 
 
 def h2h(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "orchestrator.cli", *arguments], capture_output=True, text=True, timeout=300, **options
-    )
+    """A command in a process of its own."""
+    return patient([sys.executable, "-m", "orchestrator.cli", *arguments], **options)
+
+
+def patient(command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
+    """A command, given again where Ray's own processes had not started within its half a minute."""
+    for _ in range(3):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600, **options)
+        slow = done.returncode and (
+            "Ray did not start in time" in done.stderr or "timed out during startup" in done.stderr
+        )
+        if not slow:
+            break
+    return done
 
 
 def without_seconds(value: Any) -> Any:

@@ -82,6 +82,7 @@ def fake(mode, value):
     return value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mlm", "clm"])
 def test_recomputation_of_every_shape_in_full_size(stream, name):
     """Without memory for it. What is computed again is of the body, and so the same for every objective of a task.

@@ -459,6 +459,7 @@ def assert_found(folder, parallelism, model, optimiser):
         torch.testing.assert_close(found[name], tensor, rtol=1e-4, atol=2e-5, msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_any_workers_load_what_others_saved(tmp_path):
     expected, its_optimiser = trained(2)
@@ -488,6 +489,7 @@ def test_any_workers_load_what_others_saved(tmp_path):
     assert_found(tmp_path, "fsdp", expected, its_optimiser)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_shards_are_loaded_from_a_whole_checkpoint(tmp_path):
     expected, its_optimiser = trained(2)

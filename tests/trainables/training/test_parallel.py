@@ -99,6 +99,7 @@ def _evaluate(rank, folder):
     torch.distributed.destroy_process_group()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_an_evaluation_finds_whole_parameters(tmp_path):
     torch.multiprocessing.spawn(_evaluate, (str(tmp_path),), nprocs=2)

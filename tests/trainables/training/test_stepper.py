@@ -99,6 +99,7 @@ def test_activation_checkpointing_stores_less(corpus):
     assert stored(activation_checkpointing=True) < 0.6 * stored()
 
 
+@pytest.mark.slow
 def test_compiling_changes_nothing_or_says_why(corpus, monkeypatch):
     config = make_config("headless_mlm", model=NO_DROPOUT["headless_mlm"], training={"compile": True})
     plain = run(corpus, make_config("headless_mlm", model=NO_DROPOUT["headless_mlm"]))
