@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -170,3 +171,11 @@ def study(folder: Path, generator: random.Random) -> None:
     frozen = dump_study(freeze(spec))
     again = make_study(yaml.safe_load(frozen))
     assert dump_study(freeze(again)) == frozen
+
+
+def prepare(folder: Path) -> None:
+    """Import what planning imports, and ask no hub and no cloud: what they answer is not the study's."""
+    os.environ |= {"HF_HUB_OFFLINE": "1", "AWS_EC2_METADATA_DISABLED": "true"}
+    os.chdir(folder)
+    code, errors = run_command("plan", "demo", "--no-calibration")
+    assert code == 0, errors
