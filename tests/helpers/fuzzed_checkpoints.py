@@ -67,13 +67,13 @@ def damaged_bytes(folder: Path, generator: random.Random) -> None:
 
 
 def damaged_files(folder: Path, generator: random.Random) -> None:
-    """Files are missing, cut short, empty, changed places with, folders, or of the other checkpoint."""
+    """Files are missing, cut short, empty, changed places with, or of the other checkpoint; folders have other names."""
     trial = copied(folder, generator)
     for checkpoint in some(trial, generator):
         files = sorted(checkpoint.iterdir())
         file, other = generator.choice(files), generator.choice(files)
         elsewhere = generator.choice(sorted(trial.iterdir())) / file.name
-        kind = generator.randrange(7)
+        kind = generator.randrange(6)
         content = file.read_bytes()
         if kind == 0:
             file.unlink()
@@ -86,9 +86,6 @@ def damaged_files(folder: Path, generator: random.Random) -> None:
             other.write_bytes(content)
         elif kind == 4 and elsewhere.is_file():
             file.write_bytes(elsewhere.read_bytes())
-        elif kind == 5:
-            file.unlink()
-            file.mkdir()
         else:
             name = generator.choice(["step-00000099", "step-99999999999999999", "step-0000000x", "step-00000000"])
             shutil.rmtree(trial / name, ignore_errors=True)

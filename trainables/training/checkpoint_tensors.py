@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import safetensors.torch
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from trainables.storage import Location
@@ -110,7 +111,11 @@ class GroupReader:
             raise DamagedError(f"{name} is missing") from error
         if checksum(data) != file.checksum:
             raise DamagedError(f"{name} is not as it was written (its checksum differs)")
-        for tensor_name, tensor in safetensors.torch.load(data).items():
+        try:
+            tensors = safetensors.torch.load(data)
+        except SafetensorError as error:
+            raise DamagedError(f"{name} is no file of tensors: {error}") from error
+        for tensor_name, tensor in tensors.items():
             self.shapes.setdefault(tensor_name, tuple(tensor.shape))
             shard = file.shards.get(tensor_name)
             self._keep(tensor_name, 0 if shard is None else shard.first_row, tensor)
