@@ -67,7 +67,7 @@ def damaged_bytes(folder: Path, generator: random.Random) -> None:
 
 
 def damaged_files(folder: Path, generator: random.Random) -> None:
-    """Files are missing, cut short, empty, changed places with, or of the other checkpoint; folders have other names."""
+    """Files are missing, cut short, empty, changed places with, or the other checkpoint's; folders are renamed."""
     trial = copied(folder, generator)
     for checkpoint in some(trial, generator):
         files = sorted(checkpoint.iterdir())

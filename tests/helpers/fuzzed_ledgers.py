@@ -91,8 +91,8 @@ def damaged_lines(folder: Path, generator: random.Random) -> None:
                 lines[:last] + lines[first:],
                 lines[last:] + lines[first:last] + lines[:first],
                 generator.sample(lines, len(lines)),
-                lines[:place] + [generator.choice(other)] + lines[place:],
-                lines[:place] + [generator.choice([b"", b"{}", b"null", b"[]", b"0", b"{", b"\xff"])] + lines[place:],
+                [*lines[:place], generator.choice(other), *lines[place:]],
+                [*lines[:place], generator.choice([b"", b"{}", b"null", b"[]", b"0", b"{", b"\xff"]), *lines[place:]],
                 [line[: len(line) // 2] if index == place else line for index, line in enumerate(lines)],
             ]
         )

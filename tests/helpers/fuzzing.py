@@ -107,12 +107,7 @@ def fuzz(cases: Sequence[Case], folder: Path, default: int, prepare: Prepare | N
 
 
 def _watched(
-    cases: tuple[Case, ...],
-    prepare: Prepare | None,
-    first: int,
-    last: int,
-    folder: Path,
-    outcomes: Outcomes,
+    cases: tuple[Case, ...], prepare: Prepare | None, first: int, last: int, folder: Path, outcomes: Outcomes
 ) -> int:
     """Run cases in a process until one ends it, or all are done; the number of the next."""
     context = multiprocessing.get_context("spawn")
@@ -176,13 +171,7 @@ def _computed_seconds(process: psutil.Process) -> float:
 
 
 def _run(
-    cases: tuple[Case, ...],
-    prepare: Prepare | None,
-    seed: int,
-    first: int,
-    last: int,
-    folder: Path,
-    report: Connection,
+    cases: tuple[Case, ...], prepare: Prepare | None, seed: int, first: int, last: int, folder: Path, report: Connection
 ) -> None:
     """In a process of its own: says when each case begins and what came of it."""
     if prepare is not None:

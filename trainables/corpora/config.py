@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from trainables.config import Config
+from trainables.errors import InputError
 
 _KIND_OPTIONS = {
     "files": ("text_column", "id_column", "language_column"),
@@ -134,5 +135,10 @@ class TokenizerConfig(Config):
     @model_validator(mode="after")
     def _exactly_one(self) -> TokenizerConfig:
         if (self.train is None) == (not self.pretrained):
-            raise ValueError("set exactly one of tokenizer.train and tokenizer.pretrained")
+            alone = f"{{pretrained: {self.pretrained or 'NAME'}}}"
+            raise InputError(
+                "set exactly one of tokenizer.train and tokenizer.pretrained",
+                remedy=f"tokenizer: {alone}, or tokenizer: {{train: {{}}}}; on the command line the whole of it: "
+                f"--set tokenizer='{alone}'",
+            )
         return self
