@@ -13,6 +13,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
+from trainables.errors import printable
 from trainables.storage import Location
 from trainables.training.checkpoint_record import DamagedError, FileRecord, ShardRecord, checksum, unfitting
 from trainables.training.parallel import is_sharded, rows_of, shard_of
@@ -114,7 +115,7 @@ class GroupReader:
         try:
             tensors = safetensors.torch.load(data)
         except SafetensorError as error:
-            raise DamagedError(f"{name} is no file of tensors: {error}") from error
+            raise DamagedError(f"{name} is no file of tensors: {printable(str(error))[:200]}") from error
         for tensor_name, tensor in tensors.items():
             self.shapes.setdefault(tensor_name, tuple(tensor.shape))
             shard = file.shards.get(tensor_name)
