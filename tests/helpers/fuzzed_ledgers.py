@@ -227,10 +227,9 @@ def results(folder: Location) -> None:
             found.best(arm)
         except InputError as error:
             require_readable(error)
-    for width in (30, 80, 200):
-        console = Console(file=io.StringIO(), width=width)
-        print_results(found.history, folder, console)
-        console.print(render(found.history))
+    console = Console(file=io.StringIO(), width=60)
+    print_results(found.history, folder, console)
+    console.print(render(found.history))
     completed = [run for run in found.history.trials.values() if run.outcome == "completed"]
     if completed and found.history.corpus is not None:
         model_card(found.history, completed[0], name="x", embedding_head=False, document_attention=False).encode()
