@@ -140,7 +140,7 @@ class Study:
         records = read_ledger(self.folder / LEDGER)
         require_unchanged(self.folder, records)
         spec, changes = extended(open_frozen(self.folder), overrides, str(self.folder))
-        history = History.of(records)
+        history = read_history(self.folder / LEDGER)
         if not history.finished and any(not key.startswith("resources.") for key in changes):
             raise InputError(
                 "the study has not come to its end",
@@ -227,7 +227,7 @@ class Study:
         self.say("reading what the study has done")
         records = read_ledger(self.folder / LEDGER)
         require_unchanged(self.folder, records)
-        history = History.of(records)
+        history = read_history(self.folder / LEDGER)
         if history.finished:
             return self.results
         self.say("loading what checks the study")

@@ -38,6 +38,14 @@ def local_path(path: str | os.PathLike[str]) -> Path:
         raise InputError(f"there is no such home folder: {path}", why=str(error)) from error
 
 
+def is_here(name: str) -> bool:
+    """Whether a file or folder of that name is on this machine; of others it may be one on the hub."""
+    try:
+        return local_path(name).exists()
+    except (OSError, ValueError):  # no file can have such a name
+        return False
+
+
 _FSSPEC_SCHEMES = ("hf://", "fsspec+")
 """Handed on by pyarrow to fsspec, which takes the path as it is written."""
 

@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.command import EXIT_FAILED, EXIT_INTERRUPTED, Options, command, study_named
@@ -61,12 +62,12 @@ def _train(options: Options, work: Callable[[Study], Results]) -> int:
     console, stage = Console(force_terminal=False if options.plain else None), Stage()
     study.say = stage.say
     finished, began = threading.Event(), time.time()
-    dashboard = threading.Thread(
-        target=follow,
-        args=(study.folder, console, finished.is_set),
-        kwargs={"since": began, "stage": stage},
-        daemon=True,
-    )
+
+    def show() -> None:
+        with suppress(InputError):  # the ledger is damaged: the study itself says so
+            follow(study.folder, console, finished.is_set, since=began, stage=stage)
+
+    dashboard = threading.Thread(target=show, daemon=True)
     dashboard.start()
 
     def close_dashboard() -> None:

@@ -18,7 +18,7 @@ from orchestrator.config.study import StudySpec
 from orchestrator.config.yaml_text import parse_yaml
 from trainables.errors import InputError, nearest
 from trainables.models.config import ModelConfig
-from trainables.storage import Location
+from trainables.storage import Location, is_here, local_path
 
 SHIPPED = Path(__file__).parent / "studies"
 
@@ -126,14 +126,17 @@ def freeze(spec: StudySpec) -> StudySpec:
     """The study as it is kept: it must mean the same in any working directory, whatever becomes of other files.
 
     Local paths are absolute, and each arm's search space stands in it. Nothing else changes.
+
+    Raises:
+        InputError: a path begins with the home folder of a user that there is not.
     """
 
     def path(name: str) -> str:
-        return name if "://" in name else str(Path(name).expanduser().absolute())
+        return name if "://" in name else str(local_path(name))
 
     def existing(name: str | None) -> str | None:
         """A local folder's or file's path; a name on the hub stays one."""
-        return path(name) if name and Path(name).expanduser().exists() else name
+        return path(name) if name and is_here(name) else name
 
     def files(names: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
         return path(names) if isinstance(names, str) else names and tuple(path(name) for name in names)

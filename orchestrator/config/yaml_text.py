@@ -65,14 +65,15 @@ class _Loader(yaml.SafeLoader):
         try:
             return super().construct_object(node, deep)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
-            kind = node.tag.rpartition(":")[2]
+            kind, value = node.tag.rpartition(":")[2], node.value if isinstance(node, yaml.ScalarNode) else error
             raise yaml.MarkedYAMLError(
-                problem=f"this is no {kind}: {str(error)[:80]}", problem_mark=node.start_mark
+                problem=f"this is no {kind}: {str(value)[:80]}", problem_mark=node.start_mark
             ) from error
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys: set[str] = set()
-        for key, _ in node.value:
+        pairs = node.value if isinstance(node, yaml.MappingNode) else ()  # the loader's own refuses all others
+        for key, _ in pairs:
             if not isinstance(key, yaml.ScalarNode):
                 raise yaml.MarkedYAMLError(problem="a key is no plain text", problem_mark=key.start_mark)
             if key.value in keys:  # of two the last would win without a word

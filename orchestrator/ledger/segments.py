@@ -166,11 +166,14 @@ class LedgerReader:
         segment = self._folder / name
         offset, number = self._read.get(name, (0, 0))
         if segment.local is not None:
-            if segment.local.stat().st_size == offset:
-                return
-            with segment.local.open("rb") as file:
-                file.seek(offset)
-                data = file.read()
+            try:
+                if segment.local.stat().st_size == offset:
+                    return
+                with segment.local.open("rb") as file:
+                    file.seek(offset)
+                    data = file.read()
+            except OSError as error:  # a folder, a link that leads nowhere, another user's
+                raise damaged(str(segment), str(error)) from error
         else:
             data = segment.read_bytes()[offset:]
         # A line still being written, or torn by a crash, has no newline yet.

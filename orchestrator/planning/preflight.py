@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from orchestrator.config.study import StudySpec
@@ -19,7 +18,7 @@ from trainables.corpora.reading.tally import Document
 from trainables.corpora.stream.manifest import SPLITS
 from trainables.corpora.tokenizers import require_mask_token
 from trainables.errors import InputError
-from trainables.storage import Location
+from trainables.storage import Location, is_here
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -65,7 +64,7 @@ def check_text(spec: StudySpec, *, writing: bool = True) -> None:
 
 
 def _is_on_the_hub(source: SourceConfig) -> bool:
-    return source.dataset is not None and not Path(source.dataset).expanduser().exists()
+    return source.dataset is not None and not is_here(source.dataset)
 
 
 def require_a_step(plan: ArmPlan) -> None:

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-import math
 import random
-import resource
-import shutil
-import traceback
 from collections.abc import Callable
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import datasets
@@ -19,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.helpers.files import compressed
+from tests.helpers.fuzzing import require_readable
 from tests.helpers.mutations import mutated
 from trainables.corpora.config import CorporaConfig, SourceConfig, TokenizerConfig
 from trainables.corpora.preparation import packing, parts
@@ -139,9 +135,7 @@ def read_source(source: SourceConfig, generator: random.Random) -> None:
         except InputError as error:
             errors.append(error)
     for error in errors:
-        assert all(character.isprintable() or character in "\n\t" for character in str(error)), repr(str(error))
-        assert len(str(error)) < 10_000, "a message, not the file"
-        str(error).encode()
+        require_readable(error)
     if errors:
         raise errors[0]
 
@@ -228,23 +222,6 @@ def part_record(folder: Path, generator: random.Random) -> None:
 CASES = [*[text_file] * 6, *[table_file] * 5, *[data_set] * 3, *[packed_corpus] * 4, part_record]
 
 
-def run_cases(seed: int, first: int, last: int, folder: Path, report: Connection) -> None:
-    """In a process of its own: says when each case begins and what came of it, and how much memory was taken."""
+def prepare(folder: Path) -> None:
     datasets.disable_progress_bars()
-    datasets.config.HF_DATASETS_CACHE = folder / "cache"
-    for number in range(first, last):
-        generator = random.Random(f"{seed}/{number}")
-        case = generator.choice(CASES)
-        own = folder / str(number)
-        own.mkdir(parents=True)
-        report.send((number, "begin", case.__name__))
-        try:
-            case(own, generator)
-            outcome = "read"
-        except InputError:
-            outcome = "refused"
-        except BaseException:  # noqa: BLE001 -- whatever it is, it is what is looked for
-            outcome = traceback.format_exc()
-        report.send((number, outcome, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss))
-        shutil.rmtree(own)
-    report.send((last, "end", math.inf))
+    datasets.config.HF_DATASETS_CACHE = folder

@@ -135,8 +135,10 @@ class TokenizerConfig(Config):
     @model_validator(mode="after")
     def _exactly_one(self) -> TokenizerConfig:
         if (self.train is None) == (not self.pretrained):
+            alone = f"{{pretrained: {self.pretrained or 'NAME'}}}"
             raise InputError(
                 "set exactly one of tokenizer.train and tokenizer.pretrained",
-                remedy=f"to replace what the study has: --set 'tokenizer={{pretrained: {self.pretrained or 'NAME'}}}'",
+                remedy=f"tokenizer: {alone}, or tokenizer: {{train: {{}}}}; on the command line the whole of it: "
+                f"--set tokenizer='{alone}'",
             )
         return self

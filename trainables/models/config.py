@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import Field, model_validator
 
 from trainables.config import Config
-from trainables.errors import nearest
+from trainables.errors import InputError, nearest
 
 Task = Literal["masked", "causal"]
 """What is recovered: masked tokens from both sides (an encoder), or the next token (a decoder)."""
@@ -85,7 +85,11 @@ class ModelConfig(Config):
     @model_validator(mode="after")
     def _one_kind(self) -> ModelConfig:
         if sum(given is not None for given in (self.shape, self.config, self.pretrained)) != 1:
-            raise ValueError("give exactly one of 'shape', 'config' and 'pretrained'")
+            alone = f"{{pretrained: {self.pretrained}}}" if self.pretrained else f"{{shape: {self.shape or 'small'}}}"
+            raise InputError(
+                "give exactly one of 'shape', 'config' and 'pretrained'",
+                remedy=f"model: {alone}; on the command line the whole of it: --set model='{alone}'",
+            )
         if self.shape is not None and self.shape not in SHAPES:
             raise ValueError(f"unknown shape '{self.shape}'; {nearest(self.shape, SHAPES)}")
         if self.config is not None and self.config.get("model_type") not in tuple(TASKS):

@@ -10,8 +10,10 @@ from typing import NamedTuple
 
 import safetensors.torch
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
+from trainables.errors import printable
 from trainables.storage import Location
 from trainables.training.checkpoint_record import DamagedError, FileRecord, ShardRecord, checksum, unfitting
 from trainables.training.parallel import is_sharded, rows_of, shard_of
@@ -110,7 +112,11 @@ class GroupReader:
             raise DamagedError(f"{name} is missing") from error
         if checksum(data) != file.checksum:
             raise DamagedError(f"{name} is not as it was written (its checksum differs)")
-        for tensor_name, tensor in safetensors.torch.load(data).items():
+        try:
+            tensors = safetensors.torch.load(data)
+        except SafetensorError as error:
+            raise DamagedError(f"{name} is no file of tensors: {printable(str(error))[:200]}") from error
+        for tensor_name, tensor in tensors.items():
             self.shapes.setdefault(tensor_name, tuple(tensor.shape))
             shard = file.shards.get(tensor_name)
             self._keep(tensor_name, 0 if shard is None else shard.first_row, tensor)

@@ -15,7 +15,7 @@ from trainables.corpora.reading.other_formats import semicolons
 from trainables.corpora.reading.reader import Malformed, Record, lacks
 from trainables.corpora.reading.tables import table_rows
 from trainables.errors import InputError, nearest
-from trainables.storage import local_path, storage_errors
+from trainables.storage import is_here, local_path, storage_errors
 
 if TYPE_CHECKING:
     from datasets import Dataset, IterableDataset
@@ -32,7 +32,7 @@ _COMMIT = re.compile("[0-9a-f]{40}")
 def local_folder(source: SourceConfig) -> Path | None:
     """The folder of a data set on this machine."""
     folder = local_path(source.dataset or "")
-    return folder if folder.is_dir() else None
+    return folder if is_here(str(folder)) and folder.is_dir() else None
 
 
 def pinned(source: SourceConfig, where: str) -> SourceConfig:
