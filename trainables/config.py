@@ -26,15 +26,9 @@ Member = TypeVar("Member", bound=_Named)
 
 
 class Registry(Generic[Member]):
-    """Classes by their ``name``: those of this package, and those that other packages bring by an entry point.
+    """Classes by their ``name``: this package's, and those that others bring by entry points of a ``group``.
 
-    A package's class is imported when it is asked for. Its entry point has its name.
-
-    Args:
-        kind: what a member is, in a word (``objective``).
-        group: of the entry points.
-        base: of all members.
-        own: members of this package.
+    A package's class is imported when it is asked for. ``kind`` is what a member is, in a word (``objective``).
     """
 
     def __init__(self, kind: str, group: str, base: type[Member], own: Iterable[type[Member]]) -> None:
@@ -58,11 +52,7 @@ class Registry(Generic[Member]):
         return brought
 
     def names(self) -> list[str]:
-        """This package's first.
-
-        Raises:
-            InputError: two members have one name.
-        """
+        """This package's first. Raises InputError where two members have one name."""
         return list(dict.fromkeys([*self._found, *self._brought]))
 
     def __iter__(self) -> Iterator[type[Member]]:

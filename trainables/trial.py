@@ -20,8 +20,6 @@ from trainables.storage import FullDiskError, Location
 from trainables.training.config import TrialConfig
 
 if TYPE_CHECKING:
-    import torch
-
     from trainables.training.energy import EnergyCounter
     from trainables.training.world import World
 
@@ -68,19 +66,11 @@ class WorkerConfig(Config):
         gpus = {"GPU": self.gpus_per_worker} if self.gpus_per_worker else {}
         return {"CPU": self.cpus_per_worker} | gpus
 
-    @property
-    def device(self) -> torch.device:
-        """Where the direct way trains."""
-        import torch
-
-        return torch.device("cuda" if self.gpus_per_worker > 0 else "cpu")
-
 
 class StopSignal:
     """An actor (made with ``num_cpus=0``) through which a study asks its running trials to save and stop."""
 
-    def __init__(self) -> None:
-        self._requested = False
+    _requested = False
 
     def request(self) -> None:
         """Ask."""
@@ -96,16 +86,14 @@ def trainable(config: dict[str, Any]) -> None:
 
     The first report has the status ``begun`` and measures the step that the workers start from, their number, what the
     trial has spent up to that step, and this attempt's overhead so far. It comes again where Ray Train starts the
-    workers again, after a preemption or on more workers.
+    workers again, after a preemption or on more workers. Raises TrialFailure for a reason that is known.
 
     Args:
         config: ``trial`` and ``workers``, the records of :class:`TrialConfig` and :class:`WorkerConfig`;
             ``folder``, the URI of the study's folder; ``stop``, the name of a :class:`StopSignal` actor;
-            ``known_step``, the step of the last report that the ledger has.
-
-    Raises:
-        TrialFailure: the trial cannot go on, for a reason that is known.
+            ``known_step``, the step of the last report that the ledger has; ``attempt``, its number.
     """
+    import torch
     from ray import tune
 
     from trainables.training.world import World
@@ -114,7 +102,7 @@ def trainable(config: dict[str, Any]) -> None:
     if workers.launcher == "ray_train":
         _fit_with_ray_train(config, workers)
         return
-    for report in _reports(config, World(device=workers.device)):
+    for report in _reports(config, World(device=torch.device("cuda" if workers.gpus_per_worker > 0 else "cpu"))):
         tune.report(report)
 
 
@@ -178,17 +166,12 @@ def _explained() -> Iterator[None]:
     except InputError as error:
         raise WrongInput("; ".join(line.strip() for line in str(error).splitlines())) from error
     except (MemoryError, RuntimeError) as error:
-        if not _is_out_of_memory(error):
-            raise
-        raise out_of_memory(str(error)) from error
+        import torch
 
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    import torch
-
-    # torch's CPU allocator has no exception of its own.
-    of_torch = isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
-    return of_torch or isinstance(error, MemoryError)
+        # torch's CPU allocator has no exception of its own.
+        if isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error):
+            raise out_of_memory(str(error)) from error
+        raise
 
 
 def out_of_memory(message: str) -> OutOfMemory:
@@ -201,11 +184,7 @@ def out_of_memory(message: str) -> OutOfMemory:
 
 
 def failure_of(workers: Mapping[int, BaseException]) -> TrialFailure:
-    """The failure that tells most of those of several workers: one's end makes others fail in collectives.
-
-    Args:
-        workers: exceptions by rank.
-    """
+    """The failure that tells most of those of several workers, by rank: one's end makes others fail in collectives."""
     for kind in (WrongInput, DiskFull, OutOfMemory):
         for error in workers.values():
             if isinstance(error, kind):

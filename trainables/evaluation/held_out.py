@@ -61,10 +61,7 @@ def likelihood_targets(token_NL: NDArray[np.int64], manifest: Manifest, mask_rat
 class HeldOut:
     """Held-out text, read when it is first asked for.
 
-    Args:
-        corpus: holds it.
-        config: how much of it.
-        split: ``validation`` while searching, ``test`` when confirming: what was tuned on is not what is reported.
+    The split is ``validation`` while searching and ``test`` when confirming: what was tuned on is not what is reported.
     """
 
     def __init__(self, corpus: PackedCorpus, config: EvaluationConfig, split: Literal["validation", "test"]) -> None:
@@ -90,11 +87,9 @@ class HeldOut:
         return np.repeat(list(self._index_of), [len(index) for index in self._index_of.values()])
 
     def masked(self, task: Task) -> Targets:
-        """The targets of recovery."""
         return masked_targets(self.token_NL, self.corpus.manifest, self.config.mask_rate, task)
 
     def likely(self, task: Task) -> Targets:
-        """The targets of a likelihood."""
         return likelihood_targets(self.token_NL, self.corpus.manifest, self.config.mask_rate, task)
 
     def by_language(self, targets: Targets) -> dict[str, NDArray[np.int64]]:
@@ -116,6 +111,5 @@ class HeldOut:
     def sentences(self) -> list[list[int]]:
         """The tokens of the good sentences of all minimal pairs, then of the bad ones."""
         pairs, tokenizer = self.corpus.minimal_pairs(), self.corpus.tokenizer()
-        texts = [pair.good for pair in pairs], [pair.bad for pair in pairs]
-        encoded = [tokenizer(part, add_special_tokens=False)["input_ids"] for part in texts]
-        return [list(ids) for part in encoded for ids in part]
+        texts = [pair.good for pair in pairs] + [pair.bad for pair in pairs]
+        return [list(ids) for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]]

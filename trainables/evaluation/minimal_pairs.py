@@ -24,11 +24,6 @@ class MinimalPairAccuracy(Yardstick):
     description = "share of minimal pairs whose grammatical sentence is likelier (embedded grammars)"
 
     def require(self, corpora: CorporaConfig) -> None:
-        """Some language has a grammar.
-
-        Raises:
-            InputError: none has, or no pairs of it are wanted.
-        """
         if not corpora.has_minimal_pairs:
             raise InputError(
                 f"there are no minimal pairs to take {self.name} on",

@@ -35,12 +35,7 @@ class TargetNats(NamedTuple):
 
 
 class Taking:
-    """One model, at one moment, and the passes through it that yardsticks share.
-
-    Args:
-        learner: scores the whole vocabulary as its objective does; in evaluation mode.
-        held_out: the text.
-    """
+    """One model in evaluation mode, at one moment, and the passes through it that yardsticks share."""
 
     def __init__(self, learner: Learner, held_out: HeldOut) -> None:
         self.learner, self.held_out, self.task = learner, held_out, learner.objective.task
@@ -98,10 +93,7 @@ def target_nats(learner: Learner, targets: Targets) -> NDArray[np.float64]:
 
 
 def ranks_of(logits_KV: Tensor, target_K: Tensor) -> Tensor:
-    """Rank of each target among all tokens, 1 the best, (K,). Ties count against the target.
-
-    A collapsed model, which scores all tokens alike or by NaN, thus gets the last rank and not the first.
-    """
+    """Rank of each target among all tokens, 1 the best, (K,). Ties, and NaN, count against the target."""
     target_logit_K1 = logits_KV.gather(1, target_K[:, None])
     return (~(logits_KV < target_logit_K1)).sum(dim=1)
 

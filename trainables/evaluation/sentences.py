@@ -24,13 +24,7 @@ ROWS = 256
 
 @torch.no_grad()
 def log_likelihoods(learner: Learner, sentences: Sequence[Sequence[int]], manifest: Manifest) -> NDArray[np.float64]:
-    """Each sentence's (pseudo-)log-likelihood over the whole vocabulary, in nats, (S,).
-
-    Args:
-        learner: scores as its objective does.
-        sentences: token ids, without special tokens.
-        manifest: of the corpus.
-    """
+    """(Pseudo-)log-likelihoods over the whole vocabulary, in nats, (S,), of sentences without special tokens."""
     framed = _framed(sentences, manifest)
     if learner.objective.task == "causal":
         return _causal(learner, framed, manifest)

@@ -19,13 +19,11 @@ _NO_SPECIAL_TOKENS: dict[str, dict[str, Any]] = {"gpt2": {"bos_token_id": None, 
 def body_config(
     model: ModelConfig, task: Task, *, vocabulary_size: int, sequence_length: int, where: str = "model"
 ) -> PreTrainedConfig:
-    """The Hugging Face configuration of the body.
-
-    A pretrained model's is as it was published, but for its number type: training starts in float32.
+    """The Hugging Face configuration of the body. A pretrained model's is its own, but starts in float32.
 
     Raises:
-        InputError: the shape, configuration or pretrained model is of the other kind than the task needs; there is
-            no such pretrained model, or it takes fewer tokens, or shorter sequences, than the study has.
+        InputError: the model is of the other kind than the task needs; there is no such pretrained model, or it takes
+            fewer tokens, or shorter sequences, than the study has.
     """
     if model.pretrained is not None:
         return _pretrained_config(model.pretrained, task, vocabulary_size, sequence_length, where)

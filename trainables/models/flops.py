@@ -19,10 +19,7 @@ FORWARD_AND_BACKWARD = 3
 
 
 def body_flops(config: PreTrainedConfig, num_sequences: int, sequence_length: int, num_targets: int) -> int:
-    """FLOPs of the body, forward and backward.
-
-    An encoder's last layer has keys and values at all positions and all else at the K target positions alone.
-    """
+    """Forward and backward. An encoder's last layer has all but keys and values at the K target positions alone."""
     L, D, F = sequence_length, int(config.hidden_size), feed_forward_size(config)
     num_tokens, layers = num_sequences * L, int(config.num_hidden_layers)
 
@@ -52,20 +49,13 @@ def recomputed_flops(config: PreTrainedConfig, num_sequences: int, sequence_leng
 
 
 def loss_flops(hidden_size: int, num_targets: int, num_candidates: int, *, detached: bool = False) -> int:
-    """FLOPs of the linear cross-entropy of K positions against C candidates: 6 K C D.
-
-    Args:
-        hidden_size: D.
-        num_targets: K.
-        num_candidates: C.
-        detached: candidates get no gradient: 4 K C D.
-    """
+    """Of the linear cross-entropy of K positions against C candidates: 6 K C D; 4 K C D if those get no gradient."""
     products = FORWARD_AND_BACKWARD - detached
     return products * 2 * num_targets * num_candidates * hidden_size
 
 
 def transform_flops(config: PreTrainedConfig, num_targets: int) -> int:
-    """FLOPs of a head's transform at K positions: BERT's is a D x D layer, the others have none."""
+    """Of a head's transform at K positions: BERT's is a D x D layer, the others have none."""
     D = int(config.hidden_size) if config.model_type == "bert" else 0
     return FORWARD_AND_BACKWARD * 2 * num_targets * D * D
 

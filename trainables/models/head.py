@@ -25,10 +25,6 @@ class Head(nn.Module):
 
     BERT: a transform, the input embedding as weights (tied), a bias. GPT-NeoX: weights of its own, no bias. GPT-2:
     the input embedding as weights, no bias. ``config.tie_word_embeddings`` may say otherwise.
-
-    Args:
-        config: of the body.
-        embedding: the body's input embedding table, (V, D).
     """
 
     def __init__(self, config: PreTrainedConfig, embedding: nn.Parameter) -> None:
@@ -87,9 +83,6 @@ class Head(nn.Module):
         trained on.
 
         Args:
-            config: of the body.
-            weight_VD: what scores the tokens: the input embedding, or a table of its own.
-            temperature: tau.
             final_norm: what makes a BERT body's last hidden states; a decoder needs none.
             learned: tau was learned. Which parameters the head has must not depend on what became of it.
 

@@ -24,11 +24,7 @@ from trainables.corpora.stream.token_stream import TokenStream
 
 
 class Proposal:
-    """A distribution that tokens are drawn from.
-
-    Args:
-        log_probability_V: of each token, (V,).
-    """
+    """A distribution that tokens are drawn from."""
 
     def __init__(self, log_probability_V: NDArray[np.float64]) -> None:
         self.log_probability_V = log_probability_V
@@ -118,15 +114,12 @@ class CandidateSet:
 
 
 def target_candidates(pool_P: NDArray[np.int64], log_frequency_V: NDArray[np.float64] | None = None) -> CandidateSet:
-    """The candidates that targets make: each counts as often as it occurs among them.
+    """The candidates that targets (P,) make: each counts as often as it occurs among them.
 
     exp(s) summed over the m copies of a token is exp(s + log m); the paper's numerator has one copy, so log m of the
-    target is a constant of the loss, without gradient.
-
-    Args:
-        pool_P: the targets to be told apart from, duplicates included, (P,); see :func:`negatives_of`.
-        log_frequency_V: log-probability of drawing each token; given, it is taken off the scores (the log-Q
-            correction; Yi et al. 2019, "Sampling-bias-corrected neural modeling", equation 3), the target's included.
+    target is a constant of the loss, without gradient. Given log-probabilities of drawing each token are taken off the
+    scores, the target's included (the log-Q correction; Yi et al. 2019, "Sampling-bias-corrected neural modeling",
+    equation 3).
     """
     token_C, count_C = np.unique(pool_P, return_counts=True)
     return CandidateSet(token_C, np.log(count_C), log_frequency_V)
@@ -138,13 +131,9 @@ def negatives_of(
     rng: np.random.Generator,
     beyond_E: NDArray[np.int64] | None = None,
 ) -> NDArray[np.int64]:
-    """N of the batch's targets, without replacement; all of them where N is null or more than there are.
+    """N of the batch's targets (P,), without replacement; all where N is null or more than there are.
 
-    Args:
-        target_P: the batch's targets, (P,).
-        negatives: N.
-        rng: draws them.
-        beyond_E: tokens that fill up to N where the targets do not suffice, (E,).
+    Tokens from beyond the batch (E,) fill up to N where the targets do not suffice.
     """
     if negatives is None or negatives == len(target_P):
         return target_P
@@ -154,14 +143,10 @@ def negatives_of(
 
 
 def sampled_candidates(draw_S: NDArray[np.int64], log_frequency_V: NDArray[np.float64]) -> CandidateSet:
-    """Candidates drawn from the vocabulary, with replacement, for sampled softmax.
+    """Candidates for sampled softmax: tokens (S,) drawn with replacement, by log-probabilities (V,).
 
     Every candidate's score, the target's included, is lowered by the log-probability of its being in the sample,
     1 - (1 - q)^S: the sampled loss goes to the full one as S grows (arXiv 1412.2007, section 3).
-
-    Args:
-        draw_S: the tokens drawn, (S,).
-        log_frequency_V: log q, log-probability of drawing each token, (V,).
     """
     token_C = np.unique(draw_S)
     inclusion_V = -np.expm1(len(draw_S) * np.log1p(-np.exp(log_frequency_V)))

@@ -56,10 +56,7 @@ class TiedOptions(ContrastiveOptions):
 
 
 class Contrastive(Objective):
-    """Cross-entropy of similarities to the targets of the batch, divided by a temperature.
-
-    What scores tokens is the table that candidates are looked up in.
-    """
+    """Cross-entropy of similarities to the targets of the batch, divided by a temperature."""
 
     Options = ContrastiveOptions
     options: ContrastiveOptions
@@ -133,11 +130,7 @@ class Contrastive(Objective):
         return hidden_KD @ self.candidate_table(model).T / self.temperature(model)
 
     def scoring_head(self, model: Learner) -> Head:
-        """One made of the table.
-
-        Raises:
-            InputError: an encoder whose last LayerNorm cannot be undone (see :meth:`Head.over`).
-        """
+        """One made of the table. Raises InputError for an encoder whose last LayerNorm cannot be undone."""
         import torch
 
         from trainables.models.body import final_norm

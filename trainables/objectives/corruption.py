@@ -78,16 +78,9 @@ def mask(
     special_tokens: tuple[int, ...],
     vocabulary_size: int,
 ) -> Corrupted:
-    """BERT's corruption (arXiv 1810.04805, section 3.1): 80% mask token, 10% a random token, 10% unchanged.
+    """BERT's corruption (arXiv 1810.04805, section 3.1): 80% mask token, 10% a random ordinary token, 10% unchanged.
 
-    Args:
-        token_NL: clean tokens, (N, L).
-        number_N: each sequence's number in the stream: the same number has the same masks wherever it is made.
-        seed: of the trial.
-        mask_rate: share of the positions to recover.
-        mask_token: the mask token's id.
-        special_tokens: ids not to mask, nor to draw as random tokens.
-        vocabulary_size: random tokens are drawn below it.
+    A sequence of the same number in the stream has the same masks wherever it is made.
     """
     position_NT = masked_positions(token_NL, number_N, seed, mask_rate, special_tokens)
     target_NT = np.take_along_axis(token_NL, position_NT, axis=1)

@@ -65,11 +65,7 @@ def linear_cross_entropy(
 def candidate_cross_entropy(found: CandidateBatch, hidden_KD: Tensor, candidate_CD: Tensor, own_KD: Tensor) -> Tensor:
     """Sum over positions of the cross-entropy against candidates, with its constant.
 
-    Args:
-        found: the candidates.
-        hidden_KD: what their weights are multiplied with.
-        candidate_CD: the weights.
-        own_KD: weights of each position's own candidate; of no rows where none has one.
+    ``own_KD`` are the weights of each position's own candidate; it has no rows where none has one.
     """
     own_logit_K = None
     if found.own_bias_K is not None:

@@ -45,14 +45,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class BatchMaker:
-    """Corrupts sequences and finds their candidates: a pure function of the sequences, their places and the seed.
-
-    Args:
-        learner: decides what is recovered, and from what it is told apart.
-        stream: where the sequences are from.
-        mask_rate: share of the tokens that a masked objective recovers.
-        world: this worker among those whose sequences make a step.
-    """
+    """Corrupts sequences and finds their candidates: a pure function of the sequences, their places and the seed."""
 
     learner: Learner
     stream: TokenStream
@@ -74,12 +67,8 @@ class BatchMaker:
         """This worker's share of a step as micro-batches, in memory of the host. All workers must call it together.
 
         Every ``num_parts``-th sequence makes a micro-batch, as every so manyth of the stream makes a worker's share:
-        workers and micro-batches divide a step in the same way.
-
-        Args:
-            batch: this worker's sequences.
-            first: place in the stream of the step's first sequence, of all workers.
-            num_parts: micro-batches.
+        workers and micro-batches divide a step in the same way. ``first`` is the place in the stream of the step's
+        first sequence, of all workers.
         """
         objective, seed = self.learner.objective, self.stream.seed
         corrupted, document_NL = self.corrupt(batch), None
@@ -147,10 +136,7 @@ class BatchMaker:
     ) -> MicroBatch:
         """A micro-batch on the device.
 
-        Args:
-            part: the micro-batch.
-            row_R: of tables that are updated by rows: the rows that the step touches, ascending, (R,).
-            rows: likewise their values, (R, D), to which gradients flow.
+        Of tables that are updated by rows: which the step touches, ascending, (R,), and their values, (R, D).
         """
         row_R, rows = row_R or {}, rows or {}
         vocabulary_size = self.stream.corpus.manifest.vocabulary_size

@@ -19,11 +19,7 @@ from trainables.training.world import World
 class Billing:
     """Counts what training steps spend, in all units. All workers call its methods together.
 
-    Args:
-        budget: of the trial.
-        world: this worker among those that train together.
-        energy: counter of what this worker's device takes; None where the machine does not tell.
-        usd_per_hour: price of a worker; None where there is none.
+    There is no energy counter where the machine does not tell, and no price where a worker has none.
 
     Raises:
         InputError: the budget is in a unit that is not measured here.
@@ -42,8 +38,7 @@ class Billing:
     def resume(self, spent: Spending, step_cost: float) -> None:
         """Go on from what earlier attempts spent, in the units that both they and this one measure.
 
-        Raises:
-            InputError: the budget's is not one of them.
+        Raises InputError where the budget's is not one of them.
         """
         known = self.spent
         self.spent = replace(
@@ -80,12 +75,7 @@ class Billing:
         return min(1.0, self._spent_of_budget / self.budget.amount)
 
     def affordable(self, size: int, prepare: Callable[[int], PreparedStep]) -> PreparedStep | None:
-        """The step, cut so that the budget is not overshot; None if nothing fits.
-
-        Args:
-            size: this worker's sequences of a whole step.
-            prepare: the step of so many of them.
-        """
+        """The step of so many sequences of this worker, cut so that no budget is overshot; None if nothing fits."""
         unit, left = self.budget.unit, self.budget.amount - self._spent_of_budget
         if self.measured:
             return None if self._likely_cost() > left else prepare(size)
@@ -104,11 +94,7 @@ class Billing:
         return best
 
     def _likely_cost(self) -> float:
-        """What a step will cost in a unit that is measured afterwards.
-
-        That of the step before or the mean, whichever is greater: an energy counter moves on in leaps, so of a single
-        short step it may say nothing.
-        """
+        """Of a step in a measured unit: the last one's or the mean; an energy counter moves on in leaps."""
         return max(self.step_cost, self._spent_of_budget / max(1, self.spent.steps))
 
     def progress_in(self, step: PreparedStep) -> float:

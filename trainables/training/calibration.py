@@ -38,15 +38,7 @@ class Calibration(NamedTuple):
 def calibrate(
     config: TrialConfig, vocabulary_size: int, sequence_length: int, seconds: float, device: torch.device
 ) -> Calibration:
-    """Make some steps of a trial.
-
-    Args:
-        config: the trial; its batch is one worker's.
-        vocabulary_size: of the tokenizer, which need not be there.
-        sequence_length: tokens a sequence.
-        seconds: to go on for; at least :data:`LEAST_STEPS` steps are made.
-        device: where.
-    """
+    """Make some steps of a trial, whose batch is one worker's, for so many seconds, at least :data:`LEAST_STEPS`."""
     batch = config.training.batch_sequences
     with tempfile.TemporaryDirectory() as folder:
         corpus = zipf_corpus(Path(folder) / "corpus", vocabulary_size, sequence_length, 4 * batch)

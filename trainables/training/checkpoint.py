@@ -49,9 +49,6 @@ class Checkpoints:
 
     A group is one file, ``model.safetensors``; if it is sharded, one a worker, ``model-00001-of-00002.safetensors``.
     ``state.json`` is written last: where it is, the checkpoint is whole. It names the files with their checksums.
-
-    Args:
-        folder: the trial's.
     """
 
     def __init__(self, folder: Location) -> None:
@@ -80,16 +77,11 @@ class Checkpoints:
         checkpoint, and repeats what the ledger then drops. A run's last report waits (:meth:`wait`).
 
         Args:
-            step: optimiser steps made.
-            groups: ``model``, and what else the run goes on from, such as ``optimiser``; without the latter the run
-                is finished.
+            groups: ``model``, and what else the run goes on from; without ``optimiser`` the run is finished.
             state: whatever else the run goes on from; the same on all workers.
-            world: this worker among those that train together.
 
         Raises:
-            FullDiskError: there was no space for the checkpoint before; those before it are whole.
-            OSError: it could not be written for another reason.
-            TimeoutError: nor could another worker's part of it.
+            FullDiskError, OSError, TimeoutError: of the checkpoint before, as :meth:`wait`.
         """
         world = world or World()
         self.wait()
@@ -181,7 +173,6 @@ class Checkpoints:
             wanted: from the checkpoint's state to the groups of tensors it is for. What is read must have their names
                 and shapes, and is sharded as they are. Of the ``optimiser`` they may be some of the tensors; the
                 others are read whole. A group that a finished run did not save is left out.
-            world: this worker among those that train together.
 
         Returns:
             What was read, None where there is no checkpoint; and what a person should know of it.
@@ -191,7 +182,10 @@ class Checkpoints:
         """
         world = world or World()
         damaged: dict[int, str] = {}
-        for step in self._agreed_steps(world):
+        # The steps that the first worker sees, newest first: the others may not see all of them yet.
+        seen = self.steps()[::-1] if world.rank == 0 else []
+        for place in range(world.sum_integers(len(seen))):
+            step = world.sum_integers(seen[place] if world.rank == 0 else 0)
             found, problem = None, ""
             try:
                 record = self._record(step)
@@ -215,22 +209,12 @@ class Checkpoints:
         return None, []
 
     def read_model(self, step: int) -> dict[str, Tensor]:
-        """The model's tensors, whole and on the CPU.
-
-        Raises:
-            InputError: the checkpoint is damaged.
-        """
+        """The model's tensors, whole and on the CPU. Raises InputError where the checkpoint is damaged."""
         try:
             record = self._record(step)
             return self._read(record, lambda state: {"model": {}}).tensors["model"]
         except DamagedError as error:
             raise _damaged(self._at(step), str(error)) from error
-
-    def _agreed_steps(self, world: World) -> list[int]:
-        """The steps that the first worker sees, newest first: the others may not see all of them yet."""
-        steps = self.steps()[::-1] if world.rank == 0 else []
-        count = world.sum_integers(len(steps))
-        return [world.sum_integers(steps[i] if world.rank == 0 else 0) for i in range(count)]
 
     def _record(self, step: int) -> CheckpointRecord:
         record = CheckpointRecord.read(self._at(step))

@@ -68,11 +68,7 @@ def _to_host(tensor: Tensor) -> Tensor:
 class GroupReader:
     """Puts a group's tensors together from the files that hold the wanted rows of them.
 
-    Args:
-        folder: of the checkpoint.
-        group: its name.
-        files: of the group, by name.
-        layout: names, shapes and sharding that are wanted; of the ``optimiser`` not of all; empty: whatever there is.
+    The layout has the wanted names, shapes and sharding; of the ``optimiser`` not of all; empty: whatever there is.
     """
 
     def __init__(self, folder: Location, group: str, files: Mapping[str, FileRecord], layout: Tensors) -> None:

@@ -189,12 +189,7 @@ class TrainingConfig(Config):
         return ""
 
     def rate_at(self, progress: float, *, restored: bool) -> float:
-        """The learning rate.
-
-        Args:
-            progress: share of the budget that is spent, 0 to 1. The schedule ends where restoration begins.
-            restored: whether the restoration has begun.
-        """
+        """The learning rate at a share of the budget. The schedule ends where restoration begins."""
         restoration = self.restoration
         begin = 1.0 - restoration.share if restoration is not None else 1.0
         if restored:
@@ -213,11 +208,7 @@ class TrainingConfig(Config):
         return before_restoration * (1.0 - self.cooldown)
 
     def updates_rows(self, *, only_looked_up: bool, num_rows: int) -> bool:
-        """Whether the embedding table is updated by the touched rows alone.
-
-        Args:
-            only_looked_up: the table is no head too; a head's gradient has every row.
-            num_rows: of the table.
+        """Whether a table is updated by the touched rows alone; never one that is a head too, not ``only_looked_up``.
 
         Raises:
             InputError: ``embedding_update`` demands it and it cannot be.

@@ -21,10 +21,6 @@ class WeightAverage(Generic[Model]):
     It starts as the plain mean of the steps so far, and forgets once that is longer than the decay's memory of
     1 / (1 - decay) steps; so the initial weights are never in it, however short the run. ``AveragedModel`` of torch
     starts from the first step's weights at full decay, and on CUDA waits for the device at every update.
-
-    Args:
-        model: copied.
-        decay: share of the average that a step keeps.
     """
 
     def __init__(self, model: Model, decay: float) -> None:

@@ -33,8 +33,7 @@ def energy_counter(device: torch.device, cpus: float, nvml: Any = None, powercap
     """The counter of the energy that a worker takes on its device.
 
     Args:
-        device: what it trains on.
-        cpus: CPU cores that it may use.
+        cpus: CPU cores that the worker may use.
         nvml: the ``pynvml`` module; None: the installed one.
         powercap: the folder of RAPL's zones.
 
@@ -66,10 +65,6 @@ def _nvml_counter(uuid: str, nvml: Any) -> EnergyCounter:
 
 class RaplCounter:
     """A share of what the processor packages and their memory take. Read it more often than its zones wrap around.
-
-    Args:
-        share: of the machine's energy that is counted.
-        powercap: the folder of RAPL's zones.
 
     Raises:
         InputError: there are no zones, or they cannot be read.

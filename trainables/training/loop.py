@@ -20,7 +20,6 @@ from trainables.objectives.learner import Learner
 from trainables.objectives.registry import find_objective
 from trainables.training.billing import Billing
 from trainables.training.checkpoint import Checkpoints
-from trainables.training.compilation import compile_layers
 from trainables.training.config import MEASURED_UNITS, TrialConfig
 from trainables.training.energy import EnergyCounter
 from trainables.training.meters import LossMeter, OverheadMeter, StreamMeter
@@ -34,11 +33,7 @@ Feed = Callable[..., Generator[Batch, None, None]]
 
 
 def make_learner(config: TrialConfig, manifest: Manifest) -> Learner:
-    """The trial's model under its objective, with newly drawn weights.
-
-    Raises:
-        InputError: the model does not fit the objective.
-    """
+    """The trial's model, newly drawn, under its objective. Raises InputError where they do not fit each other."""
     objective = find_objective(config.objective).of(config.options)
     body = body_config(
         config.model, objective.task, vocabulary_size=manifest.vocabulary_size, sequence_length=manifest.sequence_length
@@ -51,15 +46,11 @@ class Trial:
     """One trial on one worker: build, train, report.
 
     Args:
-        config: the trial.
-        stream: of the trial's corpus and seed.
         checkpoints: where it saves and goes on from; None saves nothing.
-        world: this worker among those that train together.
         feed: moves the stream's batches.
         should_stop: asked between steps; True ends the run with a checkpoint, to be resumed. With several workers it
             must give all of them the same answer.
-        energy: counter of what this worker's device takes; None where the machine does not tell.
-        usd_per_hour: price of a worker; None where there is none.
+        energy, usd_per_hour: as for :class:`Billing`.
 
     Raises:
         InputError: the model does not fit the objective, or the budget is in a unit that is not measured here.
@@ -146,12 +137,9 @@ class Trial:
 
         A report at a rung or an evaluation comes with a checkpoint: a crash costs what came after it. The last
         report is ``completed``, ``interrupted`` (``should_stop`` said so; a checkpoint is saved) or ``diverged``.
-        A resumed run first repeats the reports of before its checkpoint, and that which came with it: a run does not
-        wait until its reports are read, so that a crash may have lost any of them, also if a checkpoint is newer. For
-        a completed run that is all.
-
-        Args:
-            known_step: of the last report that reached its reader; those before it did too, and are not repeated.
+        A resumed run first repeats the reports of before its checkpoint, and that which came with it, from
+        ``known_step`` on, the step of the last that reached its reader: a run does not wait until its reports are read,
+        so that a crash may have lost any of them, also if a checkpoint is newer. For a completed run that is all.
         """
         earlier = tuple(self.reported)
         for measure in earlier:
@@ -173,7 +161,9 @@ class Trial:
                 self.checkpoints.close()
 
     def _train(self, feed: Iterator[Batch]) -> Iterator[Report]:
-        points = self._report_points()
+        config = self.config
+        even = [(i + 1) / config.reports for i in range(config.reports)]
+        points = sorted({*even, *config.rungs, *config.evaluations})
         while True:
             if self.should_stop():
                 yield self._report("interrupted")
@@ -215,10 +205,6 @@ class Trial:
         }
         return max(1, math.ceil(amount / per_sequence[unit]) - self.next_sequence)
 
-    def _report_points(self) -> list[float]:
-        even = [(i + 1) / self.config.reports for i in range(self.config.reports)]
-        return sorted({*even, *self.config.rungs, *self.config.evaluations})
-
     # --- one step -------------------------------------------------------------------------------------------------
 
     def _start_up(self, batch: Batch) -> None:
@@ -239,7 +225,7 @@ class Trial:
             step = stepper.prepare(batch, self.next_sequence)
         if self.config.training.compile:
             with self.meter.measure("compile"):
-                message = compile_layers(stepper.learner.body, lambda: stepper.rehearse(step))
+                message = stepper.compile(step)
             self.messages += [message] if message else []
         with self.meter.measure("startup"):
             stepper.rehearse(step)
@@ -286,9 +272,12 @@ class Trial:
         measure = self._measure(loss, crossed, yardsticks)
         if status != "interrupted":
             self.reported.append(measure)
-        if milestone or status == "interrupted":
+        if self.checkpoints is not None and (milestone or status == "interrupted"):
             with self.meter.measure("checkpoint"):
-                self._save(status, wait=self.config.pauses and measure.rung is not None)
+                tensors = self.stepper.tensors(finished=status == "completed")
+                self.checkpoints.save(self.spent.steps, tensors, self._state(), self.world)
+                if status != "running" or (self.config.pauses and measure.rung is not None):
+                    self.checkpoints.wait()
         messages, self.messages = tuple(self.messages), []
         return Report(status, self._with_overhead(measure), messages)
 
@@ -335,14 +324,6 @@ class Trial:
                     beginning.save(self.spent.steps, tensors, state, self.world)
                     beginning.wait()
                     beginning.close()
-
-    def _save(self, status: Status, *, wait: bool) -> None:
-        if self.checkpoints is None:
-            return
-        tensors = self.stepper.tensors(finished=status == "completed")
-        self.checkpoints.save(self.spent.steps, tensors, self._state(), self.world)
-        if status != "running" or wait:
-            self.checkpoints.wait()
 
     def _state(self) -> TrialState:
         """What the run goes on from beside its tensors. All workers must call it together."""

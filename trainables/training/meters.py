@@ -34,11 +34,7 @@ class OverheadMeter:
 
 
 class StepMeter:
-    """Wall time and energy of training steps, until they are billed.
-
-    Args:
-        energy: of this worker's device; None where the machine does not tell.
-    """
+    """Wall time and energy of training steps, until they are billed."""
 
     def __init__(self, energy: EnergyCounter | None) -> None:
         self._energy = energy
@@ -92,11 +88,7 @@ class LossMeter:
 
 
 class StreamMeter:
-    """What this worker has trained on.
-
-    Args:
-        num_languages: of the stream.
-    """
+    """What this worker has trained on."""
 
     def __init__(self, num_languages: int) -> None:
         self._digest = 0

@@ -19,13 +19,7 @@ def largest_micro_batch(rehearse: Callable[[int], None], most: int, world: World
     """Sequences of the largest micro-batch that fits on every worker: ``most``, or half of it, or a quarter ...
 
     On CUDA it is tried; on a CPU it is computed from what a pass of one sequence stores, as memory overdrawn there
-    ends the process. All workers must call it together.
-
-    Args:
-        rehearse: forward and backward passes with micro-batches of so many sequences.
-        most: a worker's whole share of the batch.
-        world: this worker among the workers.
-        reserve_bytes: what the optimiser will still take.
+    ends the process. All workers must call it together. ``reserve_bytes`` are what the optimiser will still take.
 
     Raises:
         InputError: not even one sequence fits.

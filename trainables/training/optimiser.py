@@ -21,12 +21,8 @@ class Optimiser:
     """All that updates a model's weights: AdamW, with Muon for the body's matrices if so set, or rows of a table.
 
     Weight decay is for matrices only, embeddings and head included. Muon's learning rate is scaled to the size of
-    AdamW's updates (arXiv 2502.16982, section 2.2), so that one learning rate serves both.
-
-    Args:
-        model: its submodule ``body`` is Muon's. Parameters that need no gradient are left out.
-        training: the settings.
-        tables: by name, embedding tables that need no gradient and are updated by rows: ``rows[name]`` does it.
+    AdamW's updates (arXiv 2502.16982, section 2.2), so that one learning rate serves both. Parameters that need no
+    gradient are left out; the ``tables`` among them are updated by rows, by ``rows[name]``.
     """
 
     def __init__(self, model: nn.Module, training: TrainingConfig, tables: Mapping[str, Tensor] | None = None) -> None:

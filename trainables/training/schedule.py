@@ -11,10 +11,9 @@ Schedule = Literal["linear", "cosine", "constant", "wsd"]
 def learning_rate_share(
     progress: float, warmup: float, schedule: Schedule, floor: float, cooldown: float = 0.2
 ) -> float:
-    """Share of the peak learning rate at ``progress``.
+    """Share of the peak learning rate when this share of the budget is spent.
 
     Args:
-        progress: share of the budget that is spent, 0 to 1.
         warmup: share of the budget over which the rate rises linearly from 0 to its peak.
         schedule: how it falls from there to the end.
             ``wsd`` (warm-up, stable, decay) stays at the peak until the cooldown, which falls as 1 - sqrt

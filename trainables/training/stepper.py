@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from trainables.corpora.stream.token_stream import Batch, TokenStream
+from trainables.models.body import layers_of
 from trainables.models.flops import recomputed_flops
 from trainables.objectives.learner import Learner, Table
 from trainables.training import parallel
@@ -43,24 +44,12 @@ class PreparedStep(NamedTuple):
 
     def cost(self, unit: Unit) -> float:
         """What the step takes of a unit that is known before it is made."""
-        amounts: dict[Unit, float] = {
-            "steps": 1,
-            "tokens": self.tokens,
-            "flops": self.flops,
-            "hardware_flops": self.hardware_flops,
-        }
-        return amounts[unit]
+        amount: float = 1 if unit == "steps" else getattr(self, unit)
+        return amount
 
 
 class Stepper:
-    """A learner with all that updates it.
-
-    Args:
-        learner: on its device.
-        stream: where the sequences are from.
-        training: how to train.
-        world: this worker among those that train together.
-    """
+    """A learner, on its device, with all that updates it."""
 
     def __init__(self, learner: Learner, stream: TokenStream, training: TrainingConfig, world: World) -> None:
         self.learner, self.stream, self.training, self.world = learner, stream, training, world
@@ -104,9 +93,7 @@ class Stepper:
     def prepare(self, batch: Batch, first: int) -> PreparedStep:
         """Corrupt, find candidates, count FLOPs. All workers must call it together.
 
-        Args:
-            batch: this worker's sequences.
-            first: place in the stream of the step's first sequence, of all workers.
+        ``first`` is the place in the stream of the step's first sequence, of all workers.
         """
         num_sequences, length = batch.token_NL.shape
         rows = self.micro_batch_sequences or num_sequences
@@ -124,11 +111,7 @@ class Stepper:
         return PreparedStep(batch, parts, num_targets, flops, flops + again, tokens)
 
     def gradients(self, step: PreparedStep, *, synchronise: bool = True) -> tuple[Tensor, list[Tensor]]:
-        """Forward and backward passes.
-
-        Args:
-            step: of :meth:`prepare`.
-            synchronise: sum the gradients over the workers.
+        """Forward and backward passes; if so asked, gradients are summed over the workers.
 
         Returns:
             This worker's part of the step's mean loss, and the touched rows of tables, with their gradients.
@@ -136,11 +119,13 @@ class Stepper:
         row_R = self.batches.rows(step.parts, self.tables)
         rows = {name: self.optimiser.rows[name].fetch(self.batches.to_device(r)) for name, r in row_R.items()}
         total = torch.zeros((), device=self.world.device)
+        cuda, precision = self.world.device.type == "cuda", self.training.precision
+        bfloat16 = precision == "bfloat16" or (precision == "auto" and cuda)
         for number, part in enumerate(step.parts):
             last = number == len(step.parts) - 1
             micro_batch = self.batches.send(part, row_R, rows)
             with parallel.accumulating(self.model, more=not (last and synchronise)):
-                with torch.autocast(self.world.device.type, torch.bfloat16, enabled=self._bfloat16):
+                with torch.autocast(self.world.device.type, torch.bfloat16, enabled=bfloat16):
                     loss = self.model(micro_batch) / step.num_targets
                 # Gradients are averaged over the workers; the loss is a sum over them.
                 (loss * self.world.size).backward()
@@ -153,17 +138,13 @@ class Stepper:
         return total, list(rows.values())
 
     def step(self, step: PreparedStep, rate: float) -> Tensor:
-        """One update. Nothing in it waits for the device.
-
-        Returns:
-            This worker's part of the step's mean loss, a scalar on the device.
-        """
+        """One update; nothing in it waits for the device. Returns this worker's part of the step's mean loss."""
         loss, rows = self.gradients(step)
         parallel.clip_gradients([*self.model.parameters(), *rows], self.training.clip_norm)
         self.optimiser.set_rate(rate)
         self.optimiser.step()
         self.optimiser.zero_grad()
-        self.learner.after_step()
+        self.learner.objective.after_step(self.learner)
         if self.average is not None:
             self.average.update(self.learner)
         return loss
@@ -223,7 +204,24 @@ class Stepper:
         if self.average is not None:
             self.average.load_tensors(groups.get("average", {**groups["model"], "steps": torch.tensor(0)}))
 
-    @property
-    def _bfloat16(self) -> bool:
-        precision = self.training.precision
-        return precision == "bfloat16" or (precision == "auto" and self.world.device.type == "cuda")
+    def compile(self, step: PreparedStep) -> str:
+        """Compile the body's layers in place, by rehearsing a step; all share one compilation, as they are alike.
+
+        Where that fails, as without a C++ compiler, they stay as they were.
+
+        Returns:
+            What went wrong, in a line; empty if nothing did.
+        """
+        from torch._dynamo.exc import TorchDynamoException
+
+        layers = list(layers_of(self.learner.body))
+        for layer in layers:
+            layer.compile()
+        try:
+            self.rehearse(step)
+        except (TorchDynamoException, NotImplementedError) as error:
+            for layer in layers:
+                layer._compiled_call_impl = None
+            reason = str(error).strip().splitlines()[0]
+            return f"the model is not compiled, and trains without: {type(error).__name__}: {reason}"
+        return ""

@@ -9,8 +9,8 @@ import safetensors.torch
 import torch
 from torch.distributed.tensor import DTensor
 
-from tests.helpers.workers import LENGTH, SEQUENCES, join, make_model, tokens
-from trainables.training.parallel import accumulating, clip_gradients, full, gathered, wrap
+from tests.helpers.workers import LENGTH, SEQUENCES, full, join, make_model, tokens
+from trainables.training.parallel import accumulating, clip_gradients, gathered, wrap
 from trainables.training.world import World
 
 STEPS = 3

@@ -17,7 +17,7 @@ from trainables.corpora.stream.token_stream import TokenStream
 from trainables.models.config import ModelConfig
 from trainables.objectives import OBJECTIVES
 from trainables.storage import Location
-from trainables.training import compilation, micro_batch
+from trainables.training import micro_batch
 from trainables.training.checkpoint import Checkpoints
 from trainables.training.config import TrainingConfig
 from trainables.training.micro_batch import largest_micro_batch
@@ -114,7 +114,6 @@ def test_compiling_changes_nothing_or_says_why(corpus, monkeypatch):
     assert any("not compiled" in message for message in messages)
     assert comparable(reports) == comparable(plain)
     torch._dynamo.reset()
-    assert compilation.__doc__
 
 
 # --- micro-batches that fit ---------------------------------------------------------------------------------------
