@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from functools import partial
 
-LONGEST_PART = 2000
-"""Characters shown of each part of an error: what it quotes may be of any length."""
+LONGEST_PART = 2000  # characters shown of each part of an error: what it quotes may be of any length
 
 
 class InputError(ValueError):

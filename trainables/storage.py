@@ -34,8 +34,7 @@ def local_path(path: str | os.PathLike[str]) -> Path:
         raise InputError(f"there is no such home folder: {path}", why=str(error)) from error
 
 
-_FSSPEC_SCHEMES = ("hf://", "fsspec+")
-"""Handed on by pyarrow to fsspec, which takes the path as it is written."""
+_FSSPEC_SCHEMES = ("hf://", "fsspec+")  # handed on by pyarrow to fsspec, which takes the path as it is written
 
 
 def uri_of(scheme: str, path: str) -> str:

@@ -24,10 +24,8 @@ if TYPE_CHECKING:
     from trainables.training.world import World
 
 _STOP_POLL_SECONDS = 0.5
-_STOP_AGREEMENT_STEPS = 10
-"""Several workers agree on stopping every so many steps: asking costs a collective operation."""
-RAY_OUT_OF_MEMORY = "low on memory"
-"""What Ray's memory monitor writes of a worker that it killed."""
+_STOP_AGREEMENT_STEPS = 10  # several workers agree on stopping every so many steps: asking costs a collective operation
+RAY_OUT_OF_MEMORY = "low on memory"  # what Ray's memory monitor writes of a worker that it killed
 
 
 class TrialFailure(Exception):  # noqa: N818

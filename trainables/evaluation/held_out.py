@@ -18,21 +18,16 @@ from trainables.evaluation.yardstick import EvaluationConfig
 from trainables.models.config import Task
 from trainables.objectives.corruption import masked_positions
 
-HELD_OUT_SEED = 20_230_915
-"""Held-out targets are the same for every arm, trial and seed."""
+HELD_OUT_SEED = 20_230_915  # held-out targets are the same for every arm, trial and seed
 
 
 class Targets(NamedTuple):
     """Tokens to be recovered."""
 
-    input_NL: NDArray[np.int64]
-    """What the model sees."""
-    sequence_K: NDArray[np.int64]
-    """Which sequence each target is in, ascending."""
-    position_K: NDArray[np.int64]
-    """At which position the hidden state must recover it, ascending in a sequence."""
-    target_K: NDArray[np.int64]
-    """The tokens."""
+    input_NL: NDArray[np.int64]  # what the model sees
+    sequence_K: NDArray[np.int64]  # which sequence each target is in, ascending
+    position_K: NDArray[np.int64]  # at which position the hidden state must recover it, ascending in a sequence
+    target_K: NDArray[np.int64]  # the tokens
 
 
 def masked_targets(token_NL: NDArray[np.int64], manifest: Manifest, mask_rate: float, task: Task) -> Targets:

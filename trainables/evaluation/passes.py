@@ -21,17 +21,14 @@ from trainables.evaluation.sentences import log_likelihoods
 from trainables.evaluation.yardstick import Score
 from trainables.objectives.learner import Learner
 
-SLICE_ELEMENTS = 1 << 24
-"""Logits, or numbers of the last layers, held at a time."""
+SLICE_ELEMENTS = 1 << 24  # logits, or numbers of the last layers, held at a time
 
 
 class TargetNats(NamedTuple):
     """Held-out tokens and what each costs."""
 
-    nats_K: NDArray[np.float64]
-    """Negative log-likelihood over the whole vocabulary; infinite where the model gives NaN."""
-    target_K: NDArray[np.int64]
-    """The tokens."""
+    nats_K: NDArray[np.float64]  # negative log-likelihood over the whole vocabulary; infinite where the model gives NaN
+    target_K: NDArray[np.int64]  # the tokens
 
 
 class Taking:

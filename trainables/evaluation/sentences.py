@@ -18,8 +18,7 @@ from trainables.corpora.stream.manifest import Manifest
 from trainables.models.config import Task
 from trainables.objectives.learner import Learner
 
-ROWS = 256
-"""Of a batch."""
+ROWS = 256  # of a batch
 
 
 @torch.no_grad()

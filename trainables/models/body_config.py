@@ -10,8 +10,7 @@ from transformers import AutoConfig, PreTrainedConfig
 from trainables.errors import InputError
 from trainables.models.config import SHAPES, TASKS, ModelConfig, Shape, Task
 
-_POSITIONS = {"gpt2": "n_positions"}
-"""What a family calls ``max_position_embeddings``."""
+_POSITIONS = {"gpt2": "n_positions"}  # what a family calls ``max_position_embeddings``
 _NO_SPECIAL_TOKENS: dict[str, dict[str, Any]] = {"gpt2": {"bos_token_id": None, "eos_token_id": None}}
 """A family's defaults are ids of its released tokenizer, which other vocabularies do not have."""
 

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
-FORWARD_AND_BACKWARD = 3
-"""A product of the forward pass needs two of the same size in the backward pass."""
+FORWARD_AND_BACKWARD = 3  # a product of the forward pass needs two of the same size in the backward pass
 
 
 def body_flops(config: PreTrainedConfig, num_sequences: int, sequence_length: int, num_targets: int) -> int:

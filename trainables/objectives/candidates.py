@@ -62,8 +62,7 @@ class Text:
 class Pool:
     """What the candidates of a step, or of a micro-batch, are chosen from."""
 
-    rng: np.random.Generator
-    """The same on all workers, for the same step or micro-batch."""
+    rng: np.random.Generator  # the same on all workers, for the same step or micro-batch
     text: Text
     targets: Callable[[], NDArray[np.int64]]
     """The targets, duplicates included, in the order of the stream, (P,): of the step, over all workers, or of the
@@ -75,16 +74,12 @@ class Pool:
 class Candidates(NamedTuple):
     """The candidates of one micro-batch. Letters: K target positions, C candidates."""
 
-    token_C: NDArray[np.int64]
-    """Token ids, ascending, each once."""
-    bias_C: NDArray[np.float64]
-    """Added to their scores."""
-    index_K: NDArray[np.int64]
-    """Where each position's target is among them; C where it is the position's own."""
+    token_C: NDArray[np.int64]  # token ids, ascending, each once
+    bias_C: NDArray[np.float64]  # added to their scores
+    index_K: NDArray[np.int64]  # where each position's target is among them; C where it is the position's own
     own_bias_K: NDArray[np.float64] | None
     """Added to the score of a position's own candidate, -inf where it has none; None where no position has one."""
-    constant: float
-    """To be added to the loss summed over the positions."""
+    constant: float  # to be added to the loss summed over the positions
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from trainables.objectives.learner import Learner, MicroBatch, States
     from trainables.objectives.objective import Parts
 
-LOWEST_TEMPERATURE = 0.01
-"""A learned temperature stays above it, as in CLIP (arXiv 2103.00020, section 2.5)."""
+LOWEST_TEMPERATURE = 0.01  # a learned temperature stays above it, as in CLIP (arXiv 2103.00020, section 2.5)
 
 
 class ContrastiveOptions(Config):

@@ -20,10 +20,8 @@ class Corrupted(NamedTuple):
     """Sequences made into a task. Every sequence has the same number of targets, T."""
 
     input_NL: NDArray[np.int64]
-    position_NT: NDArray[np.int64]
-    """Ascending positions at which the hidden state must recover a target."""
-    target_NT: NDArray[np.int64]
-    """The clean tokens to recover there."""
+    position_NT: NDArray[np.int64]  # ascending positions at which the hidden state must recover a target
+    target_NT: NDArray[np.int64]  # the clean tokens to recover there
 
 
 def num_masked(sequence_length: int, mask_rate: float) -> int:

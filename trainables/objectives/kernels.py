@@ -10,8 +10,7 @@ import triton  # type: ignore[import-untyped,import-not-found,unused-ignore]
 import triton.language as tl  # type: ignore[import-untyped,import-not-found,unused-ignore]
 from torch import Tensor
 
-LARGEST_BLOCK = 4096
-"""Logits that one program holds in registers at a time."""
+LARGEST_BLOCK = 4096  # logits that one program holds in registers at a time
 
 
 def softmax_cross_entropy_(

@@ -32,8 +32,7 @@ class CandidateBatch(NamedTuple):
     """Where the candidates' weights are in their table: the token ids, or places among ``MicroBatch.rows``."""
     bias_C: Tensor
     index_K: Tensor
-    own_row_K: Tensor | None
-    """Likewise of the targets; None where no position has a candidate of its own."""
+    own_row_K: Tensor | None  # likewise of the targets; None where no position has a candidate of its own
     own_bias_K: Tensor | None
     constant: float
 
@@ -41,16 +40,11 @@ class CandidateBatch(NamedTuple):
 class MicroBatch(NamedTuple):
     """One micro-batch, on the device."""
 
-    input_NL: Tensor
-    """Where the input tokens are in the embedding table: their ids, or places among ``rows``."""
-    position_NT: Tensor
-    """Ascending target positions."""
-    target_K: Tensor
-    """The tokens to recover."""
-    candidates: CandidateBatch | None
-    """None where the whole vocabulary is the candidate set."""
-    document_NL: Tensor | None
-    """Number of each token's document, where attention stays inside documents."""
+    input_NL: Tensor  # where the input tokens are in the embedding table: their ids, or places among ``rows``
+    position_NT: Tensor  # ascending target positions
+    target_K: Tensor  # the tokens to recover
+    candidates: CandidateBatch | None  # None where the whole vocabulary is the candidate set
+    document_NL: Tensor | None  # number of each token's document, where attention stays inside documents
     rows: dict[Table, Tensor]
     """Of a table that is updated by rows: those that the step touches, (R, D), to which gradients flow."""
 
@@ -58,12 +52,9 @@ class MicroBatch(NamedTuple):
 class States(NamedTuple):
     """What a loss is made of."""
 
-    hidden_KD: Tensor
-    """Last hidden states at the target positions."""
-    candidate_CD: Tensor
-    """The candidates' rows of their table; none where no candidates are chosen."""
-    own_KD: Tensor
-    """Likewise of each position's own candidate; none where no position has one."""
+    hidden_KD: Tensor  # last hidden states at the target positions
+    candidate_CD: Tensor  # the candidates' rows of their table; none where no candidates are chosen
+    own_KD: Tensor  # likewise of each position's own candidate; none where no position has one
 
 
 class Learner(nn.Module):

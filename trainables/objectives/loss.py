@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 SLICE_ELEMENTS = 1 << 21
 """Logits held at a time on a CPU, 8 MB in float32: from 1 MB to 16 MB none was faster on an idle machine."""
 
-CUDA_SLICE_ELEMENTS = 1 << 27
-"""Logits held at a time on a GPU, at most: 512 MB in float32."""
+CUDA_SLICE_ELEMENTS = 1 << 27  # logits held at a time on a GPU, at most: 512 MB in float32
 
 
 def linear_cross_entropy(

@@ -17,22 +17,18 @@ from trainables.training.loop import make_learner
 from trainables.training.stepper import Stepper
 from trainables.training.world import World
 
-LEAST_STEPS = 2
-"""Timed, after one that is not: it pays what is paid once."""
+LEAST_STEPS = 2  # timed, after one that is not: it pays what is paid once
 
 
 class Calibration(NamedTuple):
     """A step of one worker, on token ids drawn by Zipf's law."""
 
-    step_seconds: float
-    """Median."""
-    steps: int
-    """That were timed."""
+    step_seconds: float  # median
+    steps: int  # that were timed
     memory_bytes: int | None
     """Most that weights, their optimiser state and a step took together on a GPU; None on a CPU, where what is freed
     stays with the process."""
-    device: str
-    """``cpu``, or the GPU's name."""
+    device: str  # ``cpu``, or the GPU's name
 
 
 def calibrate(

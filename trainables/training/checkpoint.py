@@ -26,12 +26,10 @@ from trainables.training.checkpoint_tensors import GroupReader, Part, Tensors
 from trainables.training.state import TrialState
 from trainables.training.world import World
 
-KEPT = 2
-"""Checkpoints kept of a trial: the newest and, should that be damaged, the one before."""
+KEPT = 2  # checkpoints kept of a trial: the newest and, should that be damaged, the one before
 
 _POLL_SECONDS = 0.2
-_OTHERS_SECONDS = 600.0
-"""How long the first worker's writer waits for the others' files."""
+_OTHERS_SECONDS = 600.0  # how long the first worker's writer waits for the others' files
 
 
 class Saved(NamedTuple):

@@ -243,10 +243,8 @@ def can_defer(beta1: float, beta2: float) -> bool:
 class Branch(Config):
     """A shorter run that leaves a trial on its way: there it finds the trial's state as its own checkpoint."""
 
-    trial: str
-    """Its name."""
-    progress: float = Field(gt=0, lt=1)
-    """Of the trial that it leaves, where it does."""
+    trial: str  # its name
+    progress: float = Field(gt=0, lt=1)  # of the trial that it leaves, where it does
 
 
 class TrialConfig(Config):

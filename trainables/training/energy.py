@@ -22,8 +22,7 @@ import torch
 
 from trainables.errors import InputError
 
-EnergyCounter = Callable[[], float]
-"""Joules since a moment that it does not tell; never less than before."""
+EnergyCounter = Callable[[], float]  # joules since a moment that it does not tell; never less than before
 
 POWERCAP = Path("/sys/class/powercap")
 MICROJOULES, MILLIJOULES = 1e-6, 1e-3

@@ -28,8 +28,7 @@ from trainables.training.state import Measure, Report, Spending, Status, TrialSt
 from trainables.training.stepper import PreparedStep, Stepper
 from trainables.training.world import World
 
-Feed = Callable[..., Generator[Batch, None, None]]
-"""``local_batches`` or ``ray_data_batches``."""
+Feed = Callable[..., Generator[Batch, None, None]]  # ``local_batches`` or ``ray_data_batches``
 
 
 def make_learner(config: TrialConfig, manifest: Manifest) -> Learner:

@@ -31,10 +31,8 @@ from torch.optim.adamw import adamw
 from trainables.errors import InputError
 from trainables.training.config import can_defer
 
-NEGLIGIBLE = 1e-12
-"""A missed step's part is left out once it is below this share of the first missed step's."""
-SETTLED_AT_ONCE = 16384
-"""Rows: bounds the memory of :meth:`RowAdamW.settle`."""
+NEGLIGIBLE = 1e-12  # a missed step's part is left out once it is below this share of the first missed step's
+SETTLED_AT_ONCE = 16384  # rows: bounds the memory of :meth:`RowAdamW.settle`
 
 
 class RowAdamW:

@@ -29,18 +29,12 @@ from trainables.training.world import World
 class PreparedStep(NamedTuple):
     """A step that can be made."""
 
-    batch: Batch
-    """This worker's sequences."""
-    parts: list[Part]
-    """Its micro-batches, in memory of the host."""
-    num_targets: int
-    """Targets of the step, over all workers."""
-    flops: int
-    """FLOPs of the model in the step, over all workers."""
-    hardware_flops: int
-    """With those that are computed again."""
-    tokens: int
-    """Input tokens of the step, over all workers."""
+    batch: Batch  # this worker's sequences
+    parts: list[Part]  # its micro-batches, in memory of the host
+    num_targets: int  # targets of the step, over all workers
+    flops: int  # FLOPs of the model in the step, over all workers
+    hardware_flops: int  # with those that are computed again
+    tokens: int  # input tokens of the step, over all workers
 
     def cost(self, unit: Unit) -> float:
         """What the step takes of a unit that is known before it is made."""
