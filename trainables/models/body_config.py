@@ -10,9 +10,11 @@ from transformers import AutoConfig, PreTrainedConfig
 from trainables.errors import InputError
 from trainables.models.config import SHAPES, TASKS, ModelConfig, Shape, Task
 
-_POSITIONS = {"gpt2": "n_positions"}  # what a family calls ``max_position_embeddings``
-_NO_SPECIAL_TOKENS: dict[str, dict[str, Any]] = {"gpt2": {"bos_token_id": None, "eos_token_id": None}}
-"""A family's defaults are ids of its released tokenizer, which other vocabularies do not have."""
+_DROPOUTS = {
+    "bert": ("hidden_dropout_prob", "attention_probs_dropout_prob"),
+    "gpt_neox": ("hidden_dropout", "attention_dropout"),
+    "gpt2": ("resid_pdrop", "embd_pdrop", "attn_pdrop"),
+}
 
 
 def body_config(
@@ -37,32 +39,22 @@ def body_config(
         if task not in kinds:
             raise _wrong_kind(f"the shape {model.shape}", task, where)
         family, given = kinds[task].family, _settings(kinds[task], model.dropout)
-    set_by_study = {
-        "vocab_size": vocabulary_size,
-        _POSITIONS.get(family, "max_position_embeddings"): model.position_limit or sequence_length,
-    }
-    return AutoConfig.for_model(family, **_NO_SPECIAL_TOKENS.get(family, {}) | given | set_by_study)
+    # GPT-2's defaults are ids of its released tokenizer, which other vocabularies do not have.
+    defaults = {"bos_token_id": None, "eos_token_id": None} if family == "gpt2" else {}
+    set_by_study = {"vocab_size": vocabulary_size, "max_position_embeddings": model.position_limit or sequence_length}
+    return AutoConfig.for_model(family, **defaults | given | set_by_study)
 
 
 def _settings(shape: Shape, dropout: float) -> dict[str, Any]:
     """A shape in the words of its family."""
-    if shape.family == "gpt2":
-        return {
-            "n_embd": shape.hidden_size,
-            "n_layer": shape.layers,
-            "n_head": shape.heads,
-            "n_inner": shape.feed_forward_size,
-            **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), dropout),
-        }
-    size = {
+    return {
         "hidden_size": shape.hidden_size,
         "num_hidden_layers": shape.layers,
         "num_attention_heads": shape.heads,
-        "intermediate_size": shape.feed_forward_size,
+        "n_inner" if shape.family == "gpt2" else "intermediate_size": shape.feed_forward_size,
+        "tie_word_embeddings": shape.family != "gpt_neox",
+        **dict.fromkeys(_DROPOUTS[shape.family], dropout),
     }
-    if shape.family == "bert":
-        return size | {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
-    return size | {"hidden_dropout": dropout, "attention_dropout": dropout, "tie_word_embeddings": False}
 
 
 def _pretrained_config(

@@ -49,8 +49,7 @@ def recomputed_flops(config: PreTrainedConfig, num_sequences: int, sequence_leng
 
 def loss_flops(hidden_size: int, num_targets: int, num_candidates: int, *, detached: bool = False) -> int:
     """Of the linear cross-entropy of K positions against C candidates: 6 K C D; 4 K C D if those get no gradient."""
-    products = FORWARD_AND_BACKWARD - detached
-    return products * 2 * num_targets * num_candidates * hidden_size
+    return (FORWARD_AND_BACKWARD - detached) * 2 * num_targets * num_candidates * hidden_size
 
 
 def transform_flops(config: PreTrainedConfig, num_targets: int) -> int:

@@ -97,7 +97,6 @@ class Learner(nn.Module):
 
     @property
     def required_head(self) -> Head:
-        """The vocabulary projection of a model that has one."""
         assert self.head is not None
         return self.head
 

@@ -62,8 +62,6 @@ class Objective(ABC):
         """The objective with the options as a study writes them. Raises ValidationError for unknown or wrong ones."""
         return cls(cls.Options.model_validate(settings))
 
-    # --- what is recovered ----------------------------------------------------------------------------------------
-
     def corrupt(self, batch: Batch, manifest: Manifest, seed: int, mask_rate: float) -> Corrupted:
         """What the model sees of clean sequences, and must recover: a pure function, as many targets for each."""
         from trainables.objectives.corruption import corrupt
@@ -75,8 +73,6 @@ class Objective(ABC):
         from trainables.objectives.corruption import targets_per_sequence
 
         return targets_per_sequence(self.task, sequence_length, mask_rate)
-
-    # --- from what it is told apart -------------------------------------------------------------------------------
 
     @property
     def gathered(self) -> bool:
@@ -93,8 +89,6 @@ class Objective(ABC):
     def most_candidates(self, num_targets: int, vocabulary_size: int, searched: Container[str] = ()) -> int:
         """The most candidates, its own included, that a position can have, whatever a search varies of the options."""
         return vocabulary_size
-
-    # --- what is trained ------------------------------------------------------------------------------------------
 
     def parts(self, config: PreTrainedConfig, embedding_VD: nn.Parameter) -> Parts:
         """What the objective adds to a body, by name, newly drawn: its family's vocabulary projection, ``head``."""
@@ -126,8 +120,6 @@ class Objective(ABC):
 
     def after_step(self, model: Learner) -> None:  # noqa: B027  # most have nothing to do
         """Called after every update of the weights."""
-
-    # --- how tokens are scored ------------------------------------------------------------------------------------
 
     def logits(self, model: Learner, hidden_KD: Tensor) -> Tensor:
         """Scores of the whole vocabulary, (K, V): the head's. Yardsticks are taken by them."""

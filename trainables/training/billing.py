@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -10,7 +11,6 @@ import torch
 from trainables.errors import InputError
 from trainables.training.config import MEASURED_UNITS, BudgetConfig
 from trainables.training.energy import EnergyCounter
-from trainables.training.meters import StepMeter
 from trainables.training.state import Spending
 from trainables.training.stepper import PreparedStep
 from trainables.training.world import World
@@ -32,8 +32,10 @@ class Billing:
         self.spent = Spending(joules=None if energy is None else 0.0, usd=None if usd_per_hour is None else 0.0)
         self.step_cost = 0.0
         """Of the last step, in the budget's unit."""
-        self._meter = StepMeter(energy)
+        self._energy = energy or (lambda: 0.0)
+        self._wall_seconds = self._joules = 0.0  # of this worker, not yet billed
         self._require_measured()
+        self.start()
 
     def resume(self, spent: Spending, step_cost: float) -> None:
         """Go on from what earlier attempts spent, in the units that both they and this one measure.
@@ -103,15 +105,20 @@ class Billing:
         return self.progress + 0.5 * cost / self.budget.amount
 
     def start(self) -> None:
-        """What is spent from here on is a step's, if one is made."""
-        self._meter.start()
+        """What is spent from here on is a step's, if one is made; else it counts nowhere."""
+        self._joules_before = self._energy()
+        self._time_before = time.perf_counter()
+
+    def _stop(self) -> None:
+        self._wall_seconds += time.perf_counter() - self._time_before
+        self._joules += self._energy() - self._joules_before
 
     def bill(self, step: PreparedStep) -> None:
         """A step was made since :meth:`start`."""
         before = self._spent_of_budget
         if self.world.device.type == "cuda" and self.measured:
             torch.cuda.synchronize()
-        self._meter.stop()
+        self._stop()
         self.spent.steps += 1
         self.spent.tokens += step.tokens
         self.spent.flops += step.flops
@@ -123,13 +130,15 @@ class Billing:
     def settle(self) -> None:
         """Wait for the steps that are under way, and bill what they took."""
         if self.world.device.type == "cuda":
-            self._meter.start()
+            self.start()
             torch.cuda.synchronize()
-            self._meter.stop()
+            self._stop()
         self._settle()
 
     def _settle(self) -> None:
-        seconds, joules = self._meter.take(self.world)
+        # The slowest worker's seconds, and the joules of all: the same on all workers.
+        seconds, joules = self.world.largest(self._wall_seconds), self.world.sum_float(self._joules)
+        self._wall_seconds = self._joules = 0.0
         self.spent.wall_seconds += seconds
         self.spent.device_seconds += seconds * self.world.size
         if self.spent.joules is not None:

@@ -66,8 +66,6 @@ class Checkpoints:
     def _at(self, step: int) -> Location:
         return self.folder / f"step-{step:08d}"
 
-    # --- writing --------------------------------------------------------------------------------------------------
-
     def save(self, step: int, groups: Mapping[str, Tensors], state: TrialState, world: World | None = None) -> None:
         """Copy a checkpoint to host memory and begin to write it; all workers call it at the same step.
 
@@ -156,8 +154,6 @@ class Checkpoints:
             if time.monotonic() > deadline or self._closing.is_set():
                 raise TimeoutError(f"the checkpoint is not whole: {file} was not written")
             self._closing.wait(_POLL_SECONDS)
-
-    # --- reading --------------------------------------------------------------------------------------------------
 
     def load_newest(
         self, wanted: Callable[[TrialState], Mapping[str, Tensors]], world: World | None = None

@@ -11,7 +11,6 @@ from trainables.config import Config
 from trainables.errors import InputError
 from trainables.evaluation.yardstick import EvaluationConfig
 from trainables.models.config import ModelConfig
-from trainables.training.schedule import Schedule, learning_rate_share
 
 Unit = Literal["tokens", "steps", "flops", "hardware_flops", "device_seconds", "wall_seconds", "joules", "usd"]
 UNITS: tuple[Unit, ...] = get_args(Unit)
@@ -97,6 +96,9 @@ with 8,000 rows, 27 ms and 4.9 ms with 33,000 (2,000 of them touched, hidden siz
 Parallelism = Literal["ddp", "fsdp"]
 """``ddp``: every worker holds the whole model and optimiser state. ``fsdp``: every worker holds its share of them and
 gathers a layer's parameters while it computes that layer (arXiv 2304.11277)."""
+
+
+Schedule = Literal["linear", "cosine", "constant", "wsd"]
 
 
 class RestorationConfig(Config):
@@ -221,6 +223,31 @@ class TrainingConfig(Config):
         if self.embedding_update == "auto":
             return not obstacle and num_rows >= ROWS_PAY_FROM
         return self.embedding_update == "rows"
+
+
+def learning_rate_share(
+    progress: float, warmup: float, schedule: Schedule, floor: float, cooldown: float = 0.2
+) -> float:
+    """Share of the peak learning rate when this share of the budget is spent.
+
+    Args:
+        warmup: share of the budget over which the rate rises linearly from 0 to its peak.
+        schedule: how it falls from there to the end.
+            ``wsd`` (warm-up, stable, decay) stays at the peak until the cooldown, which falls as 1 - sqrt
+            (arXiv 2405.18392, section 4): what came before it is part of any longer run too.
+        floor: the share of the peak at the end (not for ``constant``).
+        cooldown: share of the budget, its last, over which ``wsd`` falls.
+    """
+    if progress < warmup:
+        return progress / warmup
+    if schedule == "constant":
+        return 1.0
+    if schedule == "wsd":
+        into = min(1.0, max(0.0, (progress - (1.0 - cooldown)) / cooldown))
+        return floor + (1.0 - floor) * (1.0 - math.sqrt(into))
+    left = min(1.0, max(0.0, (1.0 - progress) / (1.0 - warmup)))
+    shape = left if schedule == "linear" else 0.5 * (1.0 - math.cos(math.pi * left))
+    return floor + (1.0 - floor) * shape
 
 
 def _no_rows(why: str) -> InputError:

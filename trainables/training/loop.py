@@ -204,8 +204,6 @@ class Trial:
         }
         return max(1, math.ceil(amount / per_sequence[unit]) - self.next_sequence)
 
-    # --- one step -------------------------------------------------------------------------------------------------
-
     def _start_up(self, batch: Batch) -> None:
         stepper = self.stepper
 
@@ -252,8 +250,6 @@ class Trial:
         self.losses.add(loss)
         self.next_sequence += len(step.batch.number_N) * self.world.size
         self.trained_on.add(step.batch)
-
-    # --- reports --------------------------------------------------------------------------------------------------
 
     def _report(self, status: Status, crossed: Sequence[float] = ()) -> Report:
         self.billing.settle()

@@ -21,8 +21,7 @@ from trainables.training import parallel
 from trainables.training.batch import BatchMaker, Part
 from trainables.training.checkpoint_tensors import module_tensors
 from trainables.training.config import TrainingConfig, Unit
-from trainables.training.ema import WeightAverage
-from trainables.training.optimiser import Optimiser
+from trainables.training.optimiser import Optimiser, WeightAverage
 from trainables.training.world import World
 
 

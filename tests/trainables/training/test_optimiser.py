@@ -15,8 +15,7 @@ from transformers import AutoModel, BertConfig, GPT2Config, GPTNeoXConfig
 
 from trainables.errors import InputError
 from trainables.training.config import TrainingConfig
-from trainables.training.ema import WeightAverage
-from trainables.training.optimiser import Optimiser
+from trainables.training.optimiser import Optimiser, WeightAverage
 from trainables.training.row_adamw import RowAdamW
 
 torch.set_num_threads(1)

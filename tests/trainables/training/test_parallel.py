@@ -32,7 +32,7 @@ def train(model, module, world, micro_batches):
         norms.append(float(clip_gradients(module.parameters(), 0.05)))
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
-        losses.append(world.sum_floats([total])[0])
+        losses.append(world.sum_float(total))
     return {
         "losses": torch.tensor(losses),
         "norms": torch.tensor(norms),

@@ -47,7 +47,7 @@ def train(corpus, name, family="bert", options=None, world=None, steps=3, **trai
         first = 100 + step * NUM_SEQUENCES
         batch = stream.take(first + world.rank + world.size * np.arange(share))
         loss = stepper.step(stepper.prepare(batch, first), 0.01 * (step + 1))
-        losses += world.sum_floats([float(loss)])
+        losses.append(world.sum_float(float(loss)))
     stepper.settle()
     return losses, {name: value.detach().clone() for name, value in learner.named_parameters()}
 
