@@ -26,10 +26,7 @@ Member = TypeVar("Member", bound=_Named)
 
 
 class Registry(Generic[Member]):
-    """Classes by their ``name``: this package's, and those that others bring by entry points of a ``group``.
-
-    A package's class is imported when it is asked for. ``kind`` is what a member is, in a word (``objective``).
-    """
+    """Classes by their ``name``: this package's, and those of others' entry points, imported when asked for."""
 
     def __init__(self, kind: str, group: str, base: type[Member], own: Iterable[type[Member]]) -> None:
         self.kind, self.group, self._base = kind, group, base
@@ -59,11 +56,7 @@ class Registry(Generic[Member]):
         return map(self.find, self.names())
 
     def find(self, name: str, where: str = "") -> type[Member]:
-        """The member of that name.
-
-        Raises:
-            InputError: there is none, or two, or the package that brings it cannot be imported.
-        """
+        """The member of that name. Raises InputError: there is none, or two, or its package cannot be imported."""
         if name not in self.names():
             raise InputError(f"unknown {self.kind} '{name}'", where=where, remedy=nearest(name, self.names()))
         if name not in self._found:

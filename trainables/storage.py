@@ -66,8 +66,7 @@ def space_for(file: Path) -> Iterator[None]:
 class Location:
     """A file or folder, local or on an object store (``s3://``, ``gs://``, ``hf://``), joined with ``/``.
 
-    Raises:
-        InputError: the URI's scheme is unknown.
+    Raises InputError where the URI's scheme is unknown.
     """
 
     def __init__(self, uri: str | os.PathLike[str]) -> None:
@@ -146,10 +145,6 @@ class Location:
                     os.close(descriptor)
             finally:
                 temporary.unlink(missing_ok=True)
-
-    def read_json(self) -> Any:
-        """The file's JSON value."""
-        return json.loads(self.read_bytes())
 
     def write_json(self, value: Any) -> None:
         """Write a JSON value, whole, as :meth:`write_bytes` does."""

@@ -1,8 +1,7 @@
 """The trainable: a trial inside Ray Tune, directly or as a Ray Train run of several workers.
 
-Both ways run the same Ray-free loop over the same stream and report the same measures; the direct way has no worker
-processes to start, which is what a small trial on one machine needs. What trains is imported where a trial runs: the
-study's own process needs but the names here.
+Both run the same Ray-free loop and report the same measures; the direct way has no worker processes to start. What
+trains is imported where a trial runs: the study's own process needs but the names here.
 """
 
 from __future__ import annotations
@@ -49,14 +48,12 @@ class WorkerConfig(Config):
 
     launcher: Literal["direct", "ray_train"]
     """``direct``: in the Tune function's own process. ``ray_train``: a TorchTrainer's workers."""
-    workers: int
-    """That train one model together; with ``minimum_workers``, at most."""
+    workers: int  # that train one model together; with ``minimum_workers``, at most
     minimum_workers: int | None = None
     """An attempt starts on as many workers as there is room for, down to so many; None: on ``workers`` only."""
     cpus_per_worker: float
     gpus_per_worker: float
-    usd_per_hour: float | None = None
-    """Price of a worker; None where there is none."""
+    usd_per_hour: float | None = None  # price of a worker; None where there is none
 
     @property
     def resources(self) -> dict[str, float]:
@@ -113,23 +110,11 @@ def _reports(config: dict[str, Any], world: World) -> Iterator[dict[str, Any]]:
     trial_config = TrialConfig.model_validate(config["trial"])
     checkpoints = Checkpoints(Location(config["folder"]) / "trials" / trial_config.trial)
     with _explained(), _asking(config["stop"], world) as should_stop:
-        stream = TokenStream(
-            PackedCorpus(Location(trial_config.corpus)),
-            trial_config.seed,
-            trial_config.alpha,
-            trial_config.maximum_repetition,
-        )
+        corpus = PackedCorpus(Location(trial_config.corpus))
+        stream = TokenStream(corpus, trial_config.seed, trial_config.alpha, trial_config.maximum_repetition)
         workers = WorkerConfig.model_validate(config["workers"])
-        trial = Trial(
-            trial_config,
-            stream,
-            checkpoints,
-            world,
-            ray_data_batches,
-            should_stop,
-            _energy(trial_config, workers, world),
-            workers.usd_per_hour,
-        )
+        energy, price = _energy(trial_config, workers, world), workers.usd_per_hour
+        trial = Trial(trial_config, stream, checkpoints, world, ray_data_batches, should_stop, energy, price)
         start = {
             "step": trial.start_step,
             "workers": world.size,

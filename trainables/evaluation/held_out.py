@@ -54,10 +54,7 @@ def likelihood_targets(token_NL: NDArray[np.int64], manifest: Manifest, mask_rat
 
 
 class HeldOut:
-    """Held-out text, read when it is first asked for.
-
-    The split is ``validation`` while searching and ``test`` when confirming: what was tuned on is not what is reported.
-    """
+    """Held-out text, read when asked for: ``validation`` while searching, ``test`` (not tuned on) when confirming."""
 
     def __init__(self, corpus: PackedCorpus, config: EvaluationConfig, split: Literal["validation", "test"]) -> None:
         self.corpus, self.config, self.split = corpus, config, split

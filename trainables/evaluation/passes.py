@@ -1,11 +1,12 @@
 """Passes of held-out text through a model; yardsticks that need the same one share it.
 
-Letters: N sequences, L tokens each, K targets, D hidden size, V vocabulary, P minimal pairs.
+Letters: N sequences or rows of a batch, L tokens each, K targets, D hidden size, V vocabulary, P minimal pairs, S
+sentences.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -15,13 +16,15 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from trainables.corpora.stream.manifest import Manifest
 from trainables.evaluation.held_out import HeldOut, Targets
 from trainables.evaluation.registry import find_yardstick
-from trainables.evaluation.sentences import log_likelihoods
 from trainables.evaluation.yardstick import Score
+from trainables.models.config import Task
 from trainables.objectives.learner import Learner
 
 SLICE_ELEMENTS = 1 << 24  # logits, or numbers of the last layers, held at a time
+ROWS = 256  # of a batch of sentences
 
 
 class TargetNats(NamedTuple):
@@ -111,3 +114,78 @@ def _of_targets(learner: Learner, targets: Targets, function: Callable[[Tensor, 
         for hidden, target in zip(torch.split(hidden_KD, positions), torch.split(target_K, positions), strict=True):
             found.append(function(learner.logits(hidden).float(), target).cpu())
     return np.asarray(torch.cat(found).numpy())
+
+
+@torch.no_grad()
+def log_likelihoods(learner: Learner, sentences: Sequence[Sequence[int]], manifest: Manifest) -> NDArray[np.float64]:
+    """Log-likelihoods over the whole vocabulary, in nats, (S,), of sentences without special tokens.
+
+    An encoder's are pseudo-log-likelihoods: each token masked in turn (arXiv 1910.14659).
+    """
+    framed = _framed(sentences, manifest)
+    if learner.objective.task == "causal":
+        return _causal(learner, framed, manifest)
+    device = learner.embedding_VD.device
+    score = np.zeros(len(framed))
+    owners, inputs, positions, targets = [], [], [], []
+    for owner, tokens in enumerate(framed):
+        for position in range(1, len(tokens) - 1):
+            masked = tokens.copy()
+            masked[position] = manifest.required_mask_token
+            owners.append(owner)
+            inputs.append(masked)
+            positions.append(position)
+            targets.append(int(tokens[position]))
+    for part in _batches([len(tokens) for tokens in inputs]):
+        token_NL, mask_NL = _pad([inputs[i] for i in part], manifest, device)
+        hidden_NLD = learner.hidden(token_NL, mask_NL)
+        hidden_KD = hidden_NLD[torch.arange(len(part)), [positions[i] for i in part]]
+        log_probability = learner.logits(hidden_KD).float().log_softmax(dim=-1)
+        target_K = torch.tensor([targets[i] for i in part], device=device)
+        taken = log_probability.gather(1, target_K[:, None])[:, 0].cpu().numpy()
+        np.add.at(score, [owners[i] for i in part], taken)
+    return score
+
+
+def _causal(learner: Learner, framed: list[NDArray[np.int64]], manifest: Manifest) -> NDArray[np.float64]:
+    score = np.zeros(len(framed))
+    for part in _batches([len(tokens) for tokens in framed]):
+        token_NL, mask_NL = _pad([framed[i] for i in part], manifest, learner.embedding_VD.device)
+        hidden_NLD = learner.hidden(token_NL, mask_NL)
+        scored_NL = mask_NL[:, 1:].bool()
+        log_probability = learner.logits(hidden_NLD[:, :-1][scored_NL]).float().log_softmax(dim=-1)
+        target_K = token_NL[:, 1:][scored_NL]
+        taken = torch.zeros(scored_NL.shape, device=token_NL.device)
+        taken[scored_NL] = log_probability.gather(1, target_K[:, None])[:, 0]
+        score[part] = taken.sum(dim=1).cpu().numpy()
+    return score
+
+
+def passed_tokens(sentences: Sequence[Sequence[int]], task: Task, manifest: Manifest) -> int:
+    """Tokens, padding too, that :func:`log_likelihoods` passes through a model of the task."""
+    length_S = np.array([len(tokens) for tokens in _framed(sentences, manifest)])
+    lengths = length_S if task == "causal" else np.repeat(length_S, length_S - 2)
+    return sum(len(part) * int(lengths[part].max()) for part in _batches(lengths))
+
+
+def _framed(sentences: Sequence[Sequence[int]], manifest: Manifest) -> list[NDArray[np.int64]]:
+    """Between separators, and no longer than a sequence."""
+    separator, limit = manifest.separator_token, manifest.sequence_length - 2
+    return [np.array([separator, *sentence[:limit], separator], dtype=np.int64) for sentence in sentences]
+
+
+def _batches(lengths: Sequence[int] | NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+    """Numbers of rows that make a batch: of similar lengths, for little padding."""
+    order = np.argsort(lengths, kind="stable")
+    for start in range(0, len(order), ROWS):
+        yield order[start : start + ROWS]
+
+
+def _pad(rows: list[NDArray[np.int64]], manifest: Manifest, device: torch.device) -> tuple[Tensor, Tensor]:
+    length = max(len(row) for row in rows)
+    token_NL = np.full((len(rows), length), manifest.pad_token, dtype=np.int64)
+    mask_NL = np.zeros((len(rows), length), dtype=np.int64)
+    for index, row in enumerate(rows):
+        token_NL[index, : len(row)] = row
+        mask_NL[index, : len(row)] = 1
+    return torch.from_numpy(token_NL).to(device), torch.from_numpy(mask_NL).to(device)

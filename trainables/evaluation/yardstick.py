@@ -1,7 +1,4 @@
-"""What a yardstick is: a metric that means the same for every arm of a task.
-
-One is a class in a file of its own, and a line in the registry or an entry point.
-"""
+"""A yardstick: a metric that means the same for every arm of a task. One is a class, and a line in the registry."""
 
 from __future__ import annotations
 

@@ -52,11 +52,7 @@ class LastLayer(BertLayer):  # type: ignore[misc]
 
 
 def make_body(config: PreTrainedConfig, attention: str = ATTENTION) -> nn.Module:
-    """A body with newly drawn weights, with transformers' attention implementation of that name.
-
-    Raises:
-        ValueError: it has no layers, or transformers makes no such model.
-    """
+    """A body with newly drawn weights. Raises ValueError: it has no layers, or transformers makes no such model."""
     if config.num_hidden_layers < 1:
         raise ValueError("a model needs a layer: num_hidden_layers is 0")
     extra = {"add_pooling_layer": False} if config.model_type == "bert" else {}
@@ -92,14 +88,11 @@ def run_body(
     document_NL: Tensor | None = None,
     target_position_NT: Tensor | None = None,
 ) -> Tensor:
-    """Last hidden states, (N, L, D), or (N, T, D) where target positions are named.
+    """Last hidden states, (N, L, D), or (N, T, D) where target positions are named: ascending, a decoder's the first T.
 
     Args:
-        body: of :func:`make_body`.
-        embedded_NLD: input embeddings.
         attention_mask_NL: 0 where a position is padding.
         document_NL: ascending numbers of documents: attention stays inside a document and positions restart with it.
-        target_position_NT: ascending positions that are needed; a decoder's are the first T.
     """
     causal = not isinstance(body, BertModel)
     arguments: dict[str, Any] = {"attention_mask": None}

@@ -40,13 +40,8 @@ def export_model(
 ) -> tuple[str, ...]:
     """Write a model that ``AutoModelForMaskedLM`` or ``AutoModelForCausalLM`` loads and scores as the head does.
 
-    Args:
-        head: what scores the vocabulary: the trained one, or one made of what scored it (:meth:`Head.over`).
-        folder: local or on an object store; files of the same names are replaced.
-        card: the model card, Markdown.
-
-    Returns:
-        The names of the files.
+    The head is the trained one, or one made of what scored the vocabulary (:meth:`Head.over`). Files of the same names
+    are replaced; the card is Markdown. Returns the names of the files.
     """
     with tempfile.TemporaryDirectory() as scratch, quiet_transformers():
         _whole_model(body, head, config, tokenizer).save_pretrained(scratch)

@@ -2,9 +2,8 @@
 
 Norms, activations, look-ups and the optimiser are left out, as is usual (arXiv 2001.08361, section 2.1); attention is
 counted in full, as ``torch.utils.flop_counter`` does. These are the model's FLOPs; the hardware's have
-:func:`recomputed_flops` on top. What a fused attention kernel computes twice inside itself is in neither: it depends on
-the kernel. Letters: N sequences, L tokens each, D hidden size, F
-feed-forward size, K target positions over all sequences, C candidates.
+:func:`recomputed_flops` on top, but not what a fused attention kernel computes twice inside itself. Letters: N
+sequences, L tokens each, D hidden size, F feed-forward size, K target positions over all sequences, C candidates.
 """
 
 from __future__ import annotations

@@ -79,12 +79,9 @@ class Head(nn.Module):
 
         A decoder's weights are ``weight_VD / temperature``: a new parameter, or where the family ties and the
         temperature is 1 and not learned ``weight_VD`` itself. BERT's are ``weight_VD`` itself wherever the family
-        ties; its transform becomes the division by the temperature (see :func:`_make_division`). All of it can be
-        trained on.
-
-        Args:
-            final_norm: what makes a BERT body's last hidden states; a decoder needs none.
-            learned: tau was learned. Which parameters the head has must not depend on what became of it.
+        ties; its transform becomes the division by the temperature, by the LayerNorm that makes the body's last hidden
+        states (see :func:`_make_division`). All of it can be trained on. Which parameters the head has depends on
+        whether the temperature was learned, not on what became of it.
 
         Raises:
             InputError: BERT's transform cannot be made the identity.

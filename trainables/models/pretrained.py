@@ -24,11 +24,8 @@ WHERE = "model.pretrained"
 def load_pretrained(body: nn.Module, head: Head | None, config: PreTrainedConfig, path_or_name: str) -> None:
     """Copy a Hugging Face model's weights into a body of its configuration, and into its head where both have one.
 
-    A head that the checkpoint lacks stays as it was drawn. Only safetensors are read, and no code of the checkpoint is
-    run. torch's random state is left as it was.
-
-    Raises:
-        InputError: there is no such model, or weights of the body are missing.
+    A head that the checkpoint lacks stays as it was drawn, torch's random state as it was. Only safetensors are read,
+    and no code is run. Raises InputError: there is no such model, or weights of the body are missing.
     """
     auto_model = AutoModelForMaskedLM if config.model_type == "bert" else AutoModelForCausalLM
     with _reading(path_or_name), quiet_transformers():

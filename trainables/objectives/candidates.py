@@ -126,10 +126,7 @@ def negatives_of(
     rng: np.random.Generator,
     beyond_E: NDArray[np.int64] | None = None,
 ) -> NDArray[np.int64]:
-    """N of the batch's targets (P,), without replacement; all where N is null or more than there are.
-
-    Tokens from beyond the batch (E,) fill up to N where the targets do not suffice.
-    """
+    """N of the batch's targets (P,), without replacement; fewer are filled up from beyond the batch (E,)."""
     if negatives is None or negatives == len(target_P):
         return target_P
     if negatives < len(target_P):

@@ -82,10 +82,7 @@ def mask(
 
 
 def shift(token_NL: NDArray[np.int64]) -> Corrupted:
-    """Next-token prediction: every position but the last recovers its successor, T = L - 1.
-
-    A separator recovers the first token of the next document, also where attention stays inside documents.
-    """
+    """Next-token prediction: every position but the last, a separator too, recovers its successor, T = L - 1."""
     num_sequences, length = token_NL.shape
     position_NT = np.tile(np.arange(length - 1), (num_sequences, 1))
     return Corrupted(token_NL, position_NT, token_NL[:, 1:])

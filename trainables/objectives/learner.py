@@ -60,9 +60,7 @@ class States(NamedTuple):
 class Learner(nn.Module):
     """A model under its objective: a body, and the parts that the objective adds to it.
 
-    Args:
-        attention: transformers' name of an attention implementation.
-        separator: token that ends a document, where attention stays inside documents; None: it crosses them.
+    Attention has transformers' name of an implementation; with a separator, which ends documents, it stays in them.
     """
 
     def __init__(
@@ -85,7 +83,6 @@ class Learner(nn.Module):
 
     @property
     def embedding_VD(self) -> nn.Parameter:
-        """The input embedding table, (V, D)."""
         return embedding_of(self.body)
 
     @property
@@ -122,7 +119,6 @@ class Learner(nn.Module):
         return run_body(self.body, embedded_NLD, attention_mask_NL=attention_mask_NL, document_NL=document_NL)
 
     def forward(self, batch: MicroBatch) -> Tensor:
-        """The loss summed over the micro-batch's target positions, a scalar."""
         return self.objective.loss(self, batch, self._states(batch))
 
     def _states(self, batch: MicroBatch) -> States:
@@ -150,7 +146,6 @@ class Learner(nn.Module):
         return States(hidden_NTD.flatten(0, 1), candidate_CD, own_KD)
 
     def logits(self, hidden_KD: Tensor) -> Tensor:
-        """Scores of the whole vocabulary, (K, V)."""
         return self.objective.logits(self, hidden_KD)
 
     def scoring_head(self) -> Head:

@@ -134,10 +134,7 @@ class BatchMaker:
         row_R: Mapping[Table, NDArray[np.int64]] | None = None,
         rows: Mapping[Table, Tensor] | None = None,
     ) -> MicroBatch:
-        """A micro-batch on the device.
-
-        Of tables that are updated by rows: which the step touches, ascending, (R,), and their values, (R, D).
-        """
+        """A micro-batch on the device, with (R,) and (R, D) of tables of which a step touches some rows alone."""
         row_R, rows = row_R or {}, rows or {}
         vocabulary_size = self.stream.corpus.manifest.vocabulary_size
 

@@ -19,10 +19,7 @@ from trainables.training.world import World
 class Billing:
     """Counts what training steps spend, in all units. All workers call its methods together.
 
-    There is no energy counter where the machine does not tell, and no price where a worker has none.
-
-    Raises:
-        InputError: the budget is in a unit that is not measured here.
+    Without an energy counter or a price their units are not measured: a budget in one raises InputError.
     """
 
     def __init__(
@@ -38,10 +35,7 @@ class Billing:
         self.start()
 
     def resume(self, spent: Spending, step_cost: float) -> None:
-        """Go on from what earlier attempts spent, in the units that both they and this one measure.
-
-        Raises InputError where the budget's is not one of them.
-        """
+        """Go on from what earlier attempts spent, in the units that both measure. Raises InputError as ever."""
         known = self.spent
         self.spent = replace(
             spent, joules=None if known.joules is None else spent.joules, usd=None if known.usd is None else spent.usd

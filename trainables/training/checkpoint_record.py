@@ -64,14 +64,9 @@ class CheckpointRecord(Config):
 
     @classmethod
     def read(cls, folder: Location) -> CheckpointRecord:
-        """The record in a checkpoint's folder.
-
-        Raises:
-            DamagedError: there is none, or it is not as it was written.
-            InputError: it was written by another version of this program.
-        """
+        """The record in a checkpoint's folder. Raises DamagedError, or InputError where another version wrote it."""
         try:
-            content = (folder / "state.json").read_json()
+            content = json.loads((folder / "state.json").read_bytes())
         except FileNotFoundError as error:
             raise DamagedError("state.json is missing") from error
         except (ValueError, RecursionError) as error:  # no JSON, or no UTF-8

@@ -1,7 +1,4 @@
-"""A checkpoint's tensors: written by the workers that hold them, read by any number of workers.
-
-Each worker reads only the files that its rows lie in.
-"""
+"""A checkpoint's tensors, each written by the workers that hold it, and read by those that want its rows."""
 
 from __future__ import annotations
 
@@ -77,12 +74,7 @@ class GroupReader:
         self.rows: dict[str, list[tuple[int, Tensor]]] = {}
 
     def read(self) -> dict[str, Tensor]:
-        """The tensors, sharded as the layout's.
-
-        Raises:
-            DamagedError: a file is not as it was written.
-            InputError: they are not those of the layout.
-        """
+        """The tensors, sharded as the layout's. Raises DamagedError, or InputError where they are not the layout's."""
         for name, file in self.files.items():
             self.shapes |= {tensor: shard.shape for tensor, shard in file.shards.items()}
             if not file.shards or file.whole or any(self._overlaps(*item) for item in file.shards.items()):

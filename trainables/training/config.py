@@ -83,8 +83,6 @@ class CapConfig(AmountConfig):
     key: ClassVar[str] = "cap"
 
 
-# --- training ---------------------------------------------------------------------------------------------------
-
 LARGEST_RATIO = 0.9999
 """Of beta1 to sqrt(beta2): above it, a row's missed steps count for hundreds of thousands of steps, or for ever."""
 
@@ -210,11 +208,7 @@ class TrainingConfig(Config):
         return before_restoration * (1.0 - self.cooldown)
 
     def updates_rows(self, *, only_looked_up: bool, num_rows: int) -> bool:
-        """Whether a table is updated by the touched rows alone; never one that is a head too, not ``only_looked_up``.
-
-        Raises:
-            InputError: ``embedding_update`` demands it and it cannot be.
-        """
+        """Whether a table is updated by the touched rows alone; InputError where that is demanded and cannot be."""
         obstacle = self._obstacle_to_rows()
         if not only_looked_up:
             obstacle = "the table is the vocabulary head too, whose gradient has every row"
@@ -230,13 +224,9 @@ def learning_rate_share(
 ) -> float:
     """Share of the peak learning rate when this share of the budget is spent.
 
-    Args:
-        warmup: share of the budget over which the rate rises linearly from 0 to its peak.
-        schedule: how it falls from there to the end.
-            ``wsd`` (warm-up, stable, decay) stays at the peak until the cooldown, which falls as 1 - sqrt
-            (arXiv 2405.18392, section 4): what came before it is part of any longer run too.
-        floor: the share of the peak at the end (not for ``constant``).
-        cooldown: share of the budget, its last, over which ``wsd`` falls.
+    It rises linearly from 0 over the warm-up's share of the budget, then falls to the floor (``constant`` does not).
+    ``wsd`` (warm-up, stable, decay) stays at the peak until the cooldown, the last share of the budget, over which it
+    falls as 1 - sqrt (arXiv 2405.18392, section 4): what came before it is part of any longer run too.
     """
     if progress < warmup:
         return progress / warmup
@@ -264,9 +254,6 @@ def can_defer(beta1: float, beta2: float) -> bool:
     return beta1 <= LARGEST_RATIO * math.sqrt(beta2) and beta2 > 0
 
 
-# --- a trial ------------------------------------------------------------------------------------------------------
-
-
 class Branch(Config):
     """A shorter run that leaves a trial on its way: there it finds the trial's state as its own checkpoint."""
 
@@ -277,32 +264,24 @@ class Branch(Config):
 class TrialConfig(Config):
     """Everything that one trial depends on."""
 
-    trial: str
-    """Its name, unique in the study; its checkpoints lie under it."""
+    trial: str  # its name, unique in the study; its checkpoints lie under it
     objective: str
-    options: dict[str, Any] = Field(default_factory=dict)
-    """The objective's settings."""
+    options: dict[str, Any] = Field(default_factory=dict)  # the objective's settings
     model: ModelConfig
     training: TrainingConfig
     budget: BudgetConfig
     seed: int
-    corpus: str
-    """Folder of the packed corpus."""
+    corpus: str  # folder of the packed corpus
     alpha: float
     maximum_repetition: float
-    document_attention: bool = False
-    """Attention stays inside documents, and positions restart with them."""
+    document_attention: bool = False  # attention stays inside documents, and positions restart with them
     evaluation: EvaluationConfig
     split: Literal["validation", "test"]
-    yardsticks: tuple[str, ...]
-    """All are taken at the end; at evaluations before it only the first, the primary."""
+    yardsticks: tuple[str, ...]  # all are taken at the end; at evaluations before it only the first, the primary
     rungs: tuple[float, ...] = ()
     """Progress at which the search may stop the trial: an evaluation and a checkpoint each."""
     pauses: bool = False
     """The trial may be ended at any rung and gone on with later: its checkpoint is whole before it reports."""
-    evaluations: tuple[float, ...] = ()
-    """Further progress points with an evaluation and a checkpoint."""
-    branches: tuple[Branch, ...] = ()
-    """Runs that begin with this one's state on its way."""
-    reports: int = 20
-    """Reports over the run, evenly by progress."""
+    evaluations: tuple[float, ...] = ()  # further progress points with an evaluation and a checkpoint
+    branches: tuple[Branch, ...] = ()  # runs that begin with this one's state on its way
+    reports: int = 20  # reports over the run, evenly by progress

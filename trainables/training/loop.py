@@ -44,12 +44,8 @@ def make_learner(config: TrialConfig, manifest: Manifest) -> Learner:
 class Trial:
     """One trial on one worker: build, train, report.
 
-    Args:
-        checkpoints: where it saves and goes on from; None saves nothing.
-        feed: moves the stream's batches.
-        should_stop: asked between steps; True ends the run with a checkpoint, to be resumed. With several workers it
-            must give all of them the same answer.
-        energy, usd_per_hour: as for :class:`Billing`.
+    Without ``checkpoints`` it saves nothing. ``should_stop`` is asked between steps: True, to all workers, ends the run
+    with a checkpoint, to be resumed.
 
     Raises:
         InputError: the model does not fit the objective, or the budget is in a unit that is not measured here.
@@ -195,14 +191,9 @@ class Trial:
         length = self.stream.corpus.manifest.sequence_length
         if unit in MEASURED_UNITS:
             return None
-        least_flops = self.stepper.learner.flops(1, length, 0, 0)
-        per_sequence: dict[str, float] = {
-            "tokens": length,
-            "steps": 1 / self.config.training.batch_sequences,
-            "flops": least_flops,
-            "hardware_flops": least_flops,
-        }
-        return max(1, math.ceil(amount / per_sequence[unit]) - self.next_sequence)
+        known: dict[str, float] = {"tokens": length, "steps": 1 / self.config.training.batch_sequences}
+        least = known.get(unit) or self.stepper.learner.flops(1, length, 0, 0)
+        return max(1, math.ceil(amount / least) - self.next_sequence)
 
     def _start_up(self, batch: Batch) -> None:
         stepper = self.stepper

@@ -20,9 +20,7 @@ def largest_micro_batch(rehearse: Callable[[int], None], most: int, world: World
 
     On CUDA it is tried; on a CPU it is computed from what a pass of one sequence stores, as memory overdrawn there
     ends the process. All workers must call it together. ``reserve_bytes`` are what the optimiser will still take.
-
-    Raises:
-        InputError: not even one sequence fits.
+    Raises InputError where not even one sequence fits.
     """
     rows, stored = most, 0
     if world.device.type == "cpu":

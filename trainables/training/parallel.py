@@ -1,7 +1,6 @@
 """Several workers, one model: replicated (DDP) or sharded (FSDP) parameters, with the same numbers either way.
 
-Both average the workers' gradients. A loss that is a sum over the workers is multiplied by their number before
-``backward()``.
+Both average the workers' gradients: a loss that is a sum over the workers is to be multiplied by their number.
 """
 
 from __future__ import annotations
@@ -62,11 +61,7 @@ def accumulating(model: nn.Module, more: bool) -> Iterator[None]:
 
 
 def clip_gradients(parameters: Iterable[Tensor], maximum_norm: float) -> Tensor:
-    """Scale the gradients down to a norm over all parameters and workers; nothing waits for the device.
-
-    Returns:
-        The norm before, a scalar on the device, not finite where any gradient is not.
-    """
+    """Scale gradients down to a norm over all parameters and workers. Returns the norm before, on the device."""
     parameters = [parameter for parameter in parameters if parameter.grad is not None]
     norm = nn.utils.get_total_norm([parameter.grad for parameter in parameters if parameter.grad is not None])
     if is_sharded(norm):

@@ -64,21 +64,14 @@ class RowAdamW:
         self._fetched: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
 
     def fetch(self, row_R: Tensor) -> Tensor:
-        """The rows, each named once, as dense AdamW would have them now, (R, D): a leaf that gathers their gradient.
-
-        Reads only: the rows are written by ``step``, and a ``fetch`` without one leaves no trace.
-        """
+        """The rows, each named once, as dense AdamW would have them now, (R, D): a leaf that gathers their gradient."""
         leaf_RD, exp_avg_RD, exp_avg_sq_RD = self._catch_up(row_R)
         self._fetched = row_R, leaf_RD.requires_grad_(), exp_avg_RD, exp_avg_sq_RD
         return leaf_RD
 
     @torch.no_grad()
     def step(self, rate: float) -> None:
-        """One step: updates the rows last fetched by their gradient; all others have missed it.
-
-        Raises:
-            InputError: the weight decay of one step is 100% or more.
-        """
+        """Updates the rows last fetched; all others have missed it. InputError: its weight decay is 100% or more."""
         self._advance(rate)
         if self._fetched is None:
             return

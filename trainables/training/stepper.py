@@ -84,10 +84,7 @@ class Stepper:
         self._assemble()
 
     def prepare(self, batch: Batch, first: int) -> PreparedStep:
-        """Corrupt, find candidates, count FLOPs. All workers must call it together.
-
-        ``first`` is the place in the stream of the step's first sequence, of all workers.
-        """
+        """Corrupt, find candidates, count FLOPs, from a place in the stream on. All workers must call it together."""
         num_sequences, length = batch.token_NL.shape
         rows = self.micro_batch_sequences or num_sequences
         assert isinstance(rows, int), "'auto' was resolved"
@@ -104,11 +101,7 @@ class Stepper:
         return PreparedStep(batch, parts, num_targets, flops, flops + again, tokens)
 
     def gradients(self, step: PreparedStep, *, synchronise: bool = True) -> tuple[Tensor, list[Tensor]]:
-        """Forward and backward passes; if so asked, gradients are summed over the workers.
-
-        Returns:
-            This worker's part of the step's mean loss, and the touched rows of tables, with their gradients.
-        """
+        """This worker's part of the step's mean loss, and the touched rows of tables, with their gradients."""
         row_R = self.batches.rows(step.parts, self.tables)
         rows = {name: self.optimiser.rows[name].fetch(self.batches.to_device(r)) for name, r in row_R.items()}
         total = torch.zeros((), device=self.world.device)
@@ -198,13 +191,7 @@ class Stepper:
             self.average.load_tensors(groups.get("average", {**groups["model"], "steps": torch.tensor(0)}))
 
     def compile(self, step: PreparedStep) -> str:
-        """Compile the body's layers in place, by rehearsing a step; all share one compilation, as they are alike.
-
-        Where that fails, as without a C++ compiler, they stay as they were.
-
-        Returns:
-            What went wrong, in a line; empty if nothing did.
-        """
+        """Compile the body's layers, which are alike, in place, by rehearsing a step; where that fails, say why."""
         from torch._dynamo.exc import TorchDynamoException
 
         layers = list(layers_of(self.learner.body))

@@ -15,8 +15,7 @@ from trainables.corpora.grammar import MinimalPair
 from trainables.errors import InputError
 from trainables.evaluation import EvaluationConfig, Score, find_yardstick, passes, sentences
 from trainables.evaluation.held_out import HELD_OUT_SEED, HeldOut
-from trainables.evaluation.passes import ranks_of, take
-from trainables.evaluation.sentences import log_likelihoods
+from trainables.evaluation.passes import log_likelihoods, ranks_of, take
 from trainables.objectives import OBJECTIVES
 from trainables.objectives.corruption import masked_positions
 from trainables.objectives.learner import Learner
