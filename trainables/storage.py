@@ -160,22 +160,19 @@ class Location:
 
     def require_writable(self, *, trying: bool = True) -> None:
         """Prove, or raise InputError, that files can be made here, by one; not ``trying``: by the folder's rights."""
-        if not trying and self.local is not None:
+        try:
+            if trying or self.local is None:
+                probe = self / f".h2h-write-probe-{uuid.uuid4().hex}"
+                probe.write_bytes(b"")
+                probe.delete()
+                return
             there = next(folder for folder in (self.local, *self.local.parents) if folder.exists())
             if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-                raise self._unwritable(f"{there} is {'not yours to write to' if there.is_dir() else 'a file'}")
-            return
-        probe = self / f".h2h-write-probe-{uuid.uuid4().hex}"
-        try:
-            probe.write_bytes(b"")
-            probe.delete()
+                raise PermissionError(f"{there} is {'not yours to write to' if there.is_dir() else 'a file'}")
         except OSError as error:
-            raise self._unwritable(str(error)) from error
-
-    def _unwritable(self, why: str) -> InputError:
-        return InputError(
-            f"cannot write to the storage folder {self.uri}",
-            where="storage",
-            why=why,
-            remedy="choose a folder you may write to: --set storage=FOLDER",
-        )
+            raise InputError(
+                f"cannot write to the storage folder {self.uri}",
+                where="storage",
+                why=str(error),
+                remedy="choose a folder you may write to: --set storage=FOLDER",
+            ) from error

@@ -118,7 +118,7 @@ def _reports(config: dict[str, Any], world: World) -> Iterator[dict[str, Any]]:
         start = {
             "step": trial.start_step,
             "workers": world.size,
-            "spent": trial.spent.record(),
+            "spent": trial.billing.spent.record(),
             "overhead": dict(trial.meter.seconds),
         }
         yield {"report": json.dumps({"status": "begun", "measure": start})}

@@ -1,6 +1,5 @@
-"""The held-out text that yardsticks are taken on, and what of it is to be recovered.
-
-Letters: N sequences, L tokens each, T targets a sequence, K targets in all, V vocabulary.
+"""The held-out text that yardsticks are taken on, and what of it is to be recovered. Letters: N sequences, L tokens
+each, T targets a sequence, K targets in all, V vocabulary.
 """
 
 from __future__ import annotations
@@ -75,7 +74,6 @@ class HeldOut:
 
     @cached_property
     def language_N(self) -> NDArray[np.str_]:
-        """The language of each sequence."""
         return np.repeat(list(self._index_of), [len(index) for index in self._index_of.values()])
 
     def masked(self, task: Task) -> Targets:
@@ -96,7 +94,6 @@ class HeldOut:
 
     @cached_property
     def pair_languages(self) -> NDArray[np.str_]:
-        """The language of each minimal pair."""
         return np.array([pair.language for pair in self.corpus.minimal_pairs()])
 
     @cached_property

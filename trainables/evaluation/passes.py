@@ -1,7 +1,5 @@
-"""Passes of held-out text through a model; yardsticks that need the same one share it.
-
-Letters: N sequences or rows of a batch, L tokens each, K targets, D hidden size, V vocabulary, P minimal pairs, S
-sentences.
+"""Passes of held-out text through a model; yardsticks that need the same one share it. Letters: N sequences or rows of
+a batch, L tokens each, K targets, D hidden size, V vocabulary, P minimal pairs, S sentences.
 """
 
 from __future__ import annotations
@@ -15,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from trainables.corpora.stream.manifest import Manifest
 from trainables.evaluation.held_out import HeldOut, Targets
@@ -49,7 +48,6 @@ class Taking:
 
     @cached_property
     def nats(self) -> dict[str, TargetNats]:
-        """By language, negative log-likelihoods."""
         targets = self.held_out.likely(self.task)
         nats_K = target_nats(self.learner, targets)
         return {
@@ -125,25 +123,17 @@ def log_likelihoods(learner: Learner, sentences: Sequence[Sequence[int]], manife
     framed = _framed(sentences, manifest)
     if learner.objective.task == "causal":
         return _causal(learner, framed, manifest)
-    device = learner.embedding_VD.device
     score = np.zeros(len(framed))
-    owners, inputs, positions, targets = [], [], [], []
-    for owner, tokens in enumerate(framed):
-        for position in range(1, len(tokens) - 1):
-            masked = tokens.copy()
-            masked[position] = manifest.required_mask_token
-            owners.append(owner)
-            inputs.append(masked)
-            positions.append(position)
-            targets.append(int(tokens[position]))
-    for part in _batches([len(tokens) for tokens in inputs]):
-        token_NL, mask_NL = _pad([inputs[i] for i in part], manifest, device)
-        hidden_NLD = learner.hidden(token_NL, mask_NL)
-        hidden_KD = hidden_NLD[torch.arange(len(part)), [positions[i] for i in part]]
-        log_probability = learner.logits(hidden_KD).float().log_softmax(dim=-1)
-        target_K = torch.tensor([targets[i] for i in part], device=device)
-        taken = log_probability.gather(1, target_K[:, None])[:, 0].cpu().numpy()
-        np.add.at(score, [owners[i] for i in part], taken)
+    masked = [(owner, position) for owner, tokens in enumerate(framed) for position in range(1, len(tokens) - 1)]
+    for part in _batches([len(framed[owner]) for owner, _ in masked]):
+        owner_N, position_N = np.array(masked)[part].T
+        token_NL, mask_NL = _pad([framed[owner] for owner in owner_N], manifest, learner.embedding_VD.device)
+        place = torch.arange(len(part)), torch.from_numpy(position_N)
+        target_N = token_NL[place]
+        token_NL[place] = manifest.required_mask_token
+        hidden_ND = learner.hidden(token_NL, mask_NL)[place]
+        log_probability = learner.logits(hidden_ND).float().log_softmax(dim=-1)
+        np.add.at(score, owner_N, log_probability.gather(1, target_N[:, None])[:, 0].cpu().numpy())
     return score
 
 
@@ -182,10 +172,7 @@ def _batches(lengths: Sequence[int] | NDArray[np.int64]) -> Iterator[NDArray[np.
 
 
 def _pad(rows: list[NDArray[np.int64]], manifest: Manifest, device: torch.device) -> tuple[Tensor, Tensor]:
-    length = max(len(row) for row in rows)
-    token_NL = np.full((len(rows), length), manifest.pad_token, dtype=np.int64)
-    mask_NL = np.zeros((len(rows), length), dtype=np.int64)
-    for index, row in enumerate(rows):
-        token_NL[index, : len(row)] = row
-        mask_NL[index, : len(row)] = 1
-    return torch.from_numpy(token_NL).to(device), torch.from_numpy(mask_NL).to(device)
+    tokens = [torch.from_numpy(row) for row in rows]
+    token_NL = pad_sequence(tokens, batch_first=True, padding_value=manifest.pad_token)
+    mask_NL = pad_sequence([torch.ones_like(row) for row in tokens], batch_first=True)
+    return token_NL.to(device), mask_NL.to(device)

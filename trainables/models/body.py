@@ -1,6 +1,5 @@
-"""The body: a Hugging Face encoder or decoder without its head, run so that nothing is computed in vain.
-
-Letters: N sequences, L tokens each, T targets a sequence, D hidden size, A heads.
+"""The body: a Hugging Face encoder or decoder without its head, run so that nothing is computed in vain. Letters: N
+sequences, L tokens each, T targets a sequence, D hidden size, A heads.
 """
 
 from __future__ import annotations

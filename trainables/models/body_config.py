@@ -22,9 +22,8 @@ def body_config(
 ) -> PreTrainedConfig:
     """The Hugging Face configuration of the body. A pretrained model's is its own, but starts in float32.
 
-    Raises:
-        InputError: the model is of the other kind than the task needs; there is no such pretrained model, or it takes
-            fewer tokens, or shorter sequences, than the study has.
+    Raises InputError: it is of the other kind than the task needs; there is no such pretrained model, or it takes fewer
+    tokens, or shorter sequences, than the study has.
     """
     if model.pretrained is not None:
         return _pretrained_config(model.pretrained, task, vocabulary_size, sequence_length, where)

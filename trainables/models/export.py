@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer
@@ -15,6 +15,7 @@ from transformers import (
     AutoModelForMaskedLM,
     GenerationConfig,
     PreTrainedConfig,
+    PreTrainedModel,
     PreTrainedTokenizerFast,
 )
 
@@ -23,9 +24,6 @@ from trainables.models.body import embedding_of
 from trainables.models.head import Head
 from trainables.models.pretrained import quiet_transformers
 from trainables.storage import Location
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
 
 CARD = "README.md"
 

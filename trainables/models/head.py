@@ -80,11 +80,8 @@ class Head(nn.Module):
         A decoder's weights are ``weight_VD / temperature``: a new parameter, or where the family ties and the
         temperature is 1 and not learned ``weight_VD`` itself. BERT's are ``weight_VD`` itself wherever the family
         ties; its transform becomes the division by the temperature, by the LayerNorm that makes the body's last hidden
-        states (see :func:`_make_division`). All of it can be trained on. Which parameters the head has depends on
-        whether the temperature was learned, not on what became of it.
-
-        Raises:
-            InputError: BERT's transform cannot be made the identity.
+        states (see :func:`_make_division`, also for the InputError). All of it can be trained on. Which parameters the
+        head has depends on whether the temperature was learned, not on what became of it.
         """
         with torch.random.fork_rng(devices=[]):  # what is drawn here is written over
             head = cls(config, weight_VD)

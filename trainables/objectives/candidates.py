@@ -23,11 +23,11 @@ from trainables.corpora.stream.frequencies import log_frequencies
 from trainables.corpora.stream.token_stream import TokenStream
 
 
+@dataclass(frozen=True)
 class Proposal:
     """A distribution that tokens are drawn from."""
 
-    def __init__(self, log_probability_V: NDArray[np.float64]) -> None:
-        self.log_probability_V = log_probability_V
+    log_probability_V: NDArray[np.float64]
 
     @cached_property
     def _cumulative_V(self) -> NDArray[np.float64]:
@@ -40,21 +40,21 @@ class Proposal:
         return np.searchsorted(self._cumulative_V, rng.random(count), side="right")
 
 
+@dataclass(frozen=True)
 class Text:
     """What is known of a stream's tokens beyond a batch. It is counted when it is first asked for."""
 
-    def __init__(self, stream: TokenStream) -> None:
-        self._stream = stream
+    stream: TokenStream
 
     @cached_property
     def by_frequency(self) -> Proposal:
         """Tokens as often as they are trained on."""
-        return Proposal(log_frequencies(self._stream))
+        return Proposal(log_frequencies(self.stream))
 
     @cached_property
     def uniform(self) -> Proposal:
         """All tokens alike."""
-        size = self._stream.corpus.manifest.vocabulary_size
+        size = self.stream.corpus.manifest.vocabulary_size
         return Proposal(np.full(size, -np.log(size), dtype=np.float64))
 
 
@@ -65,8 +65,7 @@ class Pool:
     rng: np.random.Generator  # the same on all workers, for the same step or micro-batch
     text: Text
     targets: Callable[[], NDArray[np.int64]]
-    """The targets, duplicates included, in the order of the stream, (P,): of the step, over all workers, or of the
-    micro-batch. Those of other workers are gathered when it is called."""
+    """Those of the step, gathered from all workers, or of the micro-batch, with duplicates, in the stream's order."""
     targets_before: Callable[[int], NDArray[np.int64]]
     """So many of the last targets before the step. They are made again from the stream: no queue has to be restored."""
 

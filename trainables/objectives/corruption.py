@@ -1,5 +1,4 @@
 """Corruptions: what the model sees and what it must recover. Pure functions of (tokens, sequence numbers, seed).
-
 Letters: N sequences, L tokens each, T targets a sequence.
 """
 

@@ -22,7 +22,7 @@ def softmax_cross_entropy_(
     """Make cross-entropies of logits, and their gradient in the memory of the logits, as ``linear_cross_entropy``.
 
     Each logit is read twice, the second time from the nearest cache where a row is short, and each gradient written
-    once. All arithmetic is in float32.
+    once. All arithmetic is in float32. Returns softmax minus one-hot, (K, C), a view of the logits' memory.
 
     Args:
         logits_KC: without bias, in any floating dtype; overwritten. Every row, the last one too, has room for C
@@ -30,9 +30,6 @@ def softmax_cross_entropy_(
         loss_K: float32; written.
         grad_own_K: gradient of the own logits, float32; written, and needed with them.
         dtype: of the gradient, no wider than that of the logits.
-
-    Returns:
-        Softmax minus one-hot, (K, C), a view of the logits' memory.
     """
     K, C = logits_KC.shape
     assert logits_KC.stride(0) >= C + -C % 16

@@ -1,7 +1,5 @@
-"""What is trained: a body and what its objective adds to it, as one module.
-
-Letters: N sequences, L tokens each, T targets a sequence, K = N T target positions, D hidden size, C candidates,
-V vocabulary, R rows of a table.
+"""What is trained: a body and what its objective adds to it, as one module. Letters: N sequences, L tokens each, T
+targets a sequence, K = N T target positions, D hidden size, C candidates, V vocabulary, R rows of a table.
 """
 
 from __future__ import annotations
@@ -148,13 +146,9 @@ class Learner(nn.Module):
     def logits(self, hidden_KD: Tensor) -> Tensor:
         return self.objective.logits(self, hidden_KD)
 
-    def scoring_head(self) -> Head:
-        """The head, or one that scores as the model does without; InputError where there can be none."""
-        return self.objective.scoring_head(self)
-
     def restore_head(self) -> None:
         """Go on as the vanilla objective, with a head made of what scored tokens (arXiv 2309.08351, section 4.3)."""
-        head = self.scoring_head()
+        head = self.objective.scoring_head(self)
         self.objective = vanilla_objective(self.objective.task)
         self._replace_parts({"head": head})
 

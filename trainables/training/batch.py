@@ -1,6 +1,5 @@
-"""From sequences of the stream to micro-batches on the device.
-
-Letters: N sequences, L tokens each, T targets a sequence, K targets of a micro-batch, V vocabulary, R rows of a table.
+"""From sequences of the stream to micro-batches on the device. Letters: N sequences, L tokens each, T targets a
+sequence, K targets of a micro-batch, V vocabulary, R rows of a table.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Part(NamedTuple):
 
     @property
     def num_candidates(self) -> int:
-        """As ``MicroBatch.num_candidates``."""
+        """Of each position, its own one included; 0 for the whole vocabulary."""
         if self.candidates is None:
             return 0
         return len(self.candidates.token_C) + (self.candidates.own_bias_K is not None)

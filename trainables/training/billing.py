@@ -35,7 +35,7 @@ class Billing:
         self.start()
 
     def resume(self, spent: Spending, step_cost: float) -> None:
-        """Go on from what earlier attempts spent, in the units that both measure. Raises InputError as ever."""
+        """Go on from what earlier attempts spent, in the units that both measure: the budget's, or InputError."""
         known = self.spent
         self.spent = replace(
             spent, joules=None if known.joules is None else spent.joules, usd=None if known.usd is None else spent.usd

@@ -25,9 +25,7 @@ class Calibration(NamedTuple):
 
     step_seconds: float  # median
     steps: int  # that were timed
-    memory_bytes: int | None
-    """Most that weights, their optimiser state and a step took together on a GPU; None on a CPU, where what is freed
-    stays with the process."""
+    memory_bytes: int | None  # most that weights, optimiser state and a step took on a GPU; on a CPU none can tell
     device: str  # ``cpu``, or the GPU's name
 
 
@@ -43,9 +41,8 @@ def calibrate(
             before = torch.cuda.memory_allocated(device)
             torch.cuda.reset_peak_memory_stats(device)
         stream = TokenStream(corpus, config.seed, 1.0, 1.0)
-        stepper = Stepper(
-            make_learner(config, corpus.manifest).to(device), stream, config.training, World(device=device)
-        )
+        learner = make_learner(config, corpus.manifest).to(device)
+        stepper = Stepper(learner, stream, config.training, World(device=device))
         if stepper.micro_batch_sequences == "auto":
             stepper.micro_batch_sequences = None
         stepper.learner.train()

@@ -112,10 +112,7 @@ class Checkpoints:
     def wait(self) -> None:
         """Until this worker's part of the last checkpoint is written; the first worker's: until all of it is.
 
-        Raises:
-            FullDiskError: there is no space for it; the checkpoints before are whole.
-            OSError: it could not be written for another reason.
-            TimeoutError: another worker's part did not come.
+        Raises FullDiskError (the checkpoints before are whole), OSError, or TimeoutError for another worker's part.
         """
         writing, self._writing = self._writing, None
         if writing is not None:
@@ -156,18 +153,12 @@ class Checkpoints:
         """Read the newest checkpoint that is undamaged, and restore the random state; all workers call it.
 
         It may have been written by any number of workers, sharded or not. A damaged checkpoint is passed over for the
-        one before, and removed.
+        one before, and removed. ``wanted`` gives the groups of tensors that a state is for: what is read must have
+        their names and shapes, and is sharded as they are. Of the ``optimiser`` they may be some of the tensors; the
+        others are read whole. A group that a finished run did not save is left out.
 
-        Args:
-            wanted: from the checkpoint's state to the groups of tensors it is for. What is read must have their names
-                and shapes, and is sharded as they are. Of the ``optimiser`` they may be some of the tensors; the
-                others are read whole. A group that a finished run did not save is left out.
-
-        Returns:
-            What was read, None where there is no checkpoint; and what a person should know of it.
-
-        Raises:
-            InputError: it does not fit the tensors, or all are damaged.
+        Returns what was read, None where there is no checkpoint, and what a person should know of it. Raises
+        InputError: it does not fit the tensors, or all are damaged.
         """
         world = world or World()
         damaged: dict[int, str] = {}

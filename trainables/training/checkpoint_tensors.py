@@ -77,7 +77,9 @@ class GroupReader:
         """The tensors, sharded as the layout's. Raises DamagedError, or InputError where they are not the layout's."""
         for name, file in self.files.items():
             self.shapes |= {tensor: shard.shape for tensor, shard in file.shards.items()}
-            if not file.shards or file.whole or any(self._overlaps(*item) for item in file.shards.items()):
+            wanted = ((shard, *self._wanted_rows(tensor)) for tensor, shard in file.shards.items())
+            overlaps = any(start < shard.end_row and shard.first_row < stop for shard, start, stop in wanted)
+            if not file.shards or file.whole or overlaps:
                 self._read(name, file)
         self._require_fit()
         # Sorted: a file's order differs between the workers, and theirs must agree wherever they gather tensors.
@@ -86,10 +88,6 @@ class GroupReader:
     def _wanted_rows(self, name: str) -> tuple[int, int]:
         layout = self.layout.get(name)
         return rows_of(layout) if layout is not None and is_sharded(layout) else (0, self.shapes[name][0])
-
-    def _overlaps(self, name: str, shard: ShardRecord) -> bool:
-        start, stop = self._wanted_rows(name)
-        return start < shard.end_row and shard.first_row < stop
 
     def _read(self, name: str, file: FileRecord) -> None:
         try:
@@ -100,16 +98,14 @@ class GroupReader:
             raise DamagedError(f"{name} is not as it was written (its checksum differs)")
         for tensor_name, tensor in safetensors.torch.load(data).items():
             self.shapes.setdefault(tensor_name, tuple(tensor.shape))
-            shard = file.shards.get(tensor_name)
-            self._keep(tensor_name, 0 if shard is None else shard.first_row, tensor)
-
-    def _keep(self, name: str, first: int, tensor: Tensor) -> None:
-        if tensor.ndim:
-            start, stop = self._wanted_rows(name)
-            cut = tensor[max(0, start - first) : max(0, stop - first)]
-            # A part is copied, so that the rest of its file does not stay in memory.
-            tensor = cut if len(cut) == len(tensor) else cut.clone()
-        self.rows.setdefault(name, []).append((first, tensor))
+            first = file.shards[tensor_name].first_row if tensor_name in file.shards else 0
+            kept = tensor
+            if tensor.ndim:
+                start, stop = self._wanted_rows(tensor_name)
+                cut = tensor[max(0, start - first) : max(0, stop - first)]
+                # A part is copied, so that the rest of its file does not stay in memory.
+                kept = cut if len(cut) == len(tensor) else cut.clone()
+            self.rows.setdefault(tensor_name, []).append((first, kept))
 
     def _require_fit(self) -> None:
         given = {name: tuple(tensor.shape) for name, tensor in self.layout.items()}

@@ -90,12 +90,7 @@ ROWS_PAY_FROM = 1 << 14
 """Rows of a table from which on updating the touched ones alone is faster: on a CPU dense took 4.4 ms and rows 4.4 ms
 with 8,000 rows, 27 ms and 4.9 ms with 33,000 (2,000 of them touched, hidden size 256)."""
 
-
-Parallelism = Literal["ddp", "fsdp"]
-"""``ddp``: every worker holds the whole model and optimiser state. ``fsdp``: every worker holds its share of them and
-gathers a layer's parameters while it computes that layer (arXiv 2304.11277)."""
-
-
+Parallelism = Literal["ddp", "fsdp"]  # fsdp: a layer's parameters are gathered while it is computed (arXiv 2304.11277)
 Schedule = Literal["linear", "cosine", "constant", "wsd"]
 
 

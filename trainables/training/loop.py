@@ -24,7 +24,7 @@ from trainables.training.config import MEASURED_UNITS, TrialConfig
 from trainables.training.energy import EnergyCounter
 from trainables.training.meters import LossMeter, OverheadMeter, StreamMeter
 from trainables.training.micro_batch import largest_micro_batch
-from trainables.training.state import Measure, Report, Spending, Status, TrialState
+from trainables.training.state import Measure, Report, Status, TrialState
 from trainables.training.stepper import PreparedStep, Stepper
 from trainables.training.world import World
 
@@ -42,13 +42,10 @@ def make_learner(config: TrialConfig, manifest: Manifest) -> Learner:
 
 
 class Trial:
-    """One trial on one worker: build, train, report.
+    """One trial on one worker: build, train, report. Without ``checkpoints`` it saves nothing.
 
-    Without ``checkpoints`` it saves nothing. ``should_stop`` is asked between steps: True, to all workers, ends the run
-    with a checkpoint, to be resumed.
-
-    Raises:
-        InputError: the model does not fit the objective, or the budget is in a unit that is not measured here.
+    ``should_stop`` is asked between steps: True, to all workers, ends the run with a checkpoint, to be resumed. Raises
+    InputError: the model does not fit the objective, or the budget is in a unit that is not measured here.
     """
 
     def __init__(
@@ -117,16 +114,6 @@ class Trial:
             self.stepper.restore_head()
         return self.stepper.layout()
 
-    @property
-    def spent(self) -> Spending:
-        """What training steps have spent, in this attempt and those before."""
-        return self.billing.spent
-
-    @property
-    def progress(self) -> float:
-        """Share of the budget that is spent."""
-        return self.billing.progress
-
     def run(self, known_step: int = 0) -> Iterator[Report]:
         """Train from where the last checkpoint is to the end of the budget, yielding reports.
 
@@ -163,22 +150,22 @@ class Trial:
             if self.should_stop():
                 yield self._report("interrupted")
                 return
-            is_first = self.spent.steps == self.start_step
+            is_first = self.billing.spent.steps == self.start_step
             with self.meter.measure("startup" if is_first else "data_wait"):
                 batch = next(feed)
             if is_first:
                 self._start_up(batch)
             self._restore_head_if_due(batch)
-            before = self.progress
+            before = self.billing.progress
             # From here: corrupting and finding candidates are part of an objective.
             self.billing.start()
             step = self._affordable(batch)
             if step is not None:
                 self._step(step)
-            crossed = [point for point in points if before < point <= self.progress]
+            crossed = [point for point in points if before < point <= self.billing.progress]
             self._branch(before)
             cut = step is None or len(step.batch.number_N) < len(batch.number_N)
-            ended = cut or self.progress >= 1.0
+            ended = cut or self.billing.progress >= 1.0
             if crossed or ended:
                 report = self._report("completed" if ended else "running", crossed)
                 yield report
@@ -220,7 +207,7 @@ class Trial:
 
     def _restore_head_if_due(self, batch: Batch) -> None:
         restoration = self.config.training.restoration
-        if restoration is None or self.stepper.restored or self.progress < 1.0 - restoration.share:
+        if restoration is None or self.stepper.restored or self.billing.progress < 1.0 - restoration.share:
             return
         self.billing.settle()
         with self.meter.measure("startup"):
@@ -261,25 +248,24 @@ class Trial:
         if self.checkpoints is not None and (milestone or status == "interrupted"):
             with self.meter.measure("checkpoint"):
                 tensors = self.stepper.tensors(finished=status == "completed")
-                self.checkpoints.save(self.spent.steps, tensors, self._state(), self.world)
+                self.checkpoints.save(self.billing.spent.steps, tensors, self._state(), self.world)
                 if status != "running" or (self.config.pauses and measure.rung is not None):
                     self.checkpoints.wait()
         messages, self.messages = tuple(self.messages), []
         return Report(status, self._with_overhead(measure), messages)
 
     def _measure(self, loss: float | None, crossed: Sequence[float], yardsticks: dict[str, Score]) -> Measure:
-        rungs = [number for number, rung in enumerate(self.config.rungs) if rung in crossed]
         seen = self.trained_on.seen(self.world)
         return Measure(
-            step=self.spent.steps,
-            progress=self.progress,
-            spent=self.spent.record(),
+            step=self.billing.spent.steps,
+            progress=self.billing.progress,
+            spent=self.billing.spent.record(),
             overhead=dict(self.meter.seconds),
             loss=loss,
             learning_rate=self.learning_rate,
             digest=self.trained_on.digest(self.world),
             mix=dict(zip(self.stream.corpus.languages, seen, strict=True)),
-            rung=rungs[-1] if rungs else None,
+            rung=max((number for number, rung in enumerate(self.config.rungs) if rung in crossed), default=None),
             yardsticks=yardsticks,
         )
 
@@ -296,18 +282,15 @@ class Trial:
             return take(learner, self.held_out, names)
 
     def _branch(self, before: float) -> None:
-        """Leave the state to the branches whose point the step has crossed.
-
-        It comes before the trial's own checkpoint: one that is cut off comes by here again, or what it left is whole.
-        """
+        """Leave the state to the branches whose point was crossed; before the own checkpoint, as a crash may follow."""
         for branch in self.config.branches:
-            if before < branch.progress <= self.progress and self.checkpoints is not None:
+            if before < branch.progress <= self.billing.progress and self.checkpoints is not None:
                 self.billing.settle()
                 with self.meter.measure("checkpoint"):
                     beginning = Checkpoints(self.checkpoints.folder.parent / branch.trial)
                     tensors = self.stepper.tensors(finished=False)
                     state = self._state().model_copy(update={"loss_sum": 0.0, "loss_steps": 0, "reports": ()})
-                    beginning.save(self.spent.steps, tensors, state, self.world)
+                    beginning.save(self.billing.spent.steps, tensors, state, self.world)
                     beginning.wait()
                     beginning.close()
 
@@ -317,7 +300,7 @@ class Trial:
         return TrialState(
             restored=self.stepper.restored,
             micro_batch_sequences=self.stepper.micro_batch_sequences,
-            spent=replace(self.spent),
+            spent=replace(self.billing.spent),
             next_sequence=self.next_sequence,
             digest=self.trained_on.digest(self.world),
             seen=self.trained_on.seen(self.world),

@@ -15,12 +15,6 @@ from trainables.training.config import TrainingConfig
 from trainables.training.row_adamw import RowAdamW
 
 
-def hidden_matrices(body: nn.Module) -> list[nn.Parameter]:
-    """The body's matrices but for its embeddings: what Muon is made for (its own documentation says so)."""
-    tables = {id(m.weight) for m in body.modules() if isinstance(m, nn.Embedding)}
-    return [p for p in body.parameters() if p.requires_grad and p.ndim == 2 and id(p) not in tables]
-
-
 class Optimiser:
     """All that updates a model's weights: AdamW, with Muon for the body's matrices if so set, or rows of a table.
 
@@ -30,7 +24,11 @@ class Optimiser:
     """
 
     def __init__(self, model: nn.Module, training: TrainingConfig, tables: Mapping[str, Tensor] | None = None) -> None:
-        matrices = hidden_matrices(model.get_submodule("body")) if training.optimiser == "muon" else []
+        matrices: list[nn.Parameter] = []
+        if training.optimiser == "muon":  # it is made for matrices but for embeddings (its own documentation says so)
+            body = model.get_submodule("body")
+            tied = {id(m.weight) for m in body.modules() if isinstance(m, nn.Embedding)}
+            matrices = [p for p in body.parameters() if p.requires_grad and p.ndim == 2 and id(p) not in tied]
         taken = {id(p) for p in matrices}
         others = [p for p in model.parameters() if p.requires_grad and id(p) not in taken]
         groups = [

@@ -1,7 +1,4 @@
-"""One training step: from a worker's sequences to updated weights. When to step, at what rate, is the loop's.
-
-Letters: R rows of a table, D hidden size.
-"""
+"""One training step: from a worker's sequences to updated weights. When to step, at what rate, is the loop's."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 from trainables.corpora.stream.token_stream import Batch, TokenStream
 from trainables.models.body import layers_of
@@ -55,7 +52,12 @@ class Stepper:
         training, learner = self.training, self.learner
         for parameter in learner.parameters():
             parameter.requires_grad_(True)
-        self.tables: Mapping[Table, Tensor] = self._row_tables()
+        tables, num_rows = learner.tables, len(learner.embedding_VD)
+        # A restored head is the table itself, and scores all of it.
+        updates_rows = (tables or not self.restored) and training.updates_rows(
+            only_looked_up="embedding" in tables, num_rows=num_rows
+        )
+        self.tables: Mapping[Table, Tensor] = tables if updates_rows else {}
         for table_VD in self.tables.values():
             table_VD.requires_grad_(False)  # the rows that a step touches get the gradient instead
         if training.activation_checkpointing:
@@ -65,14 +67,6 @@ class Stepper:
         self.optimiser = Optimiser(learner, training, {str(name): table for name, table in self.tables.items()})
         self.average = WeightAverage(learner, training.ema_decay) if training.ema_decay else None
         self.batches = BatchMaker(learner, self.stream, training.mask_rate, self.world)
-
-    def _row_tables(self) -> dict[Table, nn.Parameter]:
-        """The tables that are updated by rows: of those that a step only looks up, if so set."""
-        tables, num_rows = self.learner.tables, len(self.learner.embedding_VD)
-        if self.restored and not tables:  # the restored head is the table, and scores all of it
-            return {}
-        rows = self.training.updates_rows(only_looked_up="embedding" in tables, num_rows=num_rows)
-        return tables if rows else {}
 
     def restore_head(self) -> None:
         """Go on as the vanilla objective (see :meth:`Learner.restore_head`), with a new optimiser."""

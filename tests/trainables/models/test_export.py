@@ -77,7 +77,9 @@ print(json.dumps(facts))
 
 
 def export(learner, tokenizer, folder, card):
-    return export_model(learner.body, learner.scoring_head(), learner.config, tokenizer, Location(folder), card)
+    return export_model(
+        learner.body, learner.objective.scoring_head(learner), learner.config, tokenizer, Location(folder), card
+    )
 
 
 def load(learner, folder):
