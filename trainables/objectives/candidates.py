@@ -53,7 +53,6 @@ class Text:
 
     @cached_property
     def uniform(self) -> Proposal:
-        """All tokens alike."""
         size = self.stream.corpus.manifest.vocabulary_size
         return Proposal(np.full(size, -np.log(size), dtype=np.float64))
 

@@ -78,7 +78,6 @@ class Contrastive(Objective):
         return target_candidates(chosen_P, pool.text.by_frequency.log_probability_V if options.log_q else None)
 
     def most_candidates(self, num_targets: int, vocabulary_size: int, searched: Container[str] = ()) -> int:
-        """All targets different."""
         options, unique = self.options, min(num_targets, vocabulary_size)
         if "beyond_batch" in searched or ("negatives" in searched and options.beyond_batch != "nothing"):
             return vocabulary_size
@@ -97,7 +96,6 @@ class Contrastive(Objective):
         return {"log_temperature": torch.nn.Parameter(torch.tensor([start]))}  # FSDP refuses scalars
 
     def temperature(self, model: Learner) -> float | Tensor:
-        """tau; a tensor where it is learned."""
         if self.options.learn_temperature:
             return model.get_parameter("log_temperature").exp()
         return self.options.temperature

@@ -85,7 +85,6 @@ class Learner(nn.Module):
 
     @property
     def head(self) -> Head | None:
-        """The vocabulary projection; None where there is none."""
         head = self._modules.get("head")
         assert head is None or isinstance(head, Head)
         return head
