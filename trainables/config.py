@@ -26,16 +26,7 @@ Member = TypeVar("Member", bound=_Named)
 
 
 class Registry(Generic[Member]):
-    """Classes by their ``name``: those of this package, and those that other packages bring by an entry point.
-
-    A package's class is imported when it is asked for. Its entry point has its name.
-
-    Args:
-        kind: what a member is, in a word (``objective``).
-        group: of the entry points.
-        base: of all members.
-        own: members of this package.
-    """
+    """Classes by their ``name``: this package's, and those of others' entry points, imported when asked for."""
 
     def __init__(self, kind: str, group: str, base: type[Member], own: Iterable[type[Member]]) -> None:
         self.kind, self.group, self._base = kind, group, base
@@ -58,22 +49,14 @@ class Registry(Generic[Member]):
         return brought
 
     def names(self) -> list[str]:
-        """This package's first.
-
-        Raises:
-            InputError: two members have one name.
-        """
+        """This package's first. Raises InputError where two members have one name."""
         return list(dict.fromkeys([*self._found, *self._brought]))
 
     def __iter__(self) -> Iterator[type[Member]]:
         return map(self.find, self.names())
 
     def find(self, name: str, where: str = "") -> type[Member]:
-        """The member of that name.
-
-        Raises:
-            InputError: there is none, or two, or the package that brings it cannot be imported.
-        """
+        """The member of that name. Raises InputError: there is none, or two, or its package cannot be imported."""
         if name not in self.names():
             raise InputError(f"unknown {self.kind} '{name}'", where=where, remedy=nearest(name, self.names()))
         if name not in self._found:

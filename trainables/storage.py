@@ -27,11 +27,7 @@ def storage_errors() -> tuple[type[Exception], ...]:
 
 
 def local_path(path: str | os.PathLike[str]) -> Path:
-    """A path on this machine, absolute, with ``~`` expanded.
-
-    Raises:
-        InputError: there is no such user.
-    """
+    """A path on this machine, absolute, with ``~`` expanded. Raises InputError where there is no such user."""
     try:
         return Path(path).expanduser().absolute()
     except RuntimeError as error:
@@ -46,17 +42,11 @@ def is_here(name: str) -> bool:
         return False
 
 
-_FSSPEC_SCHEMES = ("hf://", "fsspec+")
-"""Handed on by pyarrow to fsspec, which takes the path as it is written."""
+_FSSPEC_SCHEMES = ("hf://", "fsspec+")  # handed on by pyarrow to fsspec, which takes the path as it is written
 
 
 def uri_of(scheme: str, path: str) -> str:
-    """The URI, with what it cannot hold escaped, of a filesystem's path; the path itself where there is no scheme.
-
-    Args:
-        scheme: with its ``://``; empty for a path on this machine.
-        path: as the filesystem lists it.
-    """
+    """A filesystem's path as a URI, escaped. ``scheme`` has its ``://``; it is empty for this machine."""
     return scheme + (path if not scheme or scheme.startswith(_FSSPEC_SCHEMES) else quote(path, safe="/=:,@"))
 
 
@@ -66,11 +56,7 @@ class FullDiskError(InputError):
 
 @contextmanager
 def space_for(file: Path) -> Iterator[None]:
-    """Inside, what is to be written to ``file`` finds no space left: that is said so.
-
-    Raises:
-        FullDiskError: the disk, or this user's share of it, is full.
-    """
+    """Raises FullDiskError where writing to ``file`` inside finds the disk, or this user's share of it, full."""
     try:
         yield
     except OSError as error:
@@ -88,11 +74,7 @@ def space_for(file: Path) -> Iterator[None]:
 class Location:
     """A file or folder, local or on an object store (``s3://``, ``gs://``, ``hf://``), joined with ``/``.
 
-    Args:
-        uri: an absolute or relative local path, or a URI that pyarrow's filesystems know.
-
-    Raises:
-        InputError: the URI's scheme is unknown.
+    Raises InputError where the URI's scheme is unknown.
     """
 
     def __init__(self, uri: str | os.PathLike[str]) -> None:
@@ -115,9 +97,6 @@ class Location:
 
     def __str__(self) -> str:
         return self.uri
-
-    def __repr__(self) -> str:
-        return f"Location({self.uri!r})"
 
     @property
     def name(self) -> str:
@@ -149,12 +128,9 @@ class Location:
             return bytes(stream.read())
 
     def write_bytes(self, data: bytes) -> None:
-        """Write the whole file; a reader sees the old file or the new one, never a part.
+        """Write the whole file; a reader sees the old file or the new one, never a part. Raises FullDiskError.
 
         Object stores do that by themselves; locally it is a temporary file and a rename, both on the disk on return.
-
-        Raises:
-            FullDiskError: the disk is full.
         """
         if self.local is None:
             with self.filesystem.open_output_stream(self.path, compression=None) as stream:
@@ -169,13 +145,14 @@ class Location:
                     file.flush()
                     os.fsync(file.fileno())
                 temporary.replace(self.local)
-                _sync_folder(self.local.parent)
+                # Names too are on the disk only then: what is written next may say that this file is there.
+                descriptor = os.open(self.local.parent, os.O_RDONLY)
+                try:
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
             finally:
                 temporary.unlink(missing_ok=True)
-
-    def read_json(self) -> Any:
-        """The file's JSON value."""
-        return json.loads(self.read_bytes())
 
     def write_json(self, value: Any) -> None:
         """Write a JSON value, whole, as :meth:`write_bytes` does."""
@@ -190,39 +167,20 @@ class Location:
             self.filesystem.delete_file(self.path)
 
     def require_writable(self, *, trying: bool = True) -> None:
-        """Prove that files can be made here, by making one.
-
-        Args:
-            trying: False: a local folder is not touched, its rights are looked at.
-
-        Raises:
-            InputError: they cannot.
-        """
-        if not trying and self.local is not None:
+        """Prove, or raise InputError, that files can be made here, by one; not ``trying``: by the folder's rights."""
+        try:
+            if trying or self.local is None:
+                probe = self / f".h2h-write-probe-{uuid.uuid4().hex}"
+                probe.write_bytes(b"")
+                probe.delete()
+                return
             there = next(folder for folder in (self.local, *self.local.parents) if folder.exists())
             if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-                raise self._unwritable(f"{there} is {'not yours to write to' if there.is_dir() else 'a file'}")
-            return
-        probe = self / f".h2h-write-probe-{uuid.uuid4().hex}"
-        try:
-            probe.write_bytes(b"")
-            probe.delete()
+                raise PermissionError(f"{there} is {'not yours to write to' if there.is_dir() else 'a file'}")
         except OSError as error:
-            raise self._unwritable(str(error)) from error
-
-    def _unwritable(self, why: str) -> InputError:
-        return InputError(
-            f"cannot write to the storage folder {self.uri}",
-            where="storage",
-            why=why,
-            remedy="choose a folder you may write to: --set storage=FOLDER",
-        )
-
-
-def _sync_folder(folder: Path) -> None:
-    """Names too are on the disk only then: what is written next may say that this file is there."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+            raise InputError(
+                f"cannot write to the storage folder {self.uri}",
+                where="storage",
+                why=str(error),
+                remedy="choose a folder you may write to: --set storage=FOLDER",
+            ) from error

@@ -72,7 +72,7 @@ def export_study(
         document_attention=config.document_attention,
     )
     try:
-        head = learner.scoring_head()
+        head = learner.objective.scoring_head(learner)
         return export_model(learner.body, head, learner.config, corpus.tokenizer(), to, card)
     except OSError as error:
         raise _unwritable(to, error) from error

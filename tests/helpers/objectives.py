@@ -166,9 +166,9 @@ class ObjectiveConformance:
         assert scores.shape == (LENGTH, VOCABULARY)
         if not self.exported:
             with pytest.raises(InputError, match=self.name):
-                learner.scoring_head()
+                learner.objective.scoring_head(learner)
             return
-        head = learner.scoring_head()
+        head = learner.objective.scoring_head(learner)
         torch.testing.assert_close(head.logits(hidden), scores, rtol=1e-6, atol=1e-6)
         if learner.objective.restorable:
             learner.restore_head()

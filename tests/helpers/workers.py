@@ -6,9 +6,15 @@ import torch
 from torch import nn
 from transformers import AutoModel, BertConfig, GPT2Config, GPTNeoXConfig
 
+from trainables.training.parallel import is_sharded
 from trainables.training.world import World
 
 VOCABULARY, LENGTH, SEQUENCES = 53, 8, 8
+
+
+def full(tensor):
+    """The whole of a tensor; of a sharded one all workers must ask."""
+    return tensor.full_tensor() if is_sharded(tensor) else tensor
 
 
 class Model(nn.Module):

@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerFast
 
 from tests.helpers.corpus import LENGTH, VOCABULARY, write_corpus
 from trainables.corpora.tokenizers import SPECIAL_TOKENS
-from trainables.evaluation import EvaluationConfig, find_yardstick, passes, sentences
+from trainables.evaluation import EvaluationConfig, find_yardstick, passes
 from trainables.evaluation.held_out import HELD_OUT_SEED, HeldOut, masked_targets
 from trainables.models.body_config import body_config
 from trainables.models.config import ModelConfig
@@ -78,7 +78,7 @@ class YardstickConformance:
         whole = self.take(learner, held_out)
         for elements in (3 * VOCABULARY, 3 * LENGTH * 128 * 16):  # slices of logits, of sequences
             monkeypatch.setattr(passes, "SLICE_ELEMENTS", elements)
-            monkeypatch.setattr(sentences, "ROWS", 4)
+            monkeypatch.setattr(passes, "ROWS", 4)
             assert self.take(learner, held_out).languages == pytest.approx(whole.languages, rel=1e-3)
 
     @pytest.mark.parametrize("training", [True, False])

@@ -1,6 +1,5 @@
-"""The held-out text that yardsticks are taken on, and what of it is to be recovered.
-
-Letters: N sequences, L tokens each, T targets a sequence, K targets in all, V vocabulary.
+"""The held-out text that yardsticks are taken on, and what of it is to be recovered. Letters: N sequences, L tokens
+each, T targets a sequence, K targets in all, V vocabulary.
 """
 
 from __future__ import annotations
@@ -18,21 +17,16 @@ from trainables.evaluation.yardstick import EvaluationConfig
 from trainables.models.config import Task
 from trainables.objectives.corruption import masked_positions
 
-HELD_OUT_SEED = 20_230_915
-"""Held-out targets are the same for every arm, trial and seed."""
+HELD_OUT_SEED = 20_230_915  # held-out targets are the same for every arm, trial and seed
 
 
 class Targets(NamedTuple):
     """Tokens to be recovered."""
 
-    input_NL: NDArray[np.int64]
-    """What the model sees."""
-    sequence_K: NDArray[np.int64]
-    """Which sequence each target is in, ascending."""
-    position_K: NDArray[np.int64]
-    """At which position the hidden state must recover it, ascending in a sequence."""
-    target_K: NDArray[np.int64]
-    """The tokens."""
+    input_NL: NDArray[np.int64]  # what the model sees
+    sequence_K: NDArray[np.int64]  # which sequence each target is in, ascending
+    position_K: NDArray[np.int64]  # at which position the hidden state must recover it, ascending in a sequence
+    target_K: NDArray[np.int64]  # the tokens
 
 
 def masked_targets(token_NL: NDArray[np.int64], manifest: Manifest, mask_rate: float, task: Task) -> Targets:
@@ -59,13 +53,7 @@ def likelihood_targets(token_NL: NDArray[np.int64], manifest: Manifest, mask_rat
 
 
 class HeldOut:
-    """Held-out text, read when it is first asked for.
-
-    Args:
-        corpus: holds it.
-        config: how much of it.
-        split: ``validation`` while searching, ``test`` when confirming: what was tuned on is not what is reported.
-    """
+    """Held-out text, read when asked for: ``validation`` while searching, ``test`` (not tuned on) when confirming."""
 
     def __init__(self, corpus: PackedCorpus, config: EvaluationConfig, split: Literal["validation", "test"]) -> None:
         self.corpus, self.config, self.split = corpus, config, split
@@ -86,15 +74,12 @@ class HeldOut:
 
     @cached_property
     def language_N(self) -> NDArray[np.str_]:
-        """The language of each sequence."""
         return np.repeat(list(self._index_of), [len(index) for index in self._index_of.values()])
 
     def masked(self, task: Task) -> Targets:
-        """The targets of recovery."""
         return masked_targets(self.token_NL, self.corpus.manifest, self.config.mask_rate, task)
 
     def likely(self, task: Task) -> Targets:
-        """The targets of a likelihood."""
         return likelihood_targets(self.token_NL, self.corpus.manifest, self.config.mask_rate, task)
 
     def by_language(self, targets: Targets) -> dict[str, NDArray[np.int64]]:
@@ -109,13 +94,11 @@ class HeldOut:
 
     @cached_property
     def pair_languages(self) -> NDArray[np.str_]:
-        """The language of each minimal pair."""
         return np.array([pair.language for pair in self.corpus.minimal_pairs()])
 
     @cached_property
     def sentences(self) -> list[list[int]]:
         """The tokens of the good sentences of all minimal pairs, then of the bad ones."""
         pairs, tokenizer = self.corpus.minimal_pairs(), self.corpus.tokenizer()
-        texts = [pair.good for pair in pairs], [pair.bad for pair in pairs]
-        encoded = [tokenizer(part, add_special_tokens=False)["input_ids"] for part in texts]
-        return [list(ids) for part in encoded for ids in part]
+        texts = [pair.good for pair in pairs] + [pair.bad for pair in pairs]
+        return [list(ids) for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]]

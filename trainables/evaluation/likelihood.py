@@ -69,9 +69,6 @@ def perplexity(mean_nats: float) -> float:
 
 
 def bits_per_byte(nats_K: NDArray[np.float64], bytes_K: NDArray[np.int64]) -> float:
-    """All bits over all UTF-8 bytes of the tokens, at most :data:`LARGEST`.
-
-    Text of unknown tokens alone, as of a script that a pretrained tokenizer lacks, has no bytes: the largest, too.
-    """
+    """All bits over all UTF-8 bytes, at most :data:`LARGEST`: text of unknown tokens alone has no bytes."""
     num_bytes = int(bytes_K.sum())
     return min(float(nats_K.sum()) / math.log(2) / num_bytes, LARGEST) if num_bytes else LARGEST

@@ -1,7 +1,4 @@
-"""Minimal pairs: does the model find the grammatical sentence likelier than its ungrammatical twin?
-
-A pair whose scores are equal counts as wrong.
-"""
+"""Minimal pairs: is the grammatical sentence likelier than its ungrammatical twin? Equal scores count as wrong."""
 
 from __future__ import annotations
 
@@ -24,11 +21,6 @@ class MinimalPairAccuracy(Yardstick):
     description = "share of minimal pairs whose grammatical sentence is likelier (embedded grammars)"
 
     def require(self, corpora: CorporaConfig) -> None:
-        """Some language has a grammar.
-
-        Raises:
-            InputError: none has, or no pairs of it are wanted.
-        """
         if not corpora.has_minimal_pairs:
             raise InputError(
                 f"there are no minimal pairs to take {self.name} on",
@@ -42,6 +34,6 @@ class MinimalPairAccuracy(Yardstick):
 
     def tokens(self, held_out: HeldOut, task: Task) -> int:
         """An encoder sees a sentence once for each of its tokens."""
-        from trainables.evaluation.sentences import passed_tokens
+        from trainables.evaluation.passes import passed_tokens
 
         return passed_tokens(held_out.sentences, task, held_out.corpus.manifest)

@@ -1,11 +1,10 @@
-"""Passes of held-out text through a model; yardsticks that need the same one share it.
-
-Letters: N sequences, L tokens each, K targets, D hidden size, V vocabulary, P minimal pairs.
+"""Passes of held-out text through a model; yardsticks that need the same one share it. Letters: N sequences or rows of
+a batch, L tokens each, K targets, D hidden size, V vocabulary, P minimal pairs, S sentences.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -14,33 +13,28 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
+from trainables.corpora.stream.manifest import Manifest
 from trainables.evaluation.held_out import HeldOut, Targets
 from trainables.evaluation.registry import find_yardstick
-from trainables.evaluation.sentences import log_likelihoods
 from trainables.evaluation.yardstick import Score
+from trainables.models.config import Task
 from trainables.objectives.learner import Learner
 
-SLICE_ELEMENTS = 1 << 24
-"""Logits, or numbers of the last layers, held at a time."""
+SLICE_ELEMENTS = 1 << 24  # logits, or numbers of the last layers, held at a time
+ROWS = 256  # of a batch of sentences
 
 
 class TargetNats(NamedTuple):
     """Held-out tokens and what each costs."""
 
-    nats_K: NDArray[np.float64]
-    """Negative log-likelihood over the whole vocabulary; infinite where the model gives NaN."""
-    target_K: NDArray[np.int64]
-    """The tokens."""
+    nats_K: NDArray[np.float64]  # negative log-likelihood over the whole vocabulary; infinite where the model gives NaN
+    target_K: NDArray[np.int64]  # the tokens
 
 
 class Taking:
-    """One model, at one moment, and the passes through it that yardsticks share.
-
-    Args:
-        learner: scores the whole vocabulary as its objective does; in evaluation mode.
-        held_out: the text.
-    """
+    """One model in evaluation mode, at one moment, and the passes through it that yardsticks share."""
 
     def __init__(self, learner: Learner, held_out: HeldOut) -> None:
         self.learner, self.held_out, self.task = learner, held_out, learner.objective.task
@@ -54,7 +48,6 @@ class Taking:
 
     @cached_property
     def nats(self) -> dict[str, TargetNats]:
-        """By language, negative log-likelihoods."""
         targets = self.held_out.likely(self.task)
         nats_K = target_nats(self.learner, targets)
         return {
@@ -98,10 +91,7 @@ def target_nats(learner: Learner, targets: Targets) -> NDArray[np.float64]:
 
 
 def ranks_of(logits_KV: Tensor, target_K: Tensor) -> Tensor:
-    """Rank of each target among all tokens, 1 the best, (K,). Ties count against the target.
-
-    A collapsed model, which scores all tokens alike or by NaN, thus gets the last rank and not the first.
-    """
+    """Rank of each target among all tokens, 1 the best, (K,). Ties, and NaN, count against the target."""
     target_logit_K1 = logits_KV.gather(1, target_K[:, None])
     return (~(logits_KV < target_logit_K1)).sum(dim=1)
 
@@ -122,3 +112,67 @@ def _of_targets(learner: Learner, targets: Targets, function: Callable[[Tensor, 
         for hidden, target in zip(torch.split(hidden_KD, positions), torch.split(target_K, positions), strict=True):
             found.append(function(learner.logits(hidden).float(), target).cpu())
     return np.asarray(torch.cat(found).numpy())
+
+
+@torch.no_grad()
+def log_likelihoods(learner: Learner, sentences: Sequence[Sequence[int]], manifest: Manifest) -> NDArray[np.float64]:
+    """Log-likelihoods over the whole vocabulary, in nats, (S,), of sentences without special tokens.
+
+    An encoder's are pseudo-log-likelihoods: each token masked in turn (arXiv 1910.14659).
+    """
+    framed = _framed(sentences, manifest)
+    if learner.objective.task == "causal":
+        return _causal(learner, framed, manifest)
+    score = np.zeros(len(framed))
+    masked = [(owner, position) for owner, tokens in enumerate(framed) for position in range(1, len(tokens) - 1)]
+    for part in _batches([len(framed[owner]) for owner, _ in masked]):
+        owner_N, position_N = np.array(masked)[part].T
+        token_NL, mask_NL = _pad([framed[owner] for owner in owner_N], manifest, learner.embedding_VD.device)
+        place = torch.arange(len(part)), torch.from_numpy(position_N)
+        target_N = token_NL[place]
+        token_NL[place] = manifest.required_mask_token
+        hidden_ND = learner.hidden(token_NL, mask_NL)[place]
+        log_probability = learner.logits(hidden_ND).float().log_softmax(dim=-1)
+        np.add.at(score, owner_N, log_probability.gather(1, target_N[:, None])[:, 0].cpu().numpy())
+    return score
+
+
+def _causal(learner: Learner, framed: list[NDArray[np.int64]], manifest: Manifest) -> NDArray[np.float64]:
+    score = np.zeros(len(framed))
+    for part in _batches([len(tokens) for tokens in framed]):
+        token_NL, mask_NL = _pad([framed[i] for i in part], manifest, learner.embedding_VD.device)
+        hidden_NLD = learner.hidden(token_NL, mask_NL)
+        scored_NL = mask_NL[:, 1:].bool()
+        log_probability = learner.logits(hidden_NLD[:, :-1][scored_NL]).float().log_softmax(dim=-1)
+        target_K = token_NL[:, 1:][scored_NL]
+        taken = torch.zeros(scored_NL.shape, device=token_NL.device)
+        taken[scored_NL] = log_probability.gather(1, target_K[:, None])[:, 0]
+        score[part] = taken.sum(dim=1).cpu().numpy()
+    return score
+
+
+def passed_tokens(sentences: Sequence[Sequence[int]], task: Task, manifest: Manifest) -> int:
+    """Tokens, padding too, that :func:`log_likelihoods` passes through a model of the task."""
+    length_S = np.array([len(tokens) for tokens in _framed(sentences, manifest)])
+    lengths = length_S if task == "causal" else np.repeat(length_S, length_S - 2)
+    return sum(len(part) * int(lengths[part].max()) for part in _batches(lengths))
+
+
+def _framed(sentences: Sequence[Sequence[int]], manifest: Manifest) -> list[NDArray[np.int64]]:
+    """Between separators, and no longer than a sequence."""
+    separator, limit = manifest.separator_token, manifest.sequence_length - 2
+    return [np.array([separator, *sentence[:limit], separator], dtype=np.int64) for sentence in sentences]
+
+
+def _batches(lengths: Sequence[int] | NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+    """Numbers of rows that make a batch: of similar lengths, for little padding."""
+    order = np.argsort(lengths, kind="stable")
+    for start in range(0, len(order), ROWS):
+        yield order[start : start + ROWS]
+
+
+def _pad(rows: list[NDArray[np.int64]], manifest: Manifest, device: torch.device) -> tuple[Tensor, Tensor]:
+    tokens = [torch.from_numpy(row) for row in rows]
+    token_NL = pad_sequence(tokens, batch_first=True, padding_value=manifest.pad_token)
+    mask_NL = pad_sequence([torch.ones_like(row) for row in tokens], batch_first=True)
+    return token_NL.to(device), mask_NL.to(device)

@@ -1,7 +1,7 @@
 """Recovery: how well held-out tokens are found again among the whole vocabulary.
 
-They are the same tokens for an encoder, which sees both sides of them, and a decoder, which sees the left. An encoder
-finds all of a sequence's targets masked. Targets at a sequence's first position are left out, for decoders' sake.
+They are the same for an encoder, which finds all of a sequence's masked, and a decoder. Targets at a sequence's first
+position are left out, for decoders' sake.
 """
 
 from __future__ import annotations

@@ -17,9 +17,5 @@ YARDSTICKS: Registry[Yardstick] = Registry(
 
 
 def find_yardstick(name: str, where: str = "") -> Yardstick:
-    """The yardstick of that name.
-
-    Raises:
-        InputError: there is none, or the package that brings it cannot be imported.
-    """
+    """The yardstick of that name. Raises InputError where there is none, or its package cannot be imported."""
     return YARDSTICKS.find(name, where)()

@@ -1,7 +1,4 @@
-"""What a yardstick is: a metric that means the same for every arm of a task.
-
-One is a class in a file of its own, and a line in the registry or an entry point.
-"""
+"""A yardstick: a metric that means the same for every arm of a task. One is a class, and a line in the registry."""
 
 from __future__ import annotations
 
@@ -53,23 +50,12 @@ class Yardstick(ABC):
     """True: too dear to be taken before a trial's end, so that it cannot be the primary one."""
 
     def require(self, corpora: CorporaConfig) -> None:  # noqa: B027  # most need nothing
-        """Refuse a study whose text it cannot be taken on.
-
-        Raises:
-            InputError: the text lacks what it needs.
-        """
+        """Refuse, by an InputError, a study whose text lacks what it needs."""
 
     @abstractmethod
     def measure(self, taking: Taking) -> Score:
-        """Its value.
-
-        Args:
-            taking: the model, and the passes through it that yardsticks share.
-        """
+        """Its value, by the model and the passes through it that yardsticks share."""
 
     def tokens(self, held_out: HeldOut, task: Task) -> int:
-        """What it costs: tokens, padding too, that are passed through a model of the task to take it alone.
-
-        Those of the held-out sequences, unless a yardstick says otherwise.
-        """
+        """What it costs: tokens, padding too, that are passed through a model of the task to take it alone."""
         return held_out.token_NL.size

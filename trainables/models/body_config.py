@@ -10,22 +10,20 @@ from transformers import AutoConfig, PreTrainedConfig
 from trainables.errors import InputError
 from trainables.models.config import SHAPES, TASKS, ModelConfig, Shape, Task
 
-_POSITIONS = {"gpt2": "n_positions"}
-"""What a family calls ``max_position_embeddings``."""
-_NO_SPECIAL_TOKENS: dict[str, dict[str, Any]] = {"gpt2": {"bos_token_id": None, "eos_token_id": None}}
-"""A family's defaults are ids of its released tokenizer, which other vocabularies do not have."""
+_DROPOUTS = {
+    "bert": ("hidden_dropout_prob", "attention_probs_dropout_prob"),
+    "gpt_neox": ("hidden_dropout", "attention_dropout"),
+    "gpt2": ("resid_pdrop", "embd_pdrop", "attn_pdrop"),
+}
 
 
 def body_config(
     model: ModelConfig, task: Task, *, vocabulary_size: int, sequence_length: int, where: str = "model"
 ) -> PreTrainedConfig:
-    """The Hugging Face configuration of the body.
+    """The Hugging Face configuration of the body. A pretrained model's is its own, but starts in float32.
 
-    A pretrained model's is as it was published, but for its number type: training starts in float32.
-
-    Raises:
-        InputError: the shape, configuration or pretrained model is of the other kind than the task needs; there is
-            no such pretrained model, or it takes fewer tokens, or shorter sequences, than the study has.
+    Raises InputError: it is of the other kind than the task needs; there is no such pretrained model, or it takes fewer
+    tokens, or shorter sequences, than the study has.
     """
     if model.pretrained is not None:
         return _pretrained_config(model.pretrained, task, vocabulary_size, sequence_length, where)
@@ -40,32 +38,22 @@ def body_config(
         if task not in kinds:
             raise _wrong_kind(f"the shape {model.shape}", task, where)
         family, given = kinds[task].family, _settings(kinds[task], model.dropout)
-    set_by_study = {
-        "vocab_size": vocabulary_size,
-        _POSITIONS.get(family, "max_position_embeddings"): model.position_limit or sequence_length,
-    }
-    return AutoConfig.for_model(family, **_NO_SPECIAL_TOKENS.get(family, {}) | given | set_by_study)
+    # GPT-2's defaults are ids of its released tokenizer, which other vocabularies do not have.
+    defaults = {"bos_token_id": None, "eos_token_id": None} if family == "gpt2" else {}
+    set_by_study = {"vocab_size": vocabulary_size, "max_position_embeddings": model.position_limit or sequence_length}
+    return AutoConfig.for_model(family, **defaults | given | set_by_study)
 
 
 def _settings(shape: Shape, dropout: float) -> dict[str, Any]:
     """A shape in the words of its family."""
-    if shape.family == "gpt2":
-        return {
-            "n_embd": shape.hidden_size,
-            "n_layer": shape.layers,
-            "n_head": shape.heads,
-            "n_inner": shape.feed_forward_size,
-            **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), dropout),
-        }
-    size = {
+    return {
         "hidden_size": shape.hidden_size,
         "num_hidden_layers": shape.layers,
         "num_attention_heads": shape.heads,
-        "intermediate_size": shape.feed_forward_size,
+        "n_inner" if shape.family == "gpt2" else "intermediate_size": shape.feed_forward_size,
+        "tie_word_embeddings": shape.family != "gpt_neox",
+        **dict.fromkeys(_DROPOUTS[shape.family], dropout),
     }
-    if shape.family == "bert":
-        return size | {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
-    return size | {"hidden_dropout": dropout, "attention_dropout": dropout, "tie_word_embeddings": False}
 
 
 def _pretrained_config(

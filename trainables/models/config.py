@@ -14,8 +14,7 @@ from trainables.errors import InputError, nearest
 Task = Literal["masked", "causal"]
 """What is recovered: masked tokens from both sides (an encoder), or the next token (a decoder)."""
 
-Family = Literal["bert", "gpt_neox", "gpt2"]
-"""Hugging Face's ``model_type``."""
+Family = Literal["bert", "gpt_neox", "gpt2"]  # Hugging Face's ``model_type``
 
 
 class Shape(NamedTuple):
@@ -61,8 +60,7 @@ SHAPES: dict[str, dict[Task, Shape]] = {
 }
 """By name. A plain size (``mini``) is an encoder or a decoder, as the arm's objective needs."""
 
-TASKS: dict[str, Task] = {"bert": "masked", "gpt_neox": "causal", "gpt2": "causal"}
-"""Of each family."""
+TASKS: dict[str, Task] = {"bert": "masked", "gpt_neox": "causal", "gpt2": "causal"}  # of each family
 
 
 class ModelConfig(Config):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer
@@ -15,6 +15,7 @@ from transformers import (
     AutoModelForMaskedLM,
     GenerationConfig,
     PreTrainedConfig,
+    PreTrainedModel,
     PreTrainedTokenizerFast,
 )
 
@@ -23,9 +24,6 @@ from trainables.models.body import embedding_of
 from trainables.models.head import Head
 from trainables.models.pretrained import quiet_transformers
 from trainables.storage import Location
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
 
 CARD = "README.md"
 
@@ -40,17 +38,8 @@ def export_model(
 ) -> tuple[str, ...]:
     """Write a model that ``AutoModelForMaskedLM`` or ``AutoModelForCausalLM`` loads and scores as the head does.
 
-    Args:
-        body: what was trained.
-        head: what scores the vocabulary: the trained one, or one made of what scored it (:meth:`Head.over`).
-        config: of the body.
-        tokenizer: of its corpus.
-        folder: where to, local or on an object store; files of the same names are replaced.
-        card: the model card, Markdown.
-
-    Returns:
-        The names of the files: ``config.json``, ``model.safetensors``, the tokenizer's, the card and, of a decoder,
-        ``generation_config.json``.
+    The head is the trained one, or one made of what scored the vocabulary (:meth:`Head.over`). Files of the same names
+    are replaced; the card is Markdown. Returns the names of the files.
     """
     with tempfile.TemporaryDirectory() as scratch, quiet_transformers():
         _whole_model(body, head, config, tokenizer).save_pretrained(scratch)
@@ -76,7 +65,7 @@ def _whole_model(
     config.bos_token_id = None if encoder else separator
     with torch.device("meta"):
         model = (AutoModelForMaskedLM if encoder else AutoModelForCausalLM).from_config(config, dtype=torch.float32)
-    projection = _name_of(model, model.get_output_embeddings())
+    projection = next(name for name, module in model.named_modules() if module is model.get_output_embeddings())
     weights = {f"{model.base_model_prefix}.{name}": value for name, value in body.state_dict().items()}
     weights[f"{projection}.weight"] = head.weight_VD
     if head.transform is not None and head.bias is not None:
@@ -93,11 +82,6 @@ def _whole_model(
             bos_token_id=separator, eos_token_id=separator, pad_token_id=tokenizer.pad_token_id
         )
     return model
-
-
-def _name_of(model: nn.Module, module: nn.Module) -> str:
-    names: list[str] = [name for name, candidate in model.named_modules() if candidate is module]
-    return names[0]
 
 
 def _tokenizer_as_trained(tokenizer: PreTrainedTokenizerFast, config: PreTrainedConfig) -> PreTrainedTokenizerFast:

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from trainables.objectives.learner import Learner, MicroBatch, States
     from trainables.objectives.objective import Parts
 
-LOWEST_TEMPERATURE = 0.01
-"""A learned temperature stays above it, as in CLIP (arXiv 2103.00020, section 2.5)."""
+LOWEST_TEMPERATURE = 0.01  # a learned temperature stays above it, as in CLIP (arXiv 2103.00020, section 2.5)
 
 
 class ContrastiveOptions(Config):
@@ -56,10 +55,7 @@ class TiedOptions(ContrastiveOptions):
 
 
 class Contrastive(Objective):
-    """Cross-entropy of similarities to the targets of the batch, divided by a temperature.
-
-    What scores tokens is the table that candidates are looked up in.
-    """
+    """Cross-entropy of similarities to the targets of the batch, divided by a temperature."""
 
     Options = ContrastiveOptions
     options: ContrastiveOptions
@@ -82,7 +78,6 @@ class Contrastive(Objective):
         return target_candidates(chosen_P, pool.text.by_frequency.log_probability_V if options.log_q else None)
 
     def most_candidates(self, num_targets: int, vocabulary_size: int, searched: Container[str] = ()) -> int:
-        """All targets different."""
         options, unique = self.options, min(num_targets, vocabulary_size)
         if "beyond_batch" in searched or ("negatives" in searched and options.beyond_batch != "nothing"):
             return vocabulary_size
@@ -101,7 +96,6 @@ class Contrastive(Objective):
         return {"log_temperature": torch.nn.Parameter(torch.tensor([start]))}  # FSDP refuses scalars
 
     def temperature(self, model: Learner) -> float | Tensor:
-        """tau; a tensor where it is learned."""
         if self.options.learn_temperature:
             return model.get_parameter("log_temperature").exp()
         return self.options.temperature
@@ -133,11 +127,7 @@ class Contrastive(Objective):
         return hidden_KD @ self.candidate_table(model).T / self.temperature(model)
 
     def scoring_head(self, model: Learner) -> Head:
-        """One made of the table.
-
-        Raises:
-            InputError: an encoder whose last LayerNorm cannot be undone (see :meth:`Head.over`).
-        """
+        """One made of the table. Raises InputError for an encoder whose last LayerNorm cannot be undone."""
         import torch
 
         from trainables.models.body import final_norm

@@ -27,9 +27,7 @@ class CrossEntropy(Objective):
         return linear_cross_entropy(head(states.hidden_KD), head.weight_VD, batch.target_K, head.bias)
 
     def flops(self, config: PreTrainedConfig, num_targets: int, num_candidates: int) -> int:
-        """Against the vocabulary, and of the head's transform."""
-        size: int = config.hidden_size
-        return loss_flops(size, num_targets, config.vocab_size) + transform_flops(config, num_targets)
+        return loss_flops(config.hidden_size, num_targets, config.vocab_size) + transform_flops(config, num_targets)
 
 
 class MaskedLanguageModelling(CrossEntropy):

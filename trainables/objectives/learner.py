@@ -1,7 +1,5 @@
-"""What is trained: a body and what its objective adds to it, as one module.
-
-Letters: N sequences, L tokens each, T targets a sequence, K = N T target positions, D hidden size, C candidates,
-V vocabulary, R rows of a table.
+"""What is trained: a body and what its objective adds to it, as one module. Letters: N sequences, L tokens each, T
+targets a sequence, K = N T target positions, D hidden size, C candidates, V vocabulary, R rows of a table.
 """
 
 from __future__ import annotations
@@ -32,8 +30,7 @@ class CandidateBatch(NamedTuple):
     """Where the candidates' weights are in their table: the token ids, or places among ``MicroBatch.rows``."""
     bias_C: Tensor
     index_K: Tensor
-    own_row_K: Tensor | None
-    """Likewise of the targets; None where no position has a candidate of its own."""
+    own_row_K: Tensor | None  # likewise of the targets; None where no position has a candidate of its own
     own_bias_K: Tensor | None
     constant: float
 
@@ -41,46 +38,27 @@ class CandidateBatch(NamedTuple):
 class MicroBatch(NamedTuple):
     """One micro-batch, on the device."""
 
-    input_NL: Tensor
-    """Where the input tokens are in the embedding table: their ids, or places among ``rows``."""
-    position_NT: Tensor
-    """Ascending target positions."""
-    target_K: Tensor
-    """The tokens to recover."""
-    candidates: CandidateBatch | None
-    """None where the whole vocabulary is the candidate set."""
-    document_NL: Tensor | None
-    """Number of each token's document, where attention stays inside documents."""
+    input_NL: Tensor  # where the input tokens are in the embedding table: their ids, or places among ``rows``
+    position_NT: Tensor  # ascending target positions
+    target_K: Tensor  # the tokens to recover
+    candidates: CandidateBatch | None  # None where the whole vocabulary is the candidate set
+    document_NL: Tensor | None  # number of each token's document, where attention stays inside documents
     rows: dict[Table, Tensor]
     """Of a table that is updated by rows: those that the step touches, (R, D), to which gradients flow."""
-
-    @property
-    def num_candidates(self) -> int:
-        """Candidates each position is scored against, its own one included; 0 for the whole vocabulary."""
-        if self.candidates is None:
-            return 0
-        return len(self.candidates.row_C) + (self.candidates.own_row_K is not None)
 
 
 class States(NamedTuple):
     """What a loss is made of."""
 
-    hidden_KD: Tensor
-    """Last hidden states at the target positions."""
-    candidate_CD: Tensor
-    """The candidates' rows of their table; none where no candidates are chosen."""
-    own_KD: Tensor
-    """Likewise of each position's own candidate; none where no position has one."""
+    hidden_KD: Tensor  # last hidden states at the target positions
+    candidate_CD: Tensor  # the candidates' rows of their table; none where no candidates are chosen
+    own_KD: Tensor  # likewise of each position's own candidate; none where no position has one
 
 
 class Learner(nn.Module):
-    """A model under its objective.
+    """A model under its objective: a body, and the parts that the objective adds to it.
 
-    Args:
-        config: of the body.
-        objective: what is learned.
-        attention: transformers' name of an attention implementation.
-        separator: token that ends a document, where attention stays inside documents; None: it crosses them.
+    Attention has transformers' name of an implementation; with a separator, which ends documents, it stays in them.
     """
 
     def __init__(
@@ -103,19 +81,16 @@ class Learner(nn.Module):
 
     @property
     def embedding_VD(self) -> nn.Parameter:
-        """The input embedding table, (V, D)."""
         return embedding_of(self.body)
 
     @property
     def head(self) -> Head | None:
-        """The vocabulary projection; None where there is none."""
         head = self._modules.get("head")
         assert head is None or isinstance(head, Head)
         return head
 
     @property
     def required_head(self) -> Head:
-        """The vocabulary projection of a model that has one."""
         assert self.head is not None
         return self.head
 
@@ -134,16 +109,13 @@ class Learner(nn.Module):
 
     def hidden(self, input_NL: Tensor, attention_mask_NL: Tensor | None = None) -> Tensor:
         """Last hidden states, (N, L, D)."""
-        packed = self.separator is not None and attention_mask_NL is None
-        return run_body(
-            self.body,
-            F.embedding(input_NL, self.embedding_VD),
-            attention_mask_NL=attention_mask_NL,
-            document_NL=documents(input_NL, self.separator) if packed and self.separator is not None else None,
-        )
+        document_NL = None
+        if self.separator is not None and attention_mask_NL is None:
+            document_NL = documents(input_NL, self.separator)
+        embedded_NLD = F.embedding(input_NL, self.embedding_VD)
+        return run_body(self.body, embedded_NLD, attention_mask_NL=attention_mask_NL, document_NL=document_NL)
 
     def forward(self, batch: MicroBatch) -> Tensor:
-        """The loss summed over the micro-batch's target positions, a scalar."""
         return self.objective.loss(self, batch, self._states(batch))
 
     def _states(self, batch: MicroBatch) -> States:
@@ -152,16 +124,16 @@ class Learner(nn.Module):
         nothing = inputs[:0]
         row_C = nothing if found is None else found.row_C
         own_row_K = nothing if found is None or found.own_row_K is None else found.own_row_K
+        sizes = [len(inputs), len(row_C), len(own_row_K)]
         embedding_RD = rows.get("embedding", self.embedding_VD)
         if self.candidate_table == "embedding":
             # One look-up of inputs, candidates and targets: one gradient of the table, not three.
             looked_up = F.embedding(torch.cat([inputs, row_C, own_row_K]), embedding_RD)
-            embedded, candidate_CD, own_KD = torch.split(looked_up, [len(inputs), len(row_C), len(own_row_K)])
+            embedded, candidate_CD, own_KD = torch.split(looked_up, sizes)
         else:
             embedded = F.embedding(inputs, embedding_RD)
-            output_RD = self.objective.candidate_table(self)
-            looked_up = F.embedding(torch.cat([row_C, own_row_K]), rows.get("output", output_RD))
-            candidate_CD, own_KD = torch.split(looked_up, [len(row_C), len(own_row_K)])
+            output_RD = rows.get("output", self.objective.candidate_table(self))
+            candidate_CD, own_KD = torch.split(F.embedding(torch.cat([row_C, own_row_K]), output_RD), sizes[1:])
         hidden_NTD = run_body(
             self.body,
             embedded.view(*batch.input_NL.shape, -1),
@@ -170,39 +142,16 @@ class Learner(nn.Module):
         )
         return States(hidden_NTD.flatten(0, 1), candidate_CD, own_KD)
 
-    def after_step(self) -> None:
-        """Called after every update of the weights."""
-        self.objective.after_step(self)
-
     def logits(self, hidden_KD: Tensor) -> Tensor:
-        """Scores of the whole vocabulary, (K, V)."""
         return self.objective.logits(self, hidden_KD)
 
-    def scoring_head(self) -> Head:
-        """The head, or where there is none one that scores as the model does without.
-
-        Raises:
-            InputError: there can be none.
-        """
-        return self.objective.scoring_head(self)
-
     def restore_head(self) -> None:
-        """Go on as the vanilla objective of the task, with a head that at first scores as the model did without one.
-
-        It is made of the embedding (arXiv 2309.08351, section 4.3), or of the table that scored tokens.
-        """
-        head = self.scoring_head()
+        """Go on as the vanilla objective, with a head made of what scored tokens (arXiv 2309.08351, section 4.3)."""
+        head = self.objective.scoring_head(self)
         self.objective = vanilla_objective(self.objective.task)
         self._replace_parts({"head": head})
 
     def flops(self, num_sequences: int, sequence_length: int, num_targets: int, num_candidates: int) -> int:
-        """FLOPs of a training step, forward and backward (see ``trainables.models.flops``).
-
-        Args:
-            num_sequences: N.
-            sequence_length: L.
-            num_targets: K, over all sequences.
-            num_candidates: C, of an objective that chooses candidates.
-        """
+        """FLOPs of a training step, forward and backward, with K targets over all sequences."""
         body = body_flops(self.config, num_sequences, sequence_length, num_targets)
         return body + self.objective.flops(self.config, num_targets, num_candidates)

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 SLICE_ELEMENTS = 1 << 21
 """Logits held at a time on a CPU, 8 MB in float32: from 1 MB to 16 MB none was faster on an idle machine."""
 
-CUDA_SLICE_ELEMENTS = 1 << 27
-"""Logits held at a time on a GPU, at most: 512 MB in float32."""
+CUDA_SLICE_ELEMENTS = 1 << 27  # logits held at a time on a GPU, at most: 512 MB in float32
 
 
 def linear_cross_entropy(
@@ -40,16 +39,12 @@ def linear_cross_entropy(
 
     Under autocast the factors of the products have its dtype. Logits, losses and the sums over positions and slices
     are in float32 or wider whatever the factors are, and gradients have the dtype of what they are the gradient of.
+    Differentiable once, in all but ``target_K``.
 
     Args:
-        hidden_KD: hidden states at the target positions, (K, D).
-        weight_CD: one row per candidate, (C, D).
-        target_K: index of the position's target among the candidates, (K,); ``C`` where it is the position's own.
-        bias_C: added to the logits, (C,); ``-inf`` takes a candidate out, but not all of them.
-        own_logit_K: logit of one more candidate that only this position has, (K,); ``-inf`` where it has none.
-
-    Returns:
-        The summed loss, a scalar, in float32 or wider. Differentiable once, in all but ``target_K``.
+        target_K: index of the position's target among the candidates; ``C`` where it is the position's own.
+        bias_C: added to the logits; ``-inf`` takes a candidate out, but not all of them.
+        own_logit_K: logit of one more candidate that only this position has; ``-inf`` where it has none.
     """
     device = hidden_KD.device.type
     if torch.is_autocast_enabled(device):
@@ -63,14 +58,7 @@ def linear_cross_entropy(
 
 
 def candidate_cross_entropy(found: CandidateBatch, hidden_KD: Tensor, candidate_CD: Tensor, own_KD: Tensor) -> Tensor:
-    """Sum over positions of the cross-entropy against candidates, with its constant.
-
-    Args:
-        found: the candidates.
-        hidden_KD: what their weights are multiplied with.
-        candidate_CD: the weights.
-        own_KD: weights of each position's own candidate; of no rows where none has one.
-    """
+    """The cross-entropies against candidates, summed; ``own_KD`` has no rows where no position has one of its own."""
     own_logit_K = None
     if found.own_bias_K is not None:
         own_logit_K = (hidden_KD * own_KD).sum(-1) + found.own_bias_K

@@ -36,12 +36,9 @@ class NoOptions(Config):
 
 
 class Objective(ABC):
-    """One pretraining objective, with its options.
+    """One pretraining objective, with its options, one of its ``Options``.
 
     Its module is read for every command: import torch, NumPy and transformers in the methods that need them.
-
-    Args:
-        options: one of its ``Options``.
     """
 
     name: ClassVar[str]
@@ -62,20 +59,11 @@ class Objective(ABC):
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Self:
-        """The objective with the options as a study writes them.
-
-        Raises:
-            ValidationError: an option is unknown or has a wrong value.
-        """
+        """The objective with the options as a study writes them. Raises ValidationError for unknown or wrong ones."""
         return cls(cls.Options.model_validate(settings))
 
-    # --- what is recovered ----------------------------------------------------------------------------------------
-
     def corrupt(self, batch: Batch, manifest: Manifest, seed: int, mask_rate: float) -> Corrupted:
-        """What the model sees of clean sequences, and what it must recover where.
-
-        A pure function. Every sequence has the same number of targets.
-        """
+        """What the model sees of clean sequences, and must recover: a pure function, as many targets for each."""
         from trainables.objectives.corruption import corrupt
 
         return corrupt(self.task, batch, manifest, seed, mask_rate)
@@ -85,8 +73,6 @@ class Objective(ABC):
         from trainables.objectives.corruption import targets_per_sequence
 
         return targets_per_sequence(self.task, sequence_length, mask_rate)
-
-    # --- from what it is told apart -------------------------------------------------------------------------------
 
     @property
     def gathered(self) -> bool:
@@ -101,24 +87,11 @@ class Objective(ABC):
         return None
 
     def most_candidates(self, num_targets: int, vocabulary_size: int, searched: Container[str] = ()) -> int:
-        """The most candidates that a position can have, its own included.
-
-        Args:
-            num_targets: of the step, or the micro-batch.
-            vocabulary_size: V.
-            searched: options that a search varies.
-        """
+        """The most candidates, its own included, that a position can have, whatever a search varies of the options."""
         return vocabulary_size
 
-    # --- what is trained ------------------------------------------------------------------------------------------
-
     def parts(self, config: PreTrainedConfig, embedding_VD: nn.Parameter) -> Parts:
-        """What the objective adds to a body, by name, newly drawn: the vocabulary projection of its family, ``head``.
-
-        Args:
-            config: of the body.
-            embedding_VD: its input embedding.
-        """
+        """What the objective adds to a body, by name, newly drawn: its family's vocabulary projection, ``head``."""
         from trainables.models.head import Head
 
         return {"head": Head(config, embedding_VD)}
@@ -136,39 +109,24 @@ class Objective(ABC):
 
     @abstractmethod
     def loss(self, model: Learner, batch: MicroBatch, states: States) -> Tensor:
-        """The loss summed over the micro-batch's target positions, a scalar.
-
-        Args:
-            model: with the parts.
-            batch: the micro-batch.
-            states: hidden states at the target positions, and the candidates' weights.
-        """
+        """The loss summed over the micro-batch's target positions, a scalar."""
 
     @abstractmethod
     def flops(self, config: PreTrainedConfig, num_targets: int, num_candidates: int) -> int:
         """FLOPs of the loss, forward and backward, in closed form: 2 a multiply-add, matrix products only.
 
-        Args:
-            config: of the body.
-            num_targets: K.
-            num_candidates: C, a position's own one included; 0 where no candidates are chosen.
+        C has a position's own candidate too; it is 0 where no candidates are chosen.
         """
 
     def after_step(self, model: Learner) -> None:  # noqa: B027  # most have nothing to do
         """Called after every update of the weights."""
-
-    # --- how tokens are scored ------------------------------------------------------------------------------------
 
     def logits(self, model: Learner, hidden_KD: Tensor) -> Tensor:
         """Scores of the whole vocabulary, (K, V): the head's. Yardsticks are taken by them."""
         return model.required_head.logits(hidden_KD)
 
     def scoring_head(self, model: Learner) -> Head:
-        """A head that gives these scores, for export and for going on as the vanilla objective.
-
-        Raises:
-            InputError: there is none.
-        """
+        """A head that gives these scores, for export and restoration. Raises InputError where there is none."""
         if model.head is None:
             raise InputError(
                 f"a model of the objective {self.name} cannot be given a vocabulary head",

@@ -29,13 +29,7 @@ OBJECTIVES: Registry[Objective] = Registry(
 )
 
 
-def find_objective(name: str, where: str = "") -> type[Objective]:
-    """The objective of that name.
-
-    Raises:
-        InputError: there is none, or the package that brings it cannot be imported.
-    """
-    return OBJECTIVES.find(name, where)
+find_objective = OBJECTIVES.find
 
 
 def vanilla_objective(task: Task) -> Objective:

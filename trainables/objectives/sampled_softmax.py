@@ -39,8 +39,7 @@ class SampledSoftmax(Objective):
         """One sample for all positions of the step."""
         from trainables.objectives.candidates import sampled_candidates
 
-        text, uniform = pool.text, self.options.proposal == "uniform"
-        proposal = text.uniform if uniform else text.by_frequency
+        proposal = pool.text.uniform if self.options.proposal == "uniform" else pool.text.by_frequency
         return sampled_candidates(proposal.draw(self.options.samples, pool.rng), proposal.log_probability_V)
 
     def most_candidates(self, num_targets: int, vocabulary_size: int, searched: Container[str] = ()) -> int:
@@ -64,9 +63,7 @@ class SampledSoftmax(Objective):
         return candidate_cross_entropy(found, head(states.hidden_KD), states.candidate_CD, states.own_KD)
 
     def flops(self, config: PreTrainedConfig, num_targets: int, num_candidates: int) -> int:
-        """Against the candidates, and of the head's transform."""
-        size: int = config.hidden_size
-        return loss_flops(size, num_targets, num_candidates) + transform_flops(config, num_targets)
+        return loss_flops(config.hidden_size, num_targets, num_candidates) + transform_flops(config, num_targets)
 
 
 class SampledSoftmaxMasked(SampledSoftmax):

@@ -1,6 +1,5 @@
-"""From sequences of the stream to micro-batches on the device.
-
-Letters: N sequences, L tokens each, T targets a sequence, K targets of a micro-batch, V vocabulary, R rows of a table.
+"""From sequences of the stream to micro-batches on the device. Letters: N sequences, L tokens each, T targets a
+sequence, K targets of a micro-batch, V vocabulary, R rows of a table.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Part(NamedTuple):
 
     @property
     def num_candidates(self) -> int:
-        """As ``MicroBatch.num_candidates``."""
+        """Of each position, its own one included; 0 for the whole vocabulary."""
         if self.candidates is None:
             return 0
         return len(self.candidates.token_C) + (self.candidates.own_bias_K is not None)
@@ -45,14 +44,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class BatchMaker:
-    """Corrupts sequences and finds their candidates: a pure function of the sequences, their places and the seed.
-
-    Args:
-        learner: decides what is recovered, and from what it is told apart.
-        stream: where the sequences are from.
-        mask_rate: share of the tokens that a masked objective recovers.
-        world: this worker among those whose sequences make a step.
-    """
+    """Corrupts sequences and finds their candidates: a pure function of the sequences, their places and the seed."""
 
     learner: Learner
     stream: TokenStream
@@ -74,12 +66,8 @@ class BatchMaker:
         """This worker's share of a step as micro-batches, in memory of the host. All workers must call it together.
 
         Every ``num_parts``-th sequence makes a micro-batch, as every so manyth of the stream makes a worker's share:
-        workers and micro-batches divide a step in the same way.
-
-        Args:
-            batch: this worker's sequences.
-            first: place in the stream of the step's first sequence, of all workers.
-            num_parts: micro-batches.
+        workers and micro-batches divide a step in the same way. ``first`` is the place in the stream of the step's
+        first sequence, of all workers.
         """
         objective, seed = self.learner.objective, self.stream.seed
         corrupted, document_NL = self.corrupt(batch), None
@@ -145,13 +133,7 @@ class BatchMaker:
         row_R: Mapping[Table, NDArray[np.int64]] | None = None,
         rows: Mapping[Table, Tensor] | None = None,
     ) -> MicroBatch:
-        """A micro-batch on the device.
-
-        Args:
-            part: the micro-batch.
-            row_R: of tables that are updated by rows: the rows that the step touches, ascending, (R,).
-            rows: likewise their values, (R, D), to which gradients flow.
-        """
+        """A micro-batch on the device, with (R,) and (R, D) of tables of which a step touches some rows alone."""
         row_R, rows = row_R or {}, rows or {}
         vocabulary_size = self.stream.corpus.manifest.vocabulary_size
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -10,7 +11,6 @@ import torch
 from trainables.errors import InputError
 from trainables.training.config import MEASURED_UNITS, BudgetConfig
 from trainables.training.energy import EnergyCounter
-from trainables.training.meters import StepMeter
 from trainables.training.state import Spending
 from trainables.training.stepper import PreparedStep
 from trainables.training.world import World
@@ -19,14 +19,7 @@ from trainables.training.world import World
 class Billing:
     """Counts what training steps spend, in all units. All workers call its methods together.
 
-    Args:
-        budget: of the trial.
-        world: this worker among those that train together.
-        energy: counter of what this worker's device takes; None where the machine does not tell.
-        usd_per_hour: price of a worker; None where there is none.
-
-    Raises:
-        InputError: the budget is in a unit that is not measured here.
+    Without an energy counter or a price their units are not measured: a budget in one raises InputError.
     """
 
     def __init__(
@@ -36,15 +29,13 @@ class Billing:
         self.spent = Spending(joules=None if energy is None else 0.0, usd=None if usd_per_hour is None else 0.0)
         self.step_cost = 0.0
         """Of the last step, in the budget's unit."""
-        self._meter = StepMeter(energy)
+        self._energy = energy or (lambda: 0.0)
+        self._wall_seconds = self._joules = 0.0  # of this worker, not yet billed
         self._require_measured()
+        self.start()
 
     def resume(self, spent: Spending, step_cost: float) -> None:
-        """Go on from what earlier attempts spent, in the units that both they and this one measure.
-
-        Raises:
-            InputError: the budget's is not one of them.
-        """
+        """Go on from what earlier attempts spent, in the units that both measure: the budget's, or InputError."""
         known = self.spent
         self.spent = replace(
             spent, joules=None if known.joules is None else spent.joules, usd=None if known.usd is None else spent.usd
@@ -80,12 +71,7 @@ class Billing:
         return min(1.0, self._spent_of_budget / self.budget.amount)
 
     def affordable(self, size: int, prepare: Callable[[int], PreparedStep]) -> PreparedStep | None:
-        """The step, cut so that the budget is not overshot; None if nothing fits.
-
-        Args:
-            size: this worker's sequences of a whole step.
-            prepare: the step of so many of them.
-        """
+        """The step of so many sequences of this worker, cut so that no budget is overshot; None if nothing fits."""
         unit, left = self.budget.unit, self.budget.amount - self._spent_of_budget
         if self.measured:
             return None if self._likely_cost() > left else prepare(size)
@@ -104,11 +90,7 @@ class Billing:
         return best
 
     def _likely_cost(self) -> float:
-        """What a step will cost in a unit that is measured afterwards.
-
-        That of the step before or the mean, whichever is greater: an energy counter moves on in leaps, so of a single
-        short step it may say nothing.
-        """
+        """Of a step in a measured unit: the last one's or the mean; an energy counter moves on in leaps."""
         return max(self.step_cost, self._spent_of_budget / max(1, self.spent.steps))
 
     def progress_in(self, step: PreparedStep) -> float:
@@ -117,15 +99,20 @@ class Billing:
         return self.progress + 0.5 * cost / self.budget.amount
 
     def start(self) -> None:
-        """What is spent from here on is a step's, if one is made."""
-        self._meter.start()
+        """What is spent from here on is a step's, if one is made; else it counts nowhere."""
+        self._joules_before = self._energy()
+        self._time_before = time.perf_counter()
+
+    def _stop(self) -> None:
+        self._wall_seconds += time.perf_counter() - self._time_before
+        self._joules += self._energy() - self._joules_before
 
     def bill(self, step: PreparedStep) -> None:
         """A step was made since :meth:`start`."""
         before = self._spent_of_budget
         if self.world.device.type == "cuda" and self.measured:
             torch.cuda.synchronize()
-        self._meter.stop()
+        self._stop()
         self.spent.steps += 1
         self.spent.tokens += step.tokens
         self.spent.flops += step.flops
@@ -137,13 +124,15 @@ class Billing:
     def settle(self) -> None:
         """Wait for the steps that are under way, and bill what they took."""
         if self.world.device.type == "cuda":
-            self._meter.start()
+            self.start()
             torch.cuda.synchronize()
-            self._meter.stop()
+            self._stop()
         self._settle()
 
     def _settle(self) -> None:
-        seconds, joules = self._meter.take(self.world)
+        # The slowest worker's seconds, and the joules of all: the same on all workers.
+        seconds, joules = self.world.largest(self._wall_seconds), self.world.sum_float(self._joules)
+        self._wall_seconds = self._joules = 0.0
         self.spent.wall_seconds += seconds
         self.spent.device_seconds += seconds * self.world.size
         if self.spent.joules is not None:

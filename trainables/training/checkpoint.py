@@ -26,12 +26,10 @@ from trainables.training.checkpoint_tensors import GroupReader, Part, Tensors
 from trainables.training.state import TrialState
 from trainables.training.world import World
 
-KEPT = 2
-"""Checkpoints kept of a trial: the newest and, should that be damaged, the one before."""
+KEPT = 2  # checkpoints kept of a trial: the newest and, should that be damaged, the one before
 
 _POLL_SECONDS = 0.2
-_OTHERS_SECONDS = 600.0
-"""How long the first worker's writer waits for the others' files."""
+_OTHERS_SECONDS = 600.0  # how long the first worker's writer waits for the others' files
 
 
 class Saved(NamedTuple):
@@ -49,9 +47,6 @@ class Checkpoints:
 
     A group is one file, ``model.safetensors``; if it is sharded, one a worker, ``model-00001-of-00002.safetensors``.
     ``state.json`` is written last: where it is, the checkpoint is whole. It names the files with their checksums.
-
-    Args:
-        folder: the trial's.
     """
 
     def __init__(self, folder: Location) -> None:
@@ -71,25 +66,13 @@ class Checkpoints:
     def _at(self, step: int) -> Location:
         return self.folder / f"step-{step:08d}"
 
-    # --- writing --------------------------------------------------------------------------------------------------
-
     def save(self, step: int, groups: Mapping[str, Tensors], state: TrialState, world: World | None = None) -> None:
         """Copy a checkpoint to host memory and begin to write it; all workers call it at the same step.
 
         What the loop reports meanwhile may be rolled back: after a crash the trial goes on from the newest whole
-        checkpoint, and repeats what the ledger then drops. A run's last report waits (:meth:`wait`).
-
-        Args:
-            step: optimiser steps made.
-            groups: ``model``, and what else the run goes on from, such as ``optimiser``; without the latter the run
-                is finished.
-            state: whatever else the run goes on from; the same on all workers.
-            world: this worker among those that train together.
-
-        Raises:
-            FullDiskError: there was no space for the checkpoint before; those before it are whole.
-            OSError: it could not be written for another reason.
-            TimeoutError: nor could another worker's part of it.
+        checkpoint, and repeats what the ledger then drops. A run's last report waits (:meth:`wait`, whose errors of the
+        checkpoint before it raises). Without the group ``optimiser`` the run is finished. The state is the same on all
+        workers.
         """
         world = world or World()
         self.wait()
@@ -129,10 +112,7 @@ class Checkpoints:
     def wait(self) -> None:
         """Until this worker's part of the last checkpoint is written; the first worker's: until all of it is.
 
-        Raises:
-            FullDiskError: there is no space for it; the checkpoints before are whole.
-            OSError: it could not be written for another reason.
-            TimeoutError: another worker's part did not come.
+        Raises FullDiskError (the checkpoints before are whole), OSError, or TimeoutError for another worker's part.
         """
         writing, self._writing = self._writing, None
         if writing is not None:
@@ -167,31 +147,25 @@ class Checkpoints:
                 raise TimeoutError(f"the checkpoint is not whole: {file} was not written")
             self._closing.wait(_POLL_SECONDS)
 
-    # --- reading --------------------------------------------------------------------------------------------------
-
     def load_newest(
         self, wanted: Callable[[TrialState], Mapping[str, Tensors]], world: World | None = None
     ) -> tuple[Saved | None, list[str]]:
         """Read the newest checkpoint that is undamaged, and restore the random state; all workers call it.
 
         It may have been written by any number of workers, sharded or not. A damaged checkpoint is passed over for the
-        one before, and removed.
+        one before, and removed. ``wanted`` gives the groups of tensors that a state is for: what is read must have
+        their names and shapes, and is sharded as they are. Of the ``optimiser`` they may be some of the tensors; the
+        others are read whole. A group that a finished run did not save is left out.
 
-        Args:
-            wanted: from the checkpoint's state to the groups of tensors it is for. What is read must have their names
-                and shapes, and is sharded as they are. Of the ``optimiser`` they may be some of the tensors; the
-                others are read whole. A group that a finished run did not save is left out.
-            world: this worker among those that train together.
-
-        Returns:
-            What was read, None where there is no checkpoint; and what a person should know of it.
-
-        Raises:
-            InputError: it does not fit the tensors, or all are damaged.
+        Returns what was read, None where there is no checkpoint, and what a person should know of it. Raises
+        InputError: it does not fit the tensors, or all are damaged.
         """
         world = world or World()
         damaged: dict[int, str] = {}
-        for step in self._agreed_steps(world):
+        # The steps that the first worker sees, newest first: the others may not see all of them yet.
+        seen = self.steps()[::-1] if world.rank == 0 else []
+        for place in range(world.sum_integers(len(seen))):
+            step = world.sum_integers(seen[place] if world.rank == 0 else 0)
             found, problem = None, ""
             try:
                 record = self._record(step)
@@ -215,22 +189,12 @@ class Checkpoints:
         return None, []
 
     def read_model(self, step: int) -> dict[str, Tensor]:
-        """The model's tensors, whole and on the CPU.
-
-        Raises:
-            InputError: the checkpoint is damaged.
-        """
+        """The model's tensors, whole and on the CPU. Raises InputError where the checkpoint is damaged."""
         try:
             record = self._record(step)
             return self._read(record, lambda state: {"model": {}}).tensors["model"]
         except DamagedError as error:
             raise _damaged(self._at(step), str(error)) from error
-
-    def _agreed_steps(self, world: World) -> list[int]:
-        """The steps that the first worker sees, newest first: the others may not see all of them yet."""
-        steps = self.steps()[::-1] if world.rank == 0 else []
-        count = world.sum_integers(len(steps))
-        return [world.sum_integers(steps[i] if world.rank == 0 else 0) for i in range(count)]
 
     def _record(self, step: int) -> CheckpointRecord:
         record = CheckpointRecord.read(self._at(step))

@@ -26,11 +26,9 @@ class DamagedError(Exception):
 class ShardRecord(Config):
     """Which part of a sharded tensor a file has."""
 
-    shape: Annotated[tuple[Count, ...], Field(min_length=1)]
-    """Of the whole tensor."""
+    shape: Annotated[tuple[Count, ...], Field(min_length=1)]  # of the whole tensor
     first_row: Count
-    end_row: Count
-    """The row after the last."""
+    end_row: Count  # the row after the last
 
 
 class FileRecord(Config):
@@ -38,32 +36,26 @@ class FileRecord(Config):
 
     group: str
     checksum: str
-    shards: Mapping[str, ShardRecord]
-    """Of the sharded tensors in it."""
-    whole: bool
-    """Whether it has whole tensors too."""
+    shards: Mapping[str, ShardRecord]  # of the sharded tensors in it
+    whole: bool  # whether it has whole tensors too
 
 
 class WorkerRecord(Config):
     """What a worker has written of a checkpoint."""
 
-    save: int
-    """Which attempt at the checkpoint it belongs to."""
+    save: int  # which attempt at the checkpoint it belongs to
     files: Mapping[FileName, FileRecord]
-    random: Mapping[str, Hexadecimal]
-    """torch's random state, by device type."""
+    random: Mapping[str, Hexadecimal]  # torch's random state, by device type
 
 
 class CheckpointRecord(Config):
     """A whole checkpoint."""
 
     step: Count
-    finished: bool
-    """The run has ended: there are weights alone."""
+    finished: bool  # the run has ended: there are weights alone
     state: TrialState
     files: Mapping[FileName, FileRecord]
-    random: tuple[Mapping[str, Hexadecimal], ...]
-    """By worker."""
+    random: tuple[Mapping[str, Hexadecimal], ...]  # by worker
 
     def to_json(self) -> dict[str, Any]:
         """With a checksum of itself."""
@@ -72,14 +64,9 @@ class CheckpointRecord(Config):
 
     @classmethod
     def read(cls, folder: Location) -> CheckpointRecord:
-        """The record in a checkpoint's folder.
-
-        Raises:
-            DamagedError: there is none, or it is not as it was written.
-            InputError: it was written by another version of this program.
-        """
+        """The record in a checkpoint's folder. Raises DamagedError, or InputError where another version wrote it."""
         try:
-            content = (folder / "state.json").read_json()
+            content = json.loads((folder / "state.json").read_bytes())
         except FileNotFoundError as error:
             raise DamagedError("state.json is missing") from error
         except (ValueError, RecursionError) as error:  # no JSON, or no UTF-8

@@ -1,7 +1,4 @@
-"""A checkpoint's tensors: written by the workers that hold them, read by any number of workers.
-
-Each worker reads only the files that its rows lie in.
-"""
+"""A checkpoint's tensors, each written by the workers that hold it, and read by those that want its rows."""
 
 from __future__ import annotations
 
@@ -70,11 +67,7 @@ def _to_host(tensor: Tensor) -> Tensor:
 class GroupReader:
     """Puts a group's tensors together from the files that hold the wanted rows of them.
 
-    Args:
-        folder: of the checkpoint.
-        group: its name.
-        files: of the group, by name.
-        layout: names, shapes and sharding that are wanted; of the ``optimiser`` not of all; empty: whatever there is.
+    The layout has the wanted names, shapes and sharding; of the ``optimiser`` not of all; empty: whatever there is.
     """
 
     def __init__(self, folder: Location, group: str, files: Mapping[str, FileRecord], layout: Tensors) -> None:
@@ -83,15 +76,12 @@ class GroupReader:
         self.rows: dict[str, list[tuple[int, Tensor]]] = {}
 
     def read(self) -> dict[str, Tensor]:
-        """The tensors, sharded as the layout's.
-
-        Raises:
-            DamagedError: a file is not as it was written.
-            InputError: they are not those of the layout.
-        """
+        """The tensors, sharded as the layout's. Raises DamagedError, or InputError where they are not the layout's."""
         for name, file in self.files.items():
             self.shapes |= {tensor: shard.shape for tensor, shard in file.shards.items()}
-            if not file.shards or file.whole or any(self._overlaps(*item) for item in file.shards.items()):
+            wanted = ((shard, *self._wanted_rows(tensor)) for tensor, shard in file.shards.items())
+            overlaps = any(start < shard.end_row and shard.first_row < stop for shard, start, stop in wanted)
+            if not file.shards or file.whole or overlaps:
                 self._read(name, file)
         self._require_fit()
         # Sorted: a file's order differs between the workers, and theirs must agree wherever they gather tensors.
@@ -100,10 +90,6 @@ class GroupReader:
     def _wanted_rows(self, name: str) -> tuple[int, int]:
         layout = self.layout.get(name)
         return rows_of(layout) if layout is not None and is_sharded(layout) else (0, self.shapes[name][0])
-
-    def _overlaps(self, name: str, shard: ShardRecord) -> bool:
-        start, stop = self._wanted_rows(name)
-        return start < shard.end_row and shard.first_row < stop
 
     def _read(self, name: str, file: FileRecord) -> None:
         try:
@@ -118,16 +104,14 @@ class GroupReader:
             raise DamagedError(f"{name} is no file of tensors: {printable(str(error))[:200]}") from error
         for tensor_name, tensor in tensors.items():
             self.shapes.setdefault(tensor_name, tuple(tensor.shape))
-            shard = file.shards.get(tensor_name)
-            self._keep(tensor_name, 0 if shard is None else shard.first_row, tensor)
-
-    def _keep(self, name: str, first: int, tensor: Tensor) -> None:
-        if tensor.ndim:
-            start, stop = self._wanted_rows(name)
-            cut = tensor[max(0, start - first) : max(0, stop - first)]
-            # A part is copied, so that the rest of its file does not stay in memory.
-            tensor = cut if len(cut) == len(tensor) else cut.clone()
-        self.rows.setdefault(name, []).append((first, tensor))
+            first = file.shards[tensor_name].first_row if tensor_name in file.shards else 0
+            kept = tensor
+            if tensor.ndim:
+                start, stop = self._wanted_rows(tensor_name)
+                cut = tensor[max(0, start - first) : max(0, stop - first)]
+                # A part is copied, so that the rest of its file does not stay in memory.
+                kept = cut if len(cut) == len(tensor) else cut.clone()
+            self.rows.setdefault(tensor_name, []).append((first, kept))
 
     def _require_fit(self) -> None:
         given = {name: tuple(tensor.shape) for name, tensor in self.layout.items()}

@@ -11,7 +11,6 @@ from trainables.config import Config
 from trainables.errors import InputError
 from trainables.evaluation.yardstick import EvaluationConfig
 from trainables.models.config import ModelConfig
-from trainables.training.schedule import Schedule, learning_rate_share
 
 Unit = Literal["tokens", "steps", "flops", "hardware_flops", "device_seconds", "wall_seconds", "joules", "usd"]
 UNITS: tuple[Unit, ...] = get_args(Unit)
@@ -84,8 +83,6 @@ class CapConfig(AmountConfig):
     key: ClassVar[str] = "cap"
 
 
-# --- training ---------------------------------------------------------------------------------------------------
-
 LARGEST_RATIO = 0.9999
 """Of beta1 to sqrt(beta2): above it, a row's missed steps count for hundreds of thousands of steps, or for ever."""
 
@@ -93,10 +90,8 @@ ROWS_PAY_FROM = 1 << 14
 """Rows of a table from which on updating the touched ones alone is faster: on a CPU dense took 4.4 ms and rows 4.4 ms
 with 8,000 rows, 27 ms and 4.9 ms with 33,000 (2,000 of them touched, hidden size 256)."""
 
-
-Parallelism = Literal["ddp", "fsdp"]
-"""``ddp``: every worker holds the whole model and optimiser state. ``fsdp``: every worker holds its share of them and
-gathers a layer's parameters while it computes that layer (arXiv 2304.11277)."""
+Parallelism = Literal["ddp", "fsdp"]  # fsdp: a layer's parameters are gathered while it is computed (arXiv 2304.11277)
+Schedule = Literal["linear", "cosine", "constant", "wsd"]
 
 
 class RestorationConfig(Config):
@@ -189,12 +184,7 @@ class TrainingConfig(Config):
         return ""
 
     def rate_at(self, progress: float, *, restored: bool) -> float:
-        """The learning rate.
-
-        Args:
-            progress: share of the budget that is spent, 0 to 1. The schedule ends where restoration begins.
-            restored: whether the restoration has begun.
-        """
+        """The learning rate at a share of the budget. The schedule ends where restoration begins."""
         restoration = self.restoration
         begin = 1.0 - restoration.share if restoration is not None else 1.0
         if restored:
@@ -213,15 +203,7 @@ class TrainingConfig(Config):
         return before_restoration * (1.0 - self.cooldown)
 
     def updates_rows(self, *, only_looked_up: bool, num_rows: int) -> bool:
-        """Whether the embedding table is updated by the touched rows alone.
-
-        Args:
-            only_looked_up: the table is no head too; a head's gradient has every row.
-            num_rows: of the table.
-
-        Raises:
-            InputError: ``embedding_update`` demands it and it cannot be.
-        """
+        """Whether a table is updated by the touched rows alone; InputError where that is demanded and cannot be."""
         obstacle = self._obstacle_to_rows()
         if not only_looked_up:
             obstacle = "the table is the vocabulary head too, whose gradient has every row"
@@ -230,6 +212,27 @@ class TrainingConfig(Config):
         if self.embedding_update == "auto":
             return not obstacle and num_rows >= ROWS_PAY_FROM
         return self.embedding_update == "rows"
+
+
+def learning_rate_share(
+    progress: float, warmup: float, schedule: Schedule, floor: float, cooldown: float = 0.2
+) -> float:
+    """Share of the peak learning rate when this share of the budget is spent.
+
+    It rises linearly from 0 over the warm-up's share of the budget, then falls to the floor (``constant`` does not).
+    ``wsd`` (warm-up, stable, decay) stays at the peak until the cooldown, the last share of the budget, over which it
+    falls as 1 - sqrt (arXiv 2405.18392, section 4): what came before it is part of any longer run too.
+    """
+    if progress < warmup:
+        return progress / warmup
+    if schedule == "constant":
+        return 1.0
+    if schedule == "wsd":
+        into = min(1.0, max(0.0, (progress - (1.0 - cooldown)) / cooldown))
+        return floor + (1.0 - floor) * (1.0 - math.sqrt(into))
+    left = min(1.0, max(0.0, (1.0 - progress) / (1.0 - warmup)))
+    shape = left if schedule == "linear" else 0.5 * (1.0 - math.cos(math.pi * left))
+    return floor + (1.0 - floor) * shape
 
 
 def _no_rows(why: str) -> InputError:
@@ -246,47 +249,34 @@ def can_defer(beta1: float, beta2: float) -> bool:
     return beta1 <= LARGEST_RATIO * math.sqrt(beta2) and beta2 > 0
 
 
-# --- a trial ------------------------------------------------------------------------------------------------------
-
-
 class Branch(Config):
     """A shorter run that leaves a trial on its way: there it finds the trial's state as its own checkpoint."""
 
-    trial: str
-    """Its name."""
-    progress: float = Field(gt=0, lt=1)
-    """Of the trial that it leaves, where it does."""
+    trial: str  # its name
+    progress: float = Field(gt=0, lt=1)  # of the trial that it leaves, where it does
 
 
 class TrialConfig(Config):
     """Everything that one trial depends on."""
 
-    trial: str
-    """Its name, unique in the study; its checkpoints lie under it."""
+    trial: str  # its name, unique in the study; its checkpoints lie under it
     objective: str
-    options: dict[str, Any] = Field(default_factory=dict)
-    """The objective's settings."""
+    options: dict[str, Any] = Field(default_factory=dict)  # the objective's settings
     model: ModelConfig
     training: TrainingConfig
     budget: BudgetConfig
     seed: int
-    corpus: str
-    """Folder of the packed corpus."""
+    corpus: str  # folder of the packed corpus
     alpha: float
     maximum_repetition: float
-    document_attention: bool = False
-    """Attention stays inside documents, and positions restart with them."""
+    document_attention: bool = False  # attention stays inside documents, and positions restart with them
     evaluation: EvaluationConfig
     split: Literal["validation", "test"]
-    yardsticks: tuple[str, ...]
-    """All are taken at the end; at evaluations before it only the first, the primary."""
+    yardsticks: tuple[str, ...]  # all are taken at the end; at evaluations before it only the first, the primary
     rungs: tuple[float, ...] = ()
     """Progress at which the search may stop the trial: an evaluation and a checkpoint each."""
     pauses: bool = False
     """The trial may be ended at any rung and gone on with later: its checkpoint is whole before it reports."""
-    evaluations: tuple[float, ...] = ()
-    """Further progress points with an evaluation and a checkpoint."""
-    branches: tuple[Branch, ...] = ()
-    """Runs that begin with this one's state on its way."""
-    reports: int = 20
-    """Reports over the run, evenly by progress."""
+    evaluations: tuple[float, ...] = ()  # further progress points with an evaluation and a checkpoint
+    branches: tuple[Branch, ...] = ()  # runs that begin with this one's state on its way
+    reports: int = 20  # reports over the run, evenly by progress

@@ -20,25 +20,19 @@ from trainables.objectives.learner import Learner
 from trainables.objectives.registry import find_objective
 from trainables.training.billing import Billing
 from trainables.training.checkpoint import Checkpoints
-from trainables.training.compilation import compile_layers
 from trainables.training.config import MEASURED_UNITS, TrialConfig
 from trainables.training.energy import EnergyCounter
 from trainables.training.meters import LossMeter, OverheadMeter, StreamMeter
 from trainables.training.micro_batch import largest_micro_batch
-from trainables.training.state import Measure, Report, Spending, Status, TrialState
+from trainables.training.state import Measure, Report, Status, TrialState
 from trainables.training.stepper import PreparedStep, Stepper
 from trainables.training.world import World
 
-Feed = Callable[..., Generator[Batch, None, None]]
-"""``local_batches`` or ``ray_data_batches``."""
+Feed = Callable[..., Generator[Batch, None, None]]  # ``local_batches`` or ``ray_data_batches``
 
 
 def make_learner(config: TrialConfig, manifest: Manifest) -> Learner:
-    """The trial's model under its objective, with newly drawn weights.
-
-    Raises:
-        InputError: the model does not fit the objective.
-    """
+    """The trial's model, newly drawn, under its objective. Raises InputError where they do not fit each other."""
     objective = find_objective(config.objective).of(config.options)
     body = body_config(
         config.model, objective.task, vocabulary_size=manifest.vocabulary_size, sequence_length=manifest.sequence_length
@@ -48,21 +42,10 @@ def make_learner(config: TrialConfig, manifest: Manifest) -> Learner:
 
 
 class Trial:
-    """One trial on one worker: build, train, report.
+    """One trial on one worker: build, train, report. Without ``checkpoints`` it saves nothing.
 
-    Args:
-        config: the trial.
-        stream: of the trial's corpus and seed.
-        checkpoints: where it saves and goes on from; None saves nothing.
-        world: this worker among those that train together.
-        feed: moves the stream's batches.
-        should_stop: asked between steps; True ends the run with a checkpoint, to be resumed. With several workers it
-            must give all of them the same answer.
-        energy: counter of what this worker's device takes; None where the machine does not tell.
-        usd_per_hour: price of a worker; None where there is none.
-
-    Raises:
-        InputError: the model does not fit the objective, or the budget is in a unit that is not measured here.
+    ``should_stop`` is asked between steps: True, to all workers, ends the run with a checkpoint, to be resumed. Raises
+    InputError: the model does not fit the objective, or the budget is in a unit that is not measured here.
     """
 
     def __init__(
@@ -131,27 +114,14 @@ class Trial:
             self.stepper.restore_head()
         return self.stepper.layout()
 
-    @property
-    def spent(self) -> Spending:
-        """What training steps have spent, in this attempt and those before."""
-        return self.billing.spent
-
-    @property
-    def progress(self) -> float:
-        """Share of the budget that is spent."""
-        return self.billing.progress
-
     def run(self, known_step: int = 0) -> Iterator[Report]:
         """Train from where the last checkpoint is to the end of the budget, yielding reports.
 
         A report at a rung or an evaluation comes with a checkpoint: a crash costs what came after it. The last
         report is ``completed``, ``interrupted`` (``should_stop`` said so; a checkpoint is saved) or ``diverged``.
-        A resumed run first repeats the reports of before its checkpoint, and that which came with it: a run does not
-        wait until its reports are read, so that a crash may have lost any of them, also if a checkpoint is newer. For
-        a completed run that is all.
-
-        Args:
-            known_step: of the last report that reached its reader; those before it did too, and are not repeated.
+        A resumed run first repeats the reports of before its checkpoint, and that which came with it, from
+        ``known_step`` on, the step of the last that reached its reader: a run does not wait until its reports are read,
+        so that a crash may have lost any of them, also if a checkpoint is newer. For a completed run that is all.
         """
         earlier = tuple(self.reported)
         for measure in earlier:
@@ -173,27 +143,29 @@ class Trial:
                 self.checkpoints.close()
 
     def _train(self, feed: Iterator[Batch]) -> Iterator[Report]:
-        points = self._report_points()
+        config = self.config
+        even = [(i + 1) / config.reports for i in range(config.reports)]
+        points = sorted({*even, *config.rungs, *config.evaluations})
         while True:
             if self.should_stop():
                 yield self._report("interrupted")
                 return
-            is_first = self.spent.steps == self.start_step
+            is_first = self.billing.spent.steps == self.start_step
             with self.meter.measure("startup" if is_first else "data_wait"):
                 batch = next(feed)
             if is_first:
                 self._start_up(batch)
             self._restore_head_if_due(batch)
-            before = self.progress
+            before = self.billing.progress
             # From here: corrupting and finding candidates are part of an objective.
             self.billing.start()
             step = self._affordable(batch)
             if step is not None:
                 self._step(step)
-            crossed = [point for point in points if before < point <= self.progress]
+            crossed = [point for point in points if before < point <= self.billing.progress]
             self._branch(before)
             cut = step is None or len(step.batch.number_N) < len(batch.number_N)
-            ended = cut or self.progress >= 1.0
+            ended = cut or self.billing.progress >= 1.0
             if crossed or ended:
                 report = self._report("completed" if ended else "running", crossed)
                 yield report
@@ -206,20 +178,9 @@ class Trial:
         length = self.stream.corpus.manifest.sequence_length
         if unit in MEASURED_UNITS:
             return None
-        least_flops = self.stepper.learner.flops(1, length, 0, 0)
-        per_sequence: dict[str, float] = {
-            "tokens": length,
-            "steps": 1 / self.config.training.batch_sequences,
-            "flops": least_flops,
-            "hardware_flops": least_flops,
-        }
-        return max(1, math.ceil(amount / per_sequence[unit]) - self.next_sequence)
-
-    def _report_points(self) -> list[float]:
-        even = [(i + 1) / self.config.reports for i in range(self.config.reports)]
-        return sorted({*even, *self.config.rungs, *self.config.evaluations})
-
-    # --- one step -------------------------------------------------------------------------------------------------
+        known: dict[str, float] = {"tokens": length, "steps": 1 / self.config.training.batch_sequences}
+        least = known.get(unit) or self.stepper.learner.flops(1, length, 0, 0)
+        return max(1, math.ceil(amount / least) - self.next_sequence)
 
     def _start_up(self, batch: Batch) -> None:
         stepper = self.stepper
@@ -239,14 +200,14 @@ class Trial:
             step = stepper.prepare(batch, self.next_sequence)
         if self.config.training.compile:
             with self.meter.measure("compile"):
-                message = compile_layers(stepper.learner.body, lambda: stepper.rehearse(step))
+                message = stepper.compile(step)
             self.messages += [message] if message else []
         with self.meter.measure("startup"):
             stepper.rehearse(step)
 
     def _restore_head_if_due(self, batch: Batch) -> None:
         restoration = self.config.training.restoration
-        if restoration is None or self.stepper.restored or self.progress < 1.0 - restoration.share:
+        if restoration is None or self.stepper.restored or self.billing.progress < 1.0 - restoration.share:
             return
         self.billing.settle()
         with self.meter.measure("startup"):
@@ -268,8 +229,6 @@ class Trial:
         self.next_sequence += len(step.batch.number_N) * self.world.size
         self.trained_on.add(step.batch)
 
-    # --- reports --------------------------------------------------------------------------------------------------
-
     def _report(self, status: Status, crossed: Sequence[float] = ()) -> Report:
         self.billing.settle()
         loss = self.losses.mean(self.world)
@@ -286,25 +245,27 @@ class Trial:
         measure = self._measure(loss, crossed, yardsticks)
         if status != "interrupted":
             self.reported.append(measure)
-        if milestone or status == "interrupted":
+        if self.checkpoints is not None and (milestone or status == "interrupted"):
             with self.meter.measure("checkpoint"):
-                self._save(status, wait=self.config.pauses and measure.rung is not None)
+                tensors = self.stepper.tensors(finished=status == "completed")
+                self.checkpoints.save(self.billing.spent.steps, tensors, self._state(), self.world)
+                if status != "running" or (self.config.pauses and measure.rung is not None):
+                    self.checkpoints.wait()
         messages, self.messages = tuple(self.messages), []
         return Report(status, self._with_overhead(measure), messages)
 
     def _measure(self, loss: float | None, crossed: Sequence[float], yardsticks: dict[str, Score]) -> Measure:
-        rungs = [number for number, rung in enumerate(self.config.rungs) if rung in crossed]
         seen = self.trained_on.seen(self.world)
         return Measure(
-            step=self.spent.steps,
-            progress=self.progress,
-            spent=self.spent.record(),
+            step=self.billing.spent.steps,
+            progress=self.billing.progress,
+            spent=self.billing.spent.record(),
             overhead=dict(self.meter.seconds),
             loss=loss,
             learning_rate=self.learning_rate,
             digest=self.trained_on.digest(self.world),
             mix=dict(zip(self.stream.corpus.languages, seen, strict=True)),
-            rung=rungs[-1] if rungs else None,
+            rung=max((number for number, rung in enumerate(self.config.rungs) if rung in crossed), default=None),
             yardsticks=yardsticks,
         )
 
@@ -321,28 +282,17 @@ class Trial:
             return take(learner, self.held_out, names)
 
     def _branch(self, before: float) -> None:
-        """Leave the state to the branches whose point the step has crossed.
-
-        It comes before the trial's own checkpoint: one that is cut off comes by here again, or what it left is whole.
-        """
+        """Leave the state to the branches whose point was crossed; before the own checkpoint, as a crash may follow."""
         for branch in self.config.branches:
-            if before < branch.progress <= self.progress and self.checkpoints is not None:
+            if before < branch.progress <= self.billing.progress and self.checkpoints is not None:
                 self.billing.settle()
                 with self.meter.measure("checkpoint"):
                     beginning = Checkpoints(self.checkpoints.folder.parent / branch.trial)
                     tensors = self.stepper.tensors(finished=False)
                     state = self._state().model_copy(update={"loss_sum": 0.0, "loss_steps": 0, "reports": ()})
-                    beginning.save(self.spent.steps, tensors, state, self.world)
+                    beginning.save(self.billing.spent.steps, tensors, state, self.world)
                     beginning.wait()
                     beginning.close()
-
-    def _save(self, status: Status, *, wait: bool) -> None:
-        if self.checkpoints is None:
-            return
-        tensors = self.stepper.tensors(finished=status == "completed")
-        self.checkpoints.save(self.spent.steps, tensors, self._state(), self.world)
-        if status != "running" or wait:
-            self.checkpoints.wait()
 
     def _state(self) -> TrialState:
         """What the run goes on from beside its tensors. All workers must call it together."""
@@ -350,7 +300,7 @@ class Trial:
         return TrialState(
             restored=self.stepper.restored,
             micro_batch_sequences=self.stepper.micro_batch_sequences,
-            spent=replace(self.spent),
+            spent=replace(self.billing.spent),
             next_sequence=self.next_sequence,
             digest=self.trained_on.digest(self.world),
             seen=self.trained_on.seen(self.world),

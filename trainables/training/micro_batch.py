@@ -19,16 +19,8 @@ def largest_micro_batch(rehearse: Callable[[int], None], most: int, world: World
     """Sequences of the largest micro-batch that fits on every worker: ``most``, or half of it, or a quarter ...
 
     On CUDA it is tried; on a CPU it is computed from what a pass of one sequence stores, as memory overdrawn there
-    ends the process. All workers must call it together.
-
-    Args:
-        rehearse: forward and backward passes with micro-batches of so many sequences.
-        most: a worker's whole share of the batch.
-        world: this worker among the workers.
-        reserve_bytes: what the optimiser will still take.
-
-    Raises:
-        InputError: not even one sequence fits.
+    ends the process. All workers must call it together. ``reserve_bytes`` are what the optimiser will still take.
+    Raises InputError where not even one sequence fits.
     """
     rows, stored = most, 0
     if world.device.type == "cpu":

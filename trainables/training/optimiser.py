@@ -1,36 +1,34 @@
-"""The optimiser: AdamW, Muon for matrices, and rows of tables."""
+"""The optimiser: AdamW, Muon for matrices, and rows of tables; and the average of the weights over the steps."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
+from trainables.objectives.learner import Learner
+from trainables.training.checkpoint_tensors import module_tensors
 from trainables.training.config import TrainingConfig
 from trainables.training.row_adamw import RowAdamW
-
-
-def hidden_matrices(body: nn.Module) -> list[nn.Parameter]:
-    """The body's matrices but for its embeddings: what Muon is made for (its own documentation says so)."""
-    tables = {id(m.weight) for m in body.modules() if isinstance(m, nn.Embedding)}
-    return [p for p in body.parameters() if p.requires_grad and p.ndim == 2 and id(p) not in tables]
 
 
 class Optimiser:
     """All that updates a model's weights: AdamW, with Muon for the body's matrices if so set, or rows of a table.
 
     Weight decay is for matrices only, embeddings and head included. Muon's learning rate is scaled to the size of
-    AdamW's updates (arXiv 2502.16982, section 2.2), so that one learning rate serves both.
-
-    Args:
-        model: its submodule ``body`` is Muon's. Parameters that need no gradient are left out.
-        training: the settings.
-        tables: by name, embedding tables that need no gradient and are updated by rows: ``rows[name]`` does it.
+    AdamW's updates (arXiv 2502.16982, section 2.2), so that one learning rate serves both. Parameters that need no
+    gradient are left out; the ``tables`` among them are updated by rows, by ``rows[name]``.
     """
 
     def __init__(self, model: nn.Module, training: TrainingConfig, tables: Mapping[str, Tensor] | None = None) -> None:
-        matrices = hidden_matrices(model.get_submodule("body")) if training.optimiser == "muon" else []
+        matrices: list[nn.Parameter] = []
+        if training.optimiser == "muon":  # it is made for matrices but for embeddings (its own documentation says so)
+            body = model.get_submodule("body")
+            tied = {id(m.weight) for m in body.modules() if isinstance(m, nn.Embedding)}
+            matrices = [p for p in body.parameters() if p.requires_grad and p.ndim == 2 and id(p) not in tied]
         taken = {id(p) for p in matrices}
         others = [p for p in model.parameters() if p.requires_grad and id(p) not in taken]
         groups = [
@@ -94,3 +92,32 @@ class Optimiser:
             optimiser.load_state_dict({**optimiser.state_dict(), "state": state})
         for table, rows in self.rows.items():
             rows.load_state(states["rows", table])
+
+
+class WeightAverage:
+    """An exponential moving average of a model's parameters.
+
+    It starts as the plain mean of the steps so far, and forgets once that is longer than the decay's memory of
+    1 / (1 - decay) steps; so the initial weights are never in it, however short the run. ``AveragedModel`` of torch
+    starts from the first step's weights at full decay, and on CUDA waits for the device at every update.
+    """
+
+    def __init__(self, model: Learner, decay: float) -> None:
+        self.decay, self.steps = decay, 0
+        self.model = copy.deepcopy(model).eval().requires_grad_(False)  # with the averaged weights
+
+    @torch.no_grad()
+    def update(self, model: nn.Module) -> None:
+        """Take in the weights of ``model`` after a step of its optimiser."""
+        self.steps += 1
+        average = get_ema_multi_avg_fn(min(self.decay, 1 - 1 / self.steps))  # type: ignore[no-untyped-call]
+        average(list(self.model.parameters()), [p.detach() for p in model.parameters()], None)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The averaged weights and the number of steps they are of."""
+        return {**module_tensors(self.model), "steps": torch.tensor(self.steps)}
+
+    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go on from :meth:`tensors`."""
+        self.steps = int(tensors["steps"])
+        self.model.load_state_dict(tensors, strict=False)  # tied weights are there once

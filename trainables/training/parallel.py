@@ -1,7 +1,6 @@
 """Several workers, one model: replicated (DDP) or sharded (FSDP) parameters, with the same numbers either way.
 
-Both average the workers' gradients. A loss that is a sum over the workers is multiplied by their number before
-``backward()``.
+Both average the workers' gradients: a loss that is a sum over the workers is to be multiplied by their number.
 """
 
 from __future__ import annotations
@@ -25,13 +24,8 @@ def wrap(module: nn.Module, world: World, parallelism: Parallelism) -> nn.Module
     """The module to call in training, one that synchronises gradients; a single worker's is the module itself.
 
     FSDP replaces the module's parameters in place (by ``DTensor`` s, sharded by rows): make the optimiser afterwards.
-    Tied weights stay tied: what is not in a layer is one group.
-
-    Args:
-        module: on its device, with the same parameters on all workers. Its transformer layers are the members of its
-            ``ModuleList`` s.
-        world: this worker among those that train together; they have a process group.
-        parallelism: how they share the model.
+    Tied weights stay tied: what is not in a layer is one group. The layers are the members of ``ModuleList`` s. All
+    workers' parameters must be the same.
     """
     if world.size == 1:
         return module
@@ -56,12 +50,7 @@ def wrap(module: nn.Module, world: World, parallelism: Parallelism) -> nn.Module
 
 @contextmanager
 def accumulating(model: nn.Module, more: bool) -> Iterator[None]:
-    """Around a micro-batch's forward and backward pass: its gradients are kept back while there are ``more`` to come.
-
-    Args:
-        model: as :func:`wrap` gave it.
-        more: whether another micro-batch follows before the update.
-    """
+    """Around a micro-batch's forward and backward pass: gradients are kept back while there are ``more`` to come."""
     if isinstance(model, DistributedDataParallel) and more:
         with model.no_sync():
             yield
@@ -72,11 +61,7 @@ def accumulating(model: nn.Module, more: bool) -> Iterator[None]:
 
 
 def clip_gradients(parameters: Iterable[Tensor], maximum_norm: float) -> Tensor:
-    """Scale the gradients down to a norm over all parameters and workers; nothing waits for the device.
-
-    Returns:
-        The norm before, a scalar on the device, not finite where any gradient is not.
-    """
+    """Scale gradients down to a norm over all parameters and workers. Returns the norm before, on the device."""
     parameters = [parameter for parameter in parameters if parameter.grad is not None]
     norm = nn.utils.get_total_norm([parameter.grad for parameter in parameters if parameter.grad is not None])
     if is_sharded(norm):
@@ -91,9 +76,6 @@ def gathered(module: nn.Module) -> Iterator[None]:
 
     All workers enter it together and compute the same number of forward passes: layers gather their own parameters
     when they are called. Only parameters outside the layers are whole all the time.
-
-    Args:
-        module: what :func:`wrap` was given.
     """
     if not is_sharded_model(module):
         yield
@@ -103,11 +85,6 @@ def gathered(module: nn.Module) -> Iterator[None]:
         yield
     finally:
         module.reshard()
-
-
-def full(tensor: Tensor) -> Tensor:
-    """The whole of a tensor; of a sharded one all workers must ask."""
-    return tensor.full_tensor() if is_sharded(tensor) else tensor
 
 
 # What shards takes a second to import: whether something is sharded is asked without it.
@@ -126,12 +103,8 @@ def is_sharded_model(model: nn.Module) -> TypeGuard[FSDPModule]:
 def rows_of(tensor: DTensor) -> tuple[int, int]:
     """The first row that this worker has of a sharded tensor, and the one after its last."""
     assert tensor.placements[0].is_shard(0), "FSDP shards by rows over one dimension of workers"
-    return row_range(len(tensor), tensor.device_mesh.get_local_rank(), tensor.device_mesh.size())
-
-
-def row_range(num_rows: int, rank: int, size: int) -> tuple[int, int]:
-    """The first row that FSDP gives to a worker, and the one after its last: ceil(rows / size), the last ones less."""
-    share = -(-num_rows // size)
+    rank, num_rows = tensor.device_mesh.get_local_rank(), len(tensor)
+    share = -(-num_rows // tensor.device_mesh.size())  # of every worker; the last ones have less
     return min(rank * share, num_rows), min((rank + 1) * share, num_rows)
 
 

@@ -24,10 +24,8 @@ class Spending:
     hardware_flops: int = 0
     device_seconds: float = 0.0
     wall_seconds: float = 0.0
-    joules: float | None = None
-    """None where the machine does not tell, or some machine that the trial was on did not."""
-    usd: float | None = None
-    """None without a price."""
+    joules: float | None = None  # None where the machine does not tell, or some machine that the trial was on did not
+    usd: float | None = None  # None without a price
 
     def record(self) -> dict[str, float]:
         """By unit, those that are known."""
@@ -39,31 +37,22 @@ class Measure(Config):
 
     step: int
     progress: float
-    spent: Mapping[str, int | float]
-    """By unit."""
-    overhead: Mapping[str, float]
-    """Seconds of this attempt, by cause."""
-    loss: float | None
-    """Mean since the report before; None where there was no step, or it was not finite."""
+    spent: Mapping[str, int | float]  # by unit
+    overhead: Mapping[str, float]  # seconds of this attempt, by cause
+    loss: float | None  # mean since the report before; None where there was no step, or it was not finite
     learning_rate: float
-    digest: str
-    """Of the sequences trained on."""
-    mix: Mapping[str, int]
-    """Sequences trained on, by language."""
-    rung: int | None
-    """The last of those passed since the report before."""
-    yardsticks: Mapping[str, Score]
-    """Empty but at evaluations, and on all workers but the first."""
+    digest: str  # of the sequences trained on
+    mix: Mapping[str, int]  # sequences trained on, by language
+    rung: int | None  # the last of those passed since the report before
+    yardsticks: Mapping[str, Score]  # empty but at evaluations, and on all workers but the first
 
 
 class Report(NamedTuple):
     """What a trial says of itself."""
 
-    status: Status
-    """All but ``running`` are a trial's last word."""
+    status: Status  # all but ``running`` are a trial's last word
     measure: Measure
-    messages: tuple[str, ...] = ()
-    """For a person: what was found out or went otherwise than asked for."""
+    messages: tuple[str, ...] = ()  # for a person: what was found out or went otherwise than asked for
 
     def record(self) -> dict[str, Any]:
         """As JSON."""
@@ -73,19 +62,13 @@ class Report(NamedTuple):
 class TrialState(Config):
     """What a trial goes on from beside its tensors; of several workers the sum."""
 
-    restored: bool
-    """Whether a head was made of the embedding."""
+    restored: bool  # whether a head was made of the embedding
     micro_batch_sequences: int | Literal["auto"] | None
     spent: Spending
-    next_sequence: int = Field(ge=0)
-    """Place in the stream."""
+    next_sequence: int = Field(ge=0)  # place in the stream
     digest: str = Field(pattern="^[0-9a-f]{16}$")
-    seen: tuple[Annotated[int, Field(ge=0)], ...]
-    """Sequences of each language."""
+    seen: tuple[Annotated[int, Field(ge=0)], ...]  # sequences of each language
     loss_sum: float
-    loss_steps: int = Field(ge=0)
-    """Since the last report."""
-    step_cost: float
-    """Of the last step, in the budget's unit."""
-    reports: tuple[Measure, ...]
-    """Those so far, a few hundred bytes each."""
+    loss_steps: int = Field(ge=0)  # since the last report
+    step_cost: float  # of the last step, in the budget's unit
+    reports: tuple[Measure, ...]  # those so far, a few hundred bytes each

@@ -13,10 +13,9 @@ from tests.helpers.yardsticks import YardstickConformance, make_scored_learner, 
 from trainables.corpora.config import CorporaConfig
 from trainables.corpora.grammar import MinimalPair
 from trainables.errors import InputError
-from trainables.evaluation import EvaluationConfig, Score, find_yardstick, passes, sentences
+from trainables.evaluation import EvaluationConfig, Score, find_yardstick, passes
 from trainables.evaluation.held_out import HELD_OUT_SEED, HeldOut
-from trainables.evaluation.passes import ranks_of, take
-from trainables.evaluation.sentences import log_likelihoods
+from trainables.evaluation.passes import log_likelihoods, ranks_of, take
 from trainables.objectives import OBJECTIVES
 from trainables.objectives.corruption import masked_positions
 from trainables.objectives.learner import Learner
@@ -257,7 +256,7 @@ def test_log_likelihoods_against_a_loop_over_tokens(corpus, monkeypatch, name):
     """Many batches of mixed lengths, in an order that sorting by length must undo."""
     learner, manifest = make_scored_learner(name), corpus.manifest
     given = drawn_sentences(9)
-    monkeypatch.setattr(sentences, "ROWS", 4)
+    monkeypatch.setattr(passes, "ROWS", 4)
     got = log_likelihoods(learner, given, manifest)
     expected = [alone(learner, sentence, manifest) for sentence in given]
     np.testing.assert_allclose(got, expected, rtol=1e-4)

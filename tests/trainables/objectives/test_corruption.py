@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -20,15 +22,8 @@ def ordinary_tokens(num_sequences, length, seed=0):
 
 
 def corrupt(token_NL, number_N, seed=0, mask_rate=0.15):
-    return mask(
-        token_NL,
-        np.asarray(number_N, dtype=np.int64),
-        seed,
-        mask_rate=mask_rate,
-        mask_token=MASK,
-        special_tokens=SPECIAL,
-        vocabulary_size=VOCABULARY,
-    )
+    manifest = SimpleNamespace(required_mask_token=MASK, special_tokens=SPECIAL, vocabulary_size=VOCABULARY)
+    return mask(token_NL, np.asarray(number_N, dtype=np.int64), manifest, seed, mask_rate)
 
 
 @settings(max_examples=30, deadline=None)

@@ -18,7 +18,7 @@ from trainables import trial as trial_module
 from trainables.errors import InputError
 from trainables.training import energy, meters
 from trainables.training.config import UNITS
-from trainables.training.energy import RaplCounter, energy_counter
+from trainables.training.energy import energy_counter, rapl_counter
 from trainables.training.world import World
 
 torch.set_num_threads(1)
@@ -55,7 +55,7 @@ def test_packages_and_memory_are_counted_once_and_shared(tmp_path):
     other = make_zone(tmp_path, "intel-rapl:1", "package-1", 0)
     everything = make_zone(tmp_path, "intel-rapl:2", "psys", 0)
     (tmp_path / "intel-rapl-mmio:0").mkdir()
-    counter = RaplCounter(0.25, tmp_path)
+    counter = rapl_counter(0.25, tmp_path)
     assert counter() == 0
     for file, value in ((one, 400), (core, 300), (memory, 20), (other, 7), (everything, 900)):
         file.write_text(str(value))
@@ -68,7 +68,7 @@ def test_packages_and_memory_are_counted_once_and_shared(tmp_path):
 def test_a_counter_that_wraps_around_loses_nothing(tmp_path_factory, steps, first):
     folder = tmp_path_factory.mktemp("powercap")
     file = make_zone(folder, "intel-rapl:0", "package-0", first, largest=1000)
-    counter, true = RaplCounter(1.0, folder), first
+    counter, true = rapl_counter(1.0, folder), first
     for step in steps:  # the kernel's counter has the values 0 to 1000
         true += step
         file.write_text(str(true % 1001))
@@ -77,7 +77,7 @@ def test_a_counter_that_wraps_around_loses_nothing(tmp_path_factory, steps, firs
 
 def test_a_machine_that_does_not_tell(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="joules cannot be kept") as error:
-        RaplCounter(1.0, tmp_path)
+        rapl_counter(1.0, tmp_path)
     assert "no energy counters" in error.value.why
     make_zone(tmp_path, "intel-rapl:0", "package-0", 1)
 
@@ -86,7 +86,7 @@ def test_a_machine_that_does_not_tell(tmp_path, monkeypatch):
 
     monkeypatch.setattr(energy.Path, "read_text", refuse)
     with pytest.raises(InputError) as error:
-        RaplCounter(1.0, tmp_path)
+        rapl_counter(1.0, tmp_path)
     assert "Permission denied" in error.value.why
     assert "chmod" in error.value.remedy
     with pytest.raises(InputError, match="joules"):
@@ -248,7 +248,7 @@ def test_compiling_is_not_start_up(corpus, monkeypatch):
 @pytest.mark.parametrize("key", ["budget", "cap"])
 def test_joules_are_refused_before_anything_starts(monkeypatch, tmp_path, key):
     def untold(device, cpus):
-        return RaplCounter(1.0, tmp_path)
+        return rapl_counter(1.0, tmp_path)
 
     monkeypatch.setattr("trainables.training.energy.energy_counter", untold)
     spec = load_study("demo", ["budget={joules: 100}"] if key == "budget" else ["cap={joules: 100}"])

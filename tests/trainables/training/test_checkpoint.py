@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from torch.distributed.tensor import DTensor
 
 from tests.helpers.trials import make_measure, make_state
-from tests.helpers.workers import Model, join, make_model, tokens
+from tests.helpers.workers import Model, full, join, make_model, tokens
 from trainables.errors import InputError
 from trainables.storage import Location
 from trainables.training import checkpoint_record
 from trainables.training.checkpoint import KEPT, Checkpoints
 from trainables.training.checkpoint_tensors import module_tensors
-from trainables.training.parallel import full, wrap
+from trainables.training.parallel import wrap
 from trainables.training.state import Spending
 from trainables.training.world import World
 

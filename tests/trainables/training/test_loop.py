@@ -21,9 +21,8 @@ from trainables.errors import InputError
 from trainables.storage import Location
 from trainables.training import meters
 from trainables.training.checkpoint import KEPT, Checkpoints
-from trainables.training.config import UNITS, Branch, BudgetConfig
+from trainables.training.config import UNITS, Branch, BudgetConfig, learning_rate_share
 from trainables.training.loop import Trial
-from trainables.training.schedule import learning_rate_share
 from trainables.training.world import World
 
 torch.set_num_threads(1)

@@ -9,8 +9,8 @@ import safetensors.torch
 import torch
 from torch.distributed.tensor import DTensor
 
-from tests.helpers.workers import LENGTH, SEQUENCES, join, make_model, tokens
-from trainables.training.parallel import accumulating, clip_gradients, full, gathered, wrap
+from tests.helpers.workers import LENGTH, SEQUENCES, full, join, make_model, tokens
+from trainables.training.parallel import accumulating, clip_gradients, gathered, wrap
 from trainables.training.world import World
 
 STEPS = 3
@@ -32,7 +32,7 @@ def train(model, module, world, micro_batches):
         norms.append(float(clip_gradients(module.parameters(), 0.05)))
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
-        losses.append(world.sum_floats([total])[0])
+        losses.append(world.sum_float(total))
     return {
         "losses": torch.tensor(losses),
         "norms": torch.tensor(norms),
