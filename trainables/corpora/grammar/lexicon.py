@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import accumulate, product
+from itertools import accumulate, chain, product
 from random import Random
 from typing import NamedTuple
 
 from trainables.corpora.grammar.description import Language
 from trainables.corpora.grammar.orthography import transliterate
 
-_STEM_SEED = "lexicon"
 _ATTEMPTS_PER_STEM = 200
-_REFERRING = "noun"
 
 
 class Table(NamedTuple):
@@ -51,7 +49,7 @@ class Category:
         self._tables = [_table(text, language) for text in language.paradigms.get(name, ())]
         rows = [key.split()[1:] for key in language.lexicon if key.split()[0] == name]
         self.inherent = [language.feature_of(value) for value in rows[0]] if rows else []
-        self.refers = name == _REFERRING
+        self.refers = name == "noun"
         inflectional = [feature for table in self._tables for feature in table.features]
         referent = ["referent"] if self.refers else []
         self.features = tuple(dict.fromkeys([*self.inherent, *referent, *inflectional]))
@@ -62,10 +60,9 @@ class Category:
         key = stem, values
         word = self._words.get(key)
         if word is None:
-            form = transliterate(
-                self.inflect(stem, dict(zip(self.features, values, strict=True))), self._language.script
-            )
-            word = self._words[key] = Word(self.name, stem, values, form)
+            romanised = self.inflect(stem, dict(zip(self.features, values, strict=True)))
+            word = Word(self.name, stem, values, transliterate(romanised, self._language.script))
+            self._words[key] = word
         return word
 
     def inflect(self, stem: str, values: Mapping[str, str]) -> str:
@@ -84,13 +81,9 @@ class Category:
     def paradigm(self, stem: str, inherent: tuple[str, ...]) -> Iterator[tuple[dict[str, str], str]]:
         """Every combination of values that ``stem`` inflects for, with the romanised form."""
         fixed = dict(zip(self.inherent, inherent, strict=True))
+        features = [feature for table in self._tables for feature in table.features]
         for rows in product(*(table.exponents for table in self._tables)):
-            values = dict(fixed)
-            cells = [
-                cell
-                for table, row in zip(self._tables, rows, strict=True)
-                for cell in zip(table.features, row, strict=True)
-            ]
+            values, cells = dict(fixed), zip(features, chain(*rows), strict=True)
             if all(values.setdefault(feature, value) == value for feature, value in cells):
                 yield values, self.inflect(stem, values)
 
@@ -103,7 +96,7 @@ def categories(language: Language, particles: set[str]) -> dict[str, Category]:
     """
     names = dict.fromkeys([*(key.split()[0] for key in language.lexicon), *language.paradigms])
     found = {name: Category(language, name) for name in names}
-    random = Random(f"{language.name}/{_STEM_SEED}")
+    random = Random(f"{language.name}/lexicon")
     taken = set(particles)
     rows = {tuple(key.split()): entry for key, entry in language.lexicon.items()}
     rows |= {(name,): "=" for name in names if name not in {key[0] for key in rows}}

@@ -27,7 +27,6 @@ from trainables.storage import Location
 
 NUM_BUCKETS = 256
 """By the first byte of the hash."""
-
 TASK_DOCUMENTS = 4 << 20
 """A task of the second round looks at about so many."""
 

@@ -19,7 +19,7 @@ from trainables.storage import Location
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-GRAMMAR_VERSION = 1
+_GRAMMAR_VERSION = 1
 """Changes with the text that an embedded grammar generates for a seed."""
 
 
@@ -27,9 +27,10 @@ def fingerprint(corpora: CorporaConfig, tokenizer: PreTrainedTokenizerFast) -> s
     """Names the prepared corpus: equal where the packed tokens are. How languages are mixed does not count.
 
     Local text counts by its content, an object store's by name, size and time of modification (on the Hugging Face
-    hub: hash), a data set of
-    the hub by name, configuration, split and commit; any data set by whether it is streamed.
+    hub: hash), a data set of the hub by name, configuration, split and commit; any data set by whether it is streamed.
     """
+    sources = [source_content(source, f"corpora.sources[{n}]") for n, source in enumerate(corpora.sources)]
+    special_tokens = [separator_token(tokenizer), tokenizer.pad_token_id, tokenizer.mask_token_id]
     content = {
         "format_version": FORMAT_VERSION,
         "sequence_length": corpora.sequence_length,
@@ -37,15 +38,8 @@ def fingerprint(corpora: CorporaConfig, tokenizer: PreTrainedTokenizerFast) -> s
         "shares": [corpora.validation_share, corpora.test_share],
         "minimal_pairs": corpora.minimal_pairs_per_language if corpora.has_minimal_pairs else 0,
         "tokenizer": tokenizer_digest(tokenizer),
-        "special_tokens": [
-            separator_token(tokenizer),
-            tokenizer.pad_token_id,
-            tokenizer.mask_token_id,
-            sorted(tokenizer.all_special_ids),
-        ],
-        "sources": [
-            source_content(source, f"corpora.sources[{number}]") for number, source in enumerate(corpora.sources)
-        ],
+        "special_tokens": [*special_tokens, sorted(tokenizer.all_special_ids)],
+        "sources": sources,
     }
     return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=8).hexdigest()
 
@@ -55,10 +49,12 @@ def source_content(source: SourceConfig, where: str) -> dict[str, Any]:
     columns = [source.text_column, source.id_column, source.language_column]
     content: dict[str, Any] = {"language": source.language, "columns": columns}
     if source.grammar is not None:
-        return content | {"grammar": [source.grammar, source.documents, source.seed, GRAMMAR_VERSION]}
+        return content | {"grammar": [source.grammar, source.documents, source.seed, _GRAMMAR_VERSION]}
     if source.dataset is not None:
-        folder = local_folder(source)
-        name = _digests(folder) if folder else source.dataset
+        name: object = source.dataset
+        if folder := local_folder(source):
+            files = sorted(file for file in folder.rglob("*") if file.is_file())
+            name = [[file.relative_to(folder).as_posix(), _digest(file)] for file in files]
         commit = pinned(source, where).revision
         # Streamed it has other shards, and so other parts, each of which is packed apart.
         return content | {"dataset": [name, source.config, source.split, commit, source.streaming]}
@@ -80,11 +76,6 @@ def _version(file: Location) -> str | int | None:
             return str(blob)
     modified_ns: int | None = file.filesystem.get_file_info(file.path).mtime_ns
     return modified_ns
-
-
-def _digests(folder: Path) -> list[list[str]]:
-    files = sorted(file for file in folder.rglob("*") if file.is_file())
-    return [[file.relative_to(folder).as_posix(), _digest(file)] for file in files]
 
 
 def _digest(file: Path) -> str:

@@ -13,9 +13,7 @@ from tokenizers import Tokenizer
 
 LONG_CHARACTERS = 1 << 21
 """Longer documents are tokenised in windows."""
-
 WINDOW_CHARACTERS = 1 << 20
-
 OVERLAP_CHARACTERS = 1 << 12
 """Of two windows, at first; their tokens must agree over the middle half of it."""
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
+from collections import Counter
 
 from pydantic import ConfigDict, ValidationError
 
@@ -74,26 +73,18 @@ def cut(corpora: CorporaConfig) -> list[Part]:
     """The tasks: consecutive portions of one source, up to :func:`part_size` or a single larger one."""
     portions = [expand(source, f"corpora.sources[{number}]") for number, source in enumerate(corpora.sources)]
     part_bytes = part_size(sum(portion.size_bytes for own in portions for portion in own))
-    numbers: dict[str, Iterator[int]] = {}
+    numbers: Counter[str] = Counter()
     parts = []
-    for number, source in enumerate(corpora.sources):
-        own_numbers = numbers.setdefault(source.language, itertools.count())
-        pieces = [piece for portion in portions[number] for piece in divide(portion, part_bytes)]
-        parts += [
-            Part(number=next(own_numbers), source_number=number, source=source, portions=group)
-            for group in _groups(pieces, part_bytes)
-        ]
+    for source_number, source in enumerate(corpora.sources):
+        groups, room_bytes = list[list[Portion]](), 0
+        for piece in (piece for portion in portions[source_number] for piece in divide(portion, part_bytes)):
+            if not groups or piece.size_bytes > room_bytes:
+                groups.append([])
+                room_bytes = part_bytes
+            groups[-1].append(piece)
+            room_bytes -= piece.size_bytes
+        for group in groups or [[]]:
+            number = numbers[source.language]
+            parts.append(Part(number=number, source_number=source_number, source=source, portions=tuple(group)))
+            numbers[source.language] += 1
     return parts
-
-
-def _groups(pieces: list[Portion], part_bytes: int) -> Iterator[tuple[Portion, ...]]:
-    """The pieces in order, joined up to so many bytes."""
-    group, group_bytes = list[Portion](), 0
-    for piece in pieces:
-        size_bytes = piece.size_bytes
-        if group and group_bytes + size_bytes > part_bytes:
-            yield tuple(group)
-            group, group_bytes = [], 0
-        group.append(piece)
-        group_bytes += size_bytes
-    yield tuple(group)

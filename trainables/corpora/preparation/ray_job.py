@@ -33,8 +33,7 @@ def _run_task(row: dict[str, str], *, task: Callable[[str], str]) -> dict[str, s
     try:
         return {"result": task(row["item"]), "error": ""}
     except InputError as error:
-        details = {"what": error.what, "where": error.where, "why": error.why, "remedy": error.remedy}
-        return {"result": "", "error": json.dumps(details)}
+        return {"result": "", "error": json.dumps(vars(error))}
 
 
 @contextmanager

@@ -46,9 +46,7 @@ def sample(corpora: CorporaConfig, sample_bytes: int) -> Iterator[str]:
     for number, source in enumerate(corpora.sources):
         for portion in expand(source, f"corpora.sources[{number}]"):
             portions.setdefault(source.language, []).append((source, portion))
-    weights = {
-        language: max(1.0, _language_bytes(portions[language])) ** corpora.alpha for language in sorted(portions)
-    }
+    weights = {name: max(1.0, _language_bytes(portions[name])) ** corpora.alpha for name in sorted(portions)}
     most_characters = max(SAMPLE_READ_CHARACTERS, 4 * sample_bytes)
     documents = {language: documents_in_turn(portions[language], Allowance(most_characters)) for language in weights}
     room_bytes = sample_bytes

@@ -10,7 +10,6 @@ from trainables.storage import Location
 
 _DATA_SET_SUFFIXES = (".csv", ".tsv", ".arrow", ".json")
 """Of files that ``datasets`` reads."""
-
 _HEAD_BYTES = 1 << 12
 
 
@@ -22,25 +21,21 @@ def unknown_format(file: Location, suffixes: Iterable[str]) -> InputError:
     suffix = next((suffix for suffix in _DATA_SET_SUFFIXES if name.endswith(suffix)), None)
     if suffix is None:
         own = file.name[file.name.find(".", 1) :] if "." in file.name[1:] else file.name
-        return InputError(
-            f"unknown file format: {file.name}",
-            where=str(file),
-            why=f"the suffix says which reader to use; {nearest(own, suffixes)}",
-            remedy="convert the file, or rename it if only its suffix is wrong",
-        )
-    return InputError(
-        f"{suffix} files are read as a data set, not as files: {file.name}",
-        where=str(file),
-        why=f"'files' reads {', '.join(suffixes)}",
-        remedy=_remedy(file, suffix),
-    )
+        why = f"the suffix says which reader to use; {nearest(own, suffixes)}"
+        remedy = "convert the file, or rename it if only its suffix is wrong"
+        return InputError(f"unknown file format: {file.name}", where=str(file), why=why, remedy=remedy)
+    what = f"{suffix} files are read as a data set, not as files: {file.name}"
+    return InputError(what, where=str(file), why=f"'files' reads {', '.join(suffixes)}", remedy=_remedy(file, suffix))
 
 
 def _remedy(file: Location, suffix: str) -> str:
     if file.local is None:
         return "copy its folder to this machine, and name it as a data set: {language: ..., dataset: FOLDER}"
-    if suffix == ".csv" and _has_semicolons(file):
-        return semicolons(str(file.parent))
+    if suffix == ".csv":
+        with file.filesystem.open_input_stream(file.path, compression=compression_of(file.name)) as stream:
+            header = bytes(stream.read(_HEAD_BYTES)).partition(b"\n")[0]
+        if header.count(b";") > header.count(b","):
+            return semicolons(str(file.parent))
     whole_folder = f"name its folder as a data set: {{language: ..., dataset: {file.parent}}}"
     if compression_of(file.name) == "zstd":
         whole_folder = f"zstd -d {file}, and {whole_folder}"
@@ -49,14 +44,6 @@ def _remedy(file: Location, suffix: str) -> str:
     if suffix == ".json":
         return f"if each line is an object, rename the file to .jsonl; if it is one array, {whole_folder}"
     return whole_folder
-
-
-def _has_semicolons(file: Location) -> bool:
-    """Whether semicolons separate the names of the columns."""
-    kind = compression_of(file.name)
-    with file.filesystem.open_input_stream(file.path, compression=kind) as stream:
-        header = bytes(stream.read(_HEAD_BYTES)).partition(b"\n")[0]
-    return header.count(b";") > header.count(b",")
 
 
 def semicolons(folder: str) -> str:

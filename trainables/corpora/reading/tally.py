@@ -14,8 +14,7 @@ from trainables.errors import InputError, printable
 
 MOST_EXAMPLES = 3
 """Malformed records that are named; all are counted."""
-
-MOST_LEFT_OUT = 0.5
+_MOST_LEFT_OUT = 0.5
 """Of a source's records: where more are malformed it is not what its settings say, and no share is advised."""
 
 
@@ -91,10 +90,8 @@ class Tally:
         if self.empty_files:
             found.append(f"{where}: empty files, passed over: {self.empty_files}")
         if self.one_document_files:
-            found.append(
-                f"{where}: text files of many lines that are one document each: {self.one_document_files}. Documents "
-                "end at blank lines; if each line is one: sed G OLD > NEW"
-            )
+            remark = f"text files of many lines that are one document each: {self.one_document_files}"
+            found.append(f"{where}: {remark}. Documents end at blank lines; if each line is one: sed G OLD > NEW")
         return found
 
     def require_sound(self, malformed_share: float, where: str, least_share: float = 0.0) -> None:
@@ -128,16 +125,18 @@ class Tally:
             where=first.where,
             why=f"{first.why}{listing}. {self.malformed} of {self.records} records of {where} are malformed, "
             f"{share:.3%}; corpora.malformed_share tolerates {malformed_share:.3%}",
-            remedy=first.remedy + (leave_out if share <= MOST_LEFT_OUT else ""),
+            remedy=first.remedy + (leave_out if share <= _MOST_LEFT_OUT else ""),
         )
 
 
 def total(tallies: Iterable[Tally]) -> Tally:
     """The counts of several parts together, with the first examples."""
-    parts = list(tallies)
-    counts = [one.name for one in fields(Tally) if one.name != "examples"]
-    examples = _first([example for part in parts for example in part.examples])
-    return Tally(**{name: sum(getattr(part, name) for part in parts) for name in counts}, examples=examples)
+    sums = Tally()
+    for tally in tallies:
+        for count in fields(Tally):
+            setattr(sums, count.name, getattr(sums, count.name) + getattr(tally, count.name))
+    sums.examples = _first(sums.examples)
+    return sums
 
 
 def _first(examples: list[Malformed]) -> list[Malformed]:

@@ -59,11 +59,8 @@ def _record(begin: Line, text: StringIO, columns: Columns) -> Record:
 
 
 def _too_long(file: Location, begin: Line) -> Malformed:
-    return Malformed(
-        f"a document of {file.name} is longer than {MOST_RECORD_BYTES >> 20} MiB, and what follows is lost",
-        f"{file}, {begin.place}",
-        "a document is held in memory, and ends at a blank line",
-        "if each line is a document: sed G OLD > NEW puts a blank line after each (of a text that is not "
-        "compressed); otherwise put blank lines between the documents",
-        num_records=None,
-    )
+    what = f"a document of {file.name} is longer than {MOST_RECORD_BYTES >> 20} MiB, and what follows is lost"
+    why = "a document is held in memory, and ends at a blank line"
+    remedy = "if each line is a document: sed G OLD > NEW puts a blank line after each (of a text that is not "
+    remedy += "compressed); otherwise put blank lines between the documents"
+    return Malformed(what, f"{file}, {begin.place}", why, remedy, num_records=None)

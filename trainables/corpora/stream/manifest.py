@@ -14,7 +14,6 @@ FORMAT_VERSION = 4
 """Changes with anything that changes the packed tokens of the same input, or this record's form."""
 
 Split = Literal["train", "validation", "test"]
-
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 
 

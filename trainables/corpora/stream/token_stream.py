@@ -30,6 +30,8 @@ _RAY_BLOCK_TOKENS = 1 << 22
 """The same for Ray Data, where a block costs a task and its way through the object store."""
 _WINDOW_BLOCKS = 32
 """A Ray Data pipeline is finite, the stream is not: it is served as one pipeline after another, of so many blocks."""
+_COUNTED_SEQUENCES = 1 << 14
+"""Of the beginning of the stream, to estimate how often each token comes: of each language as the mixture has it."""
 _READ_TASKS = 2
 """At once, of each worker: one block is made while another is consumed."""
 
@@ -73,6 +75,15 @@ class TokenStream:
                 index[epoch == e] = permute(place[epoch == e], size, self.seed, int(language), int(e))
             token_NL[here] = self.corpus.take("train", self.corpus.languages[language], index)
         return Batch(token_NL, language_N, number_N)
+
+
+def log_frequencies(stream: TokenStream) -> NDArray[np.float64]:
+    """Log-probability of each token in the training stream, (V,), from its beginning; one is added to every count."""
+    count_V = np.ones(stream.corpus.manifest.vocabulary_size, dtype=np.int64)
+    for first in range(0, _COUNTED_SEQUENCES, 1024):
+        count_V += np.bincount(stream.take(first + np.arange(1024)).token_NL.ravel(), minlength=len(count_V))
+    log_frequency_V: NDArray[np.float64] = np.log(count_V / count_V.sum())
+    return log_frequency_V
 
 
 def sequence_digest(batch: Batch) -> int:
