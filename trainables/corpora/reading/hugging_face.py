@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from trainables.corpora.config import SourceConfig
-from trainables.corpora.reading.other_formats import semicolons
+from trainables.corpora.reading.files import semicolons
 from trainables.corpora.reading.reader import Malformed, Record, lacks
 from trainables.corpora.reading.tables import table_rows
 from trainables.errors import InputError, nearest

@@ -17,9 +17,8 @@ import pytest
 
 from tests.helpers.readers import ReaderConformance, Row
 from trainables.corpora.reading import lines
-from trainables.corpora.reading.jsonl import JsonLinesReader
 from trainables.corpora.reading.tables import ParquetReader
-from trainables.corpora.reading.text import TextReader
+from trainables.corpora.reading.text import JsonLinesReader, TextReader
 
 REPOSITORY = Path(__file__).parents[4]
 
