@@ -19,10 +19,8 @@ _FEWEST, _MOST = 6, 11  # sentences of a document: the last episode may add up t
 def documents(language: str, number: int, seed: int = 0, first: int = 0) -> Iterator[tuple[str, str]]:
     """Of the first ``number`` documents of a language's corpus those from ``first`` on, as (document id, text).
 
-    A document depends on the language, the seed and its place in the corpus, and on nothing else.
-
-    Raises:
-        InputError: there is no language of this name.
+    A document depends on the language, the seed and its place in the corpus, and on nothing else. A name that no
+    language has is an InputError.
     """
     compiled = grammar(language)  # a wrong name is an error now, not at the first document
     return (

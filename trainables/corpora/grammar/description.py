@@ -70,11 +70,7 @@ class Language(Config):
 
 
 def require_language(name: str, where: str = "") -> None:
-    """Refuse a name that no embedded language has.
-
-    Raises:
-        InputError: there is none of this name.
-    """
+    """Refuse a name that no embedded language has, by an InputError."""
     if name not in LANGUAGES:
         why, remedy = nearest(name, LANGUAGES), "choose one of them, or give files or a dataset"
         raise InputError(f"there is no embedded language '{name}'", where=where, why=why, remedy=remedy)

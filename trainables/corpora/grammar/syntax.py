@@ -104,11 +104,7 @@ def _parsed(symbol: re.Match[str]) -> _Parsed:
 
 @cache
 def grammar(name: str) -> Grammar:
-    """The grammar of the language called ``name``.
-
-    Raises:
-        InputError: there is no such language.
-    """
+    """The grammar of the language called ``name``; an InputError where there is none."""
     require_language(name)
     description = yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
     return Grammar(Language.model_validate(description))

@@ -25,10 +25,8 @@ from trainables.corpora.preparation.ray_job import run_job
 from trainables.corpora.reading.documents import read_documents
 from trainables.storage import Location
 
-NUM_BUCKETS = 256
-"""By the first byte of the hash."""
-TASK_DOCUMENTS = 4 << 20
-"""A task of the second round looks at about so many."""
+NUM_BUCKETS = 256  # by the first byte of the hash
+TASK_DOCUMENTS = 4 << 20  # a task of the second round looks at about so many
 
 _HASH = np.dtype([("high", ">u8"), ("low", ">u8"), ("part", "<u4"), ("position", "<u4")])
 _FOUND = np.dtype("<u4")

@@ -19,8 +19,7 @@ from trainables.storage import Location
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-_GRAMMAR_VERSION = 1
-"""Changes with the text that an embedded grammar generates for a seed."""
+_GRAMMAR_VERSION = 1  # changes with the text that an embedded grammar generates for a seed
 
 
 def fingerprint(corpora: CorporaConfig, tokenizer: PreTrainedTokenizerFast) -> str:

@@ -24,10 +24,8 @@ from trainables.storage import Location
 if TYPE_CHECKING:
     from trainables.corpora.config import CorporaConfig
 
-SHARD_TOKENS = 1 << 24
-"""A shard is written when a split has so many tokens, which bounds a task's memory."""
-_BATCH_DOCUMENTS = 1024
-"""How many documents are tokenised in one call."""
+SHARD_TOKENS = 1 << 24  # a shard is written when a split has so many tokens, which bounds a task's memory
+_BATCH_DOCUMENTS = 1024  # how many documents are tokenised in one call
 _BATCH_CHARACTERS = 1 << 22
 """A batch ends with the document that makes it so long: an encoding takes a hundred bytes a token."""
 
@@ -62,9 +60,6 @@ def pack_part(
         separator: id of the token after every document.
         folder: the corpus's.
         left_out: places among the part's documents of those that are duplicates.
-
-    Raises:
-        InputError: a portion cannot be read.
     """
     file, digest = folder / f"parts/{part.name}.json", part_digest(part, left_out)
     made = PartRecord.read(file)

@@ -14,8 +14,7 @@ from trainables.errors import InputError
 def run_job(task: Callable[[str], str], items: Sequence[str]) -> Iterator[str]:
     """The result of a task of one core for each item, as they come, in the order of the items. Needs a Ray cluster.
 
-    Raises:
-        InputError: a task raised it.
+    A task's InputError is raised here.
     """
     import ray.data
 

@@ -80,11 +80,7 @@ def _language_bytes(portions: list[tuple[SourceConfig, Portion]]) -> float:
 
 
 def documents_in_turn(portions: list[tuple[SourceConfig, Portion]], allowance: Allowance) -> Iterator[Document]:
-    """One document each of some ranges of files in turn, spread evenly over all; then of the next ranges.
-
-    Raises:
-        InputError: a portion cannot be read.
-    """
+    """One document each of some ranges of files in turn, spread evenly over all; then of the next ranges."""
     pieces = [(source, piece) for source, portion in portions for piece in divide(portion, part_size())]
     num_groups = -(-len(pieces) // MOST_AT_ONCE)
     for group in range(num_groups):

@@ -15,8 +15,7 @@ from trainables.corpora.reading.reader import Record, shown
 from trainables.corpora.reading.tally import Document, Tally, total
 from trainables.errors import InputError
 
-HEAD_RECORDS = 100
-"""How many records of each file are looked at before anything starts."""
+HEAD_RECORDS = 100  # how many records of each file are looked at before anything starts
 _HEAD_MALFORMED_SHARE = 0.1
 """Tolerated of a head: among so few records a share is a guess, and the preparation counts them all."""
 _HEAD_CHARACTERS = 1 << 20
@@ -47,12 +46,9 @@ def check_sources(sources: Sequence[SourceConfig], malformed_share: float = 0.0)
             what = f"{first.rpartition('/')[2]} is empty" if only else "all files are empty"
             raise InputError(what, where=first if only else f"{where}.files", remedy="name files that hold text")
         if not head.documents and not head.other_languages:
-            raise InputError(
-                "no document with text",
-                where=f"{where}.{source.kind}",
-                why=f"the column '{source.text_column}' is empty in the first {HEAD_RECORDS} records",
-                remedy="name the column that holds the documents' text: text_column",
-            )
+            why = f"the column '{source.text_column}' is empty in the first {HEAD_RECORDS} records"
+            remedy = "name the column that holds the documents' text: text_column"
+            raise InputError("no document with text", where=f"{where}.{source.kind}", why=why, remedy=remedy)
 
 
 def read_head(portion: Portion, source: SourceConfig, where: str = "source") -> tuple[Tally, bool]:

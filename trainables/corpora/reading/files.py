@@ -31,8 +31,7 @@ _DAMAGED = re.compile(
 """What pyarrow says, in errors of the kind that a failing network has, of a table whose pages are damaged."""
 
 _COMPRESSED_MAGICS = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}
-_DATA_SET_SUFFIXES = (".csv", ".tsv", ".arrow", ".json")
-"""Of files that ``datasets`` reads."""
+_DATA_SET_SUFFIXES = (".csv", ".tsv", ".arrow", ".json")  # of files that ``datasets`` reads
 _HEAD_BYTES = 1 << 12
 
 

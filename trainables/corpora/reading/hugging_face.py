@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
 SHARD_BYTES = 8 << 20
 """A data set on this machine's disk is cut in shards of about this size, each of which can be read apart."""
-_BATCH_ROWS = 64
-"""Read at a time."""
+_BATCH_ROWS = 64  # read at a time
 _COMMIT = re.compile("[0-9a-f]{40}")
 
 

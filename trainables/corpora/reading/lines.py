@@ -12,14 +12,11 @@ from trainables.corpora.reading.reader import MOST_RECORD_BYTES, READ_BYTES, Mal
 from trainables.errors import InputError
 from trainables.storage import Location
 
-COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
-"""Suffix of a compressed file -> pyarrow's name of the compression."""
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}  # suffix of a compressed file -> pyarrow's name of the compression
 LINES_BYTES = 1 << 16
 """How much text is decompressed at a time: of a file that is cut short so much is lost before the cut."""
-BLOCK_BYTES = 1 << 20
-"""A large plain file is cut in ranges of so many bytes: whole records, wherever they begin."""
-MOST_SKIPPED_BYTES = 1 << 30
-"""The end of a line that is too long is looked for so far."""
+BLOCK_BYTES = 1 << 20  # a large plain file is cut in ranges of so many bytes: whole records, wherever they begin
+MOST_SKIPPED_BYTES = 1 << 30  # the end of a line that is too long is looked for so far
 DAMAGED_STREAM = re.compile("compressed stream|zlib|zstd", re.IGNORECASE)
 """What pyarrow says of a compressed stream that is cut short or damaged; a failing network says other things."""
 _BYTE_ALONE = re.compile(r"(?P<file>.+?)(?P<line>, line \d+)?, byte (?P<byte>\d+)", re.DOTALL)

@@ -11,12 +11,10 @@ from trainables.corpora.reading.hugging_face import open_data_set
 from trainables.corpora.reading.wildcards import matching_files
 from trainables.storage import Location
 
-GRAMMAR_DOCUMENT_BYTES = 512
-"""About how long a generated document is."""
+GRAMMAR_DOCUMENT_BYTES = 512  # about how long a generated document is
 PART_BYTES = 8 << 20
 """A task reads at least about so much: small files are joined up to it, large ones cut where their format allows."""
-MOST_PART_BYTES = 64 << 20
-"""Parts of much text are larger, up to so much: about as many tokens as a shard has."""
+MOST_PART_BYTES = 64 << 20  # parts of much text are larger, up to so much: about as many tokens as a shard has
 FEW_PARTS = 2048
 """With more parts they are larger instead: each has shards of its own, and a block of the stream is from them all."""
 MOST_AT_ONCE = 32

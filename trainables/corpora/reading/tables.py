@@ -12,12 +12,9 @@ from trainables.corpora.reading.reader import MOST_RECORD_BYTES, READ_BYTES, Col
 from trainables.errors import InputError
 from trainables.storage import Location
 
-_BATCH_ROWS = 64
-"""Decoded at a time, at the most: a writer's dictionary may hold a text of a MiB for each."""
-_BATCH_BYTES = 1 << 24
-"""Decoded at a time, on average."""
-_MOST_EXPANSION = 1000
-"""No text is compressed so well: pages of :data:`_BATCH_BYTES` that are would fill the memory."""
+_BATCH_ROWS = 64  # decoded at a time, at the most: a writer's dictionary may hold a text of a MiB for each
+_BATCH_BYTES = 1 << 24  # decoded at a time, on average
+_MOST_EXPANSION = 1000  # no text is compressed so well: pages of `_BATCH_BYTES` that are would fill the memory
 _BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
 """What a column of strings is read as where some are not UTF-8."""
 
@@ -30,12 +27,10 @@ class ParquetReader(Reader):
     magic = b"PAR1"
 
     def part_bytes(self, file: Location) -> list[int]:
-        """The size of each row group, uncompressed."""
         with pq.ParquetFile(file.filesystem.open_input_file(file.path)) as table:
             return [table.metadata.row_group(group).total_byte_size for group in range(table.num_row_groups)]
 
     def read(self, file: Location, columns: Columns, parts: range | None = None) -> Iterator[Record | Malformed]:
-        """The rows."""
         source = file.filesystem.open_input_file(file.path)
         # Buffered before it is asked for, a row group would be held whole: pyarrow writes a million rows in one.
         with pq.ParquetFile(source, buffer_size=READ_BYTES, pre_buffer=False) as table:

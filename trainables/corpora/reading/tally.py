@@ -12,8 +12,7 @@ from trainables.corpora.reading.lines import with_line
 from trainables.corpora.reading.reader import Malformed
 from trainables.errors import InputError, printable
 
-MOST_EXAMPLES = 3
-"""Malformed records that are named; all are counted."""
+MOST_EXAMPLES = 3  # malformed records that are named; all are counted
 _MOST_LEFT_OUT = 0.5
 """Of a source's records: where more are malformed it is not what its settings say, and no share is advised."""
 

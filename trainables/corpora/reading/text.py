@@ -21,11 +21,9 @@ class JsonLinesReader(Reader):
     suffixes = text_suffixes(".jsonl", ".ndjson")
 
     def part_bytes(self, file: Location) -> list[int]:
-        """Blocks of a plain file."""
         return block_bytes(file)
 
     def read(self, file: Location, columns: Columns, parts: range | None = None) -> Iterator[Record | Malformed]:
-        """The lines' objects."""
         start_bytes, stop_bytes = range_bytes(parts)
         for line in lines(file, start_bytes, stop_bytes):
             if line.begin_bytes >= stop_bytes:
@@ -70,11 +68,9 @@ class TextReader(Reader):
     has_columns = False
 
     def part_bytes(self, file: Location) -> list[int]:
-        """Blocks of a plain file."""
         return block_bytes(file)
 
     def read(self, file: Location, columns: Columns, parts: range | None = None) -> Iterator[Record | Malformed]:
-        """The documents."""
         start_bytes, stop_bytes = range_bytes(parts)
         begin: Line | None = None
         text, problem = StringIO(), None

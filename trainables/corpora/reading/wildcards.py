@@ -16,11 +16,7 @@ _WILDCARDS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
 def matching_files(pattern: str, where: str) -> list[tuple[str, int]]:
-    """Path or URI and size in bytes of the files that match.
-
-    Raises:
-        InputError: none does.
-    """
+    """Path or URI and size in bytes of the files that match; an InputError where none does."""
     scheme, separator, _ = pattern.partition("://")
     pattern = pattern if separator else str(local_path(pattern))
     before_wildcard = re.split(r"[*?]", pattern, maxsplit=1)[0].rpartition("/")[0]

@@ -10,8 +10,7 @@ from pydantic import Field, NonNegativeInt, model_validator
 from trainables.config import Config
 from trainables.corpora.reading.tally import Tally
 
-FORMAT_VERSION = 4
-"""Changes with anything that changes the packed tokens of the same input, or this record's form."""
+FORMAT_VERSION = 4  # changes with anything that changes the packed tokens of the same input, or this record's form
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")

@@ -24,16 +24,13 @@ from trainables.corpora.stream.mixture import Pattern, mixture_shares
 from trainables.corpora.stream.packed import PackedCorpus
 from trainables.hashing import hash_uint64, permute
 
-_BLOCK_TOKENS = 1 << 19
-"""About so many are read at once: what a read costs beside its tokens is shared by many batches."""
-_RAY_BLOCK_TOKENS = 1 << 22
-"""The same for Ray Data, where a block costs a task and its way through the object store."""
+_BLOCK_TOKENS = 1 << 19  # about so many are read at once: what a read costs beside its tokens is shared by many batches
+_RAY_BLOCK_TOKENS = 1 << 22  # the same for Ray Data, where a block costs a task and its way through the object store
 _WINDOW_BLOCKS = 32
 """A Ray Data pipeline is finite, the stream is not: it is served as one pipeline after another, of so many blocks."""
 _COUNTED_SEQUENCES = 1 << 14
 """Of the beginning of the stream, to estimate how often each token comes: of each language as the mixture has it."""
-_READ_TASKS = 2
-"""At once, of each worker: one block is made while another is consumed."""
+_READ_TASKS = 2  # at once, of each worker: one block is made while another is consumed
 
 
 class Batch(NamedTuple):
@@ -125,7 +122,7 @@ def local_batches(
 
 
 def _block_sequences(stream: TokenStream, batch_size: int, tokens: int) -> int:
-    """Sequences of a block of whole batches."""
+    """Of a block of whole batches."""
     sequences = tokens // stream.corpus.manifest.sequence_length
     return max(1, sequences // batch_size) * batch_size
 
