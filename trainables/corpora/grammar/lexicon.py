@@ -87,6 +87,22 @@ class Category:
             if all(values.setdefault(feature, value) == value for feature, value in cells):
                 yield values, self.inflect(stem, values)
 
+    def coin(
+        self, number: int, skeletons: list[str], inherent: tuple[str, ...], random: Random, taken: set[str]
+    ) -> list[str]:
+        """So many stems, the shorter ones first, with no form that is ``taken``; their forms then are."""
+        sounds = {letter: segments.split() for letter, segments in self._language.segments.items()}
+        stems: list[str] = []
+        for _ in range(number * _ATTEMPTS_PER_STEM):
+            stem = "".join(random.choice(sounds.get(letter, [letter])) for letter in random.choice(skeletons))
+            forms = {form for _, form in self.paradigm(stem, inherent)}
+            if taken.isdisjoint(forms):
+                taken |= forms
+                stems.append(stem)
+                if len(stems) == number:
+                    return sorted(stems, key=len)  # Zipf's law of abbreviation: the more frequent, the shorter
+        raise ValueError(f"{self._language.name}: too few skeletons for {number} stems of {self.name}")
+
 
 def categories(language: Language, particles: set[str]) -> dict[str, Category]:
     """The categories of ``language`` by name, with their stems.
@@ -108,33 +124,9 @@ def categories(language: Language, particles: set[str]) -> dict[str, Category]:
             taken.update(form for stem in stems for _, form in category.paradigm(stem, values))
         else:
             number, *skeletons = entry.split()
-            stems = _coin(int(number), skeletons, language, category, values, random, taken)
+            stems = category.coin(int(number), skeletons, values, random, taken)
         category.stems[values] = Stems(tuple(stems), _zipf(len(stems)))
     return found
-
-
-def _coin(
-    number: int,
-    skeletons: list[str],
-    language: Language,
-    category: Category,
-    inherent: tuple[str, ...],
-    random: Random,
-    taken: set[str],
-) -> list[str]:
-    sounds = {letter: segments.split() for letter, segments in language.segments.items()}
-    stems: list[str] = []
-    for _ in range(number * _ATTEMPTS_PER_STEM):
-        stem = "".join(random.choice(sounds.get(letter, [letter])) for letter in random.choice(skeletons))
-        forms = {form for _, form in category.paradigm(stem, inherent)}
-        if taken.isdisjoint(forms):
-            taken |= forms
-            stems.append(stem)
-            if len(stems) == number:
-                break
-    else:
-        raise ValueError(f"{language.name}: too few skeletons for {number} stems of {category.name}")
-    return sorted(stems, key=len)  # Zipf's law of abbreviation: the more frequent, the shorter
 
 
 def _zipf(number: int) -> tuple[float, ...]:

@@ -36,10 +36,8 @@ _HEAD_BYTES = 32
 class Tasks(Config):
     """How the second round was cut. Written when all is found."""
 
-    bounds: tuple[int, ...]
-    """The first bucket of each task, and after the last."""
-    parts: int
-    """Of the corpus."""
+    bounds: tuple[int, ...]  # the first bucket of each task, and after the last
+    parts: int  # of the corpus
 
 
 def find_duplicates(parts: list[Part], folder: Location) -> Iterator[tuple[str, int, int]]:

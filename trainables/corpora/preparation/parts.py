@@ -18,14 +18,10 @@ from trainables.storage import Location
 class Part(Config):
     """What one task prepares: portions of one source."""
 
-    number: int
-    """Among the language's parts."""
-    source_number: int
-    """Of the source, in the study's order."""
-    source: SourceConfig
-    """Where the portions are from."""
-    portions: tuple[Portion, ...]
-    """Read one after another."""
+    number: int  # among the language's parts
+    source_number: int  # of the source, in the study's order
+    source: SourceConfig  # where the portions are from
+    portions: tuple[Portion, ...]  # read one after another
 
     @property
     def name(self) -> str:
@@ -43,16 +39,12 @@ class PartRecord(Config):
 
     model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
 
-    digest: str
-    """Of the part."""
-    splits: dict[Split, LanguageCounts]
-    """Counts by split."""
+    digest: str  # of the part
+    splits: dict[Split, LanguageCounts]  # counts by split
     tails: dict[Split, bytes]
     """Each split's last tokens, fewer than a sequence, in the shards' dtype: packed when all parts are there."""
-    tally: Tally
-    """What became of the records."""
-    checksum: str = ""
-    """Of all the rest."""
+    tally: Tally  # what became of the records
+    checksum: str = ""  # of all the rest
 
     def sealed(self) -> PartRecord:
         """The same with its checksum."""

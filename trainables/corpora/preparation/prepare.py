@@ -45,12 +45,9 @@ class Progress(NamedTuple):
 
     stage: str
     """``tokenizer``, ``fingerprint``, ``verification``, ``duplicates``, ``comparison`` or ``packing``."""
-    done: int
-    """Parts, or tasks of another kind."""
-    parts: int
-    """All of them; 1 where it is not known how far the stage is."""
-    tokens: int
-    """Packed so far."""
+    done: int  # parts, or tasks of another kind
+    parts: int  # all of them; 1 where it is not known how far the stage is
+    tokens: int  # packed so far
 
 
 def prepare(

@@ -26,8 +26,7 @@ _HALF_A_CHARACTER = re.compile("[\ud800-\udfff]")
 class Allowance:
     """How much may still be read; readings that share one end together."""
 
-    characters: float = math.inf
-    """Of records of whatever language."""
+    characters: float = math.inf  # of records of whatever language
 
 
 def read_documents(

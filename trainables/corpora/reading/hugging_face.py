@@ -48,11 +48,9 @@ def pinned(source: SourceConfig, where: str) -> SourceConfig:
 class Split(NamedTuple):
     """A split of a data set, in shards each of which can be read apart."""
 
-    rows: Dataset | IterableDataset
-    """Of all shards."""
+    rows: Dataset | IterableDataset  # of all shards
     num_shards: int
-    size_bytes: int
-    """Of all shards; :data:`SHARD_BYTES` for each where it is not known."""
+    size_bytes: int  # of all shards; `SHARD_BYTES` for each where it is not known
 
 
 def open_data_set(source: SourceConfig, where: str) -> Split:

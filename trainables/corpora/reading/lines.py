@@ -34,13 +34,10 @@ _ZERO_BYTES: dict[tuple[bool, ...], str] = {
 class Line(NamedTuple):
     """A line of a text file."""
 
-    text: str
-    """Decoded, with its line end."""
+    text: str  # decoded, with its line end
     begin_bytes: int
-    number: int | None
-    """None in the middle of a file, where counting would cost reading all before."""
-    problem: Malformed | None = None
-    """What is wrong with it: the record that it belongs to is to be left out."""
+    number: int | None  # None in the middle of a file, where counting would cost reading all before
+    problem: Malformed | None = None  # what is wrong with it: the record that it belongs to is to be left out
 
     @property
     def place(self) -> str:

@@ -24,14 +24,10 @@ MOST_AT_ONCE = 32
 class Portion(NamedTuple):
     """Read in one go: a file, or a range of a large one, of a data set or of a grammar's documents."""
 
-    name: str
-    """The file's path or URI, the data set's or the grammar's name."""
-    size_bytes: int
-    """As stored; estimated for a grammar and for a data set that does not say."""
-    start: int = 0
-    """The first part (as its reader counts them), shard (data set) or document (grammar)."""
-    stop: int | None = None
-    """The end of the range; None: to the end."""
+    name: str  # the file's path or URI, the data set's or the grammar's name
+    size_bytes: int  # as stored; estimated for a grammar and for a data set that does not say
+    start: int = 0  # the first part (as its reader counts them), shard (data set) or document (grammar)
+    stop: int | None = None  # the end of the range; None: to the end
 
 
 def expand(source: SourceConfig, where: str = "source") -> list[Portion]:

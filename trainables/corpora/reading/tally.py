@@ -38,20 +38,14 @@ class Passed(Enum):
 class Tally:
     """Counts of the records of a source, or of a part of one."""
 
-    documents: int = 0
-    """With text; all duplicates among them."""
-    duplicates: int = 0
-    """Documents left out because an earlier one has the same text."""
-    empty: int = 0
-    """Records without text."""
-    other_languages: int = 0
-    """Records of other languages than the source's."""
-    malformed: int = 0
-    """What should be records and is none."""
+    documents: int = 0  # with text; all duplicates among them
+    duplicates: int = 0  # documents left out because an earlier one has the same text
+    empty: int = 0  # records without text
+    other_languages: int = 0  # records of other languages than the source's
+    malformed: int = 0  # what should be records and is none
     cut_short: int = 0
     """Malformed ones with which the rest of their file is lost: how many records that is nobody knows."""
-    empty_files: int = 0
-    """Files without a record."""
+    empty_files: int = 0  # files without a record
     one_document_files: int = 0
     """Text files of many lines without a blank one between them: each is one document."""
     examples: list[Malformed] = field(default_factory=list)

@@ -36,12 +36,9 @@ _READ_TASKS = 2  # at once, of each worker: one block is made while another is c
 class Batch(NamedTuple):
     """Consecutive sequences of the stream, as one worker sees them."""
 
-    token_NL: NDArray[np.integer]
-    """In the shards' unsigned type."""
-    language_N: NDArray[np.int64]
-    """Index into the corpus's languages."""
-    number_N: NDArray[np.int64]
-    """Place in the stream."""
+    token_NL: NDArray[np.integer]  # in the shards' unsigned type
+    language_N: NDArray[np.int64]  # index into the corpus's languages
+    number_N: NDArray[np.int64]  # place in the stream
 
     def rows(self, rows: slice) -> Batch:
         """Some of its sequences."""
