@@ -11,7 +11,7 @@ import pyarrow.fs as pafs
 
 from trainables.corpora.config import CorporaConfig, SourceConfig
 from trainables.corpora.reading.hugging_face import local_folder, pinned
-from trainables.corpora.reading.portions import expand
+from trainables.corpora.reading.portions import Portion, expand
 from trainables.corpora.stream.manifest import FORMAT_VERSION
 from trainables.corpora.tokenizers import separator_token, tokenizer_digest
 from trainables.storage import Location
@@ -57,24 +57,19 @@ def source_content(source: SourceConfig, where: str) -> dict[str, Any]:
         commit = pinned(source, where).revision
         # Streamed it has other shards, and so other parts, each of which is packed apart.
         return content | {"dataset": [name, source.config, source.split, commit, source.streaming]}
-    identities: list[list[str | int | None]] = []
-    for portion in expand(source, where):
-        file = Location(portion.name)
-        if file.local is not None:
-            identities.append([file.name, _digest(file.local)])
-        else:
-            identities.append([portion.name, portion.size_bytes, _version(file)])
-    return content | {"files": identities}
+    return content | {"files": [_identity(portion) for portion in expand(source, where)]}
 
 
-def _version(file: Location) -> str | int | None:
-    """What changes with the content of an object store's file: on the Hugging Face hub a hash of it."""
+def _identity(portion: Portion) -> list[object]:
+    """What changes with the content of a file: of an object store's the time, on the Hugging Face hub a hash of it."""
+    file = Location(portion.name)
+    if file.local is not None:
+        return [file.name, _digest(file.local)]
     if isinstance(file.filesystem, pafs.PyFileSystem):
         blob = file.filesystem.handler.fs.info(file.path).get("blob_id")
         if blob is not None:
-            return str(blob)
-    modified_ns: int | None = file.filesystem.get_file_info(file.path).mtime_ns
-    return modified_ns
+            return [portion.name, portion.size_bytes, str(blob)]
+    return [portion.name, portion.size_bytes, file.filesystem.get_file_info(file.path).mtime_ns]
 
 
 def _digest(file: Path) -> str:

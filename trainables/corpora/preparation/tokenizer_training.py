@@ -71,19 +71,15 @@ def _alphabet(type: str, sample: list[str]) -> list[str]:
 
 
 def _untrained(config: TrainTokenizer, alphabet: list[str]) -> tuple[Tokenizer, Any]:
-    options: dict[str, Any] = {
-        "vocab_size": config.vocabulary_size,
-        "special_tokens": SPECIAL_TOKENS,
-        "show_progress": False,
-    }
-    tokenizer: Tokenizer
+    size = config.vocabulary_size
+    options: dict[str, Any] = {"vocab_size": size, "special_tokens": SPECIAL_TOKENS, "show_progress": False}
     trainer: Any
     pre_tokenizer: Any = pre_tokenizers.Metaspace()
     decoder: Any = decoders.Metaspace()
     if config.type == "unigram":
         tokenizer = Tokenizer(models.Unigram())
         # 19 s instead of 95 s for 16,000 pieces from 10 MB in 16 languages, on two cores.
-        options |= {"seed_size": 10 * config.vocabulary_size, "shrinking_factor": 0.5, "n_sub_iterations": 1}
+        options |= {"seed_size": 10 * size, "shrinking_factor": 0.5, "n_sub_iterations": 1}
         trainer = trainers.UnigramTrainer(**options, unk_token=UNK)
     elif config.type == "bpe":
         tokenizer = Tokenizer(models.BPE(unk_token=UNK))
