@@ -37,9 +37,8 @@ class Stems(NamedTuple):
 
 
 class Category:
-    """A part of speech: its inherent features first, then the ones it inflects for.
-
-    A noun has the referent among its features: which of a document's nouns it is.
+    """A part of speech: its inherent features, of a noun the referent (which of a document's nouns it is), then the
+    ones that it inflects for.
     """
 
     def __init__(self, language: Language, name: str) -> None:

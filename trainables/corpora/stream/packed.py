@@ -73,16 +73,10 @@ class PackedCorpus:
         return self.manifest.splits[split][language].sequences
 
     def take(self, split: Split, language: str, indices: NDArray[np.int64]) -> NDArray[Any]:
-        """Sequences by number, in the order asked for.
-
-        Args:
-            indices: (N,), each in ``range(sequences(split, language))``.
-
-        Returns:
-            (N, L) in the shards' dtype.
+        """Sequences by number, (N, L) in the shards' dtype, in the order of ``indices``, (N,).
 
         Raises:
-            IndexError: an index is out of range.
+            IndexError: one is not in ``range(sequences(split, language))``.
         """
         ends = self._ends[split, language]
         if indices.size and (indices.min() < 0 or indices.max() >= ends[-1]):

@@ -19,10 +19,9 @@ LAW = f"Zipf's law, exponent {_EXPONENT}"
 
 
 def zipf_corpus(folder: Path, vocabulary_size: int, sequence_length: int, sequences: int) -> PackedCorpus:
-    """One language; the r-th id after the special tokens has probability proportional to r^-EXPONENT.
+    """One language; the r-th id after the special tokens has probability proportional to r^-exponent.
 
-    Args:
-        sequences: of the training split; there are eight in each of the others.
+    The training split has ``sequences``, each of the others eight.
     """
     rng = np.random.default_rng(0)
     dtype = token_dtype(vocabulary_size)
