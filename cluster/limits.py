@@ -14,13 +14,7 @@ from ray.core.generated.autoscaler_pb2 import ClusterConfig, NodeGroupConfig
 
 
 def tell_limits(address: str, resources: dict[str, int], most_nodes: int) -> None:
-    """Write down that up to so many nodes of these resources may be added.
-
-    Args:
-        address: of the cluster's control service, ``HOST:PORT``.
-        resources: of a node, by Ray's names.
-        most_nodes: that may be added.
-    """
+    """Write down, at the control service ``HOST:PORT``, that up to so many nodes of these resources may be added."""
     group = NodeGroupConfig(name="worker", resources=resources, max_count=most_nodes)
     config = ClusterConfig(node_group_configs=[group])
     raylet: Any = _raylet  # compiled, and without types

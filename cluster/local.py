@@ -1,8 +1,8 @@
 """A Ray cluster on this machine that grows and shrinks by itself: a cloud's autoscaling, tried for nothing.
 
 ``python -m cluster.local --max-workers 3`` starts a head without CPUs; Ray's autoscaler adds nodes of
-``--cpus-per-worker`` when tasks wait for them and removes them when they idle. The nodes are processes, so
-they share this machine's real CPUs and memory. The cluster listens on the loopback interface only.
+``--cpus-per-worker`` when tasks wait for them and removes them when they idle. The nodes are processes, so they share
+this machine's real CPUs and memory. The cluster listens on the loopback interface only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import threading
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
 from orchestrator.execution.privacy import ensure_private_token, free_port
@@ -28,9 +27,8 @@ from trainables.errors import InputError
 _MARK_VARIABLE = "H2H_LOCAL_CLUSTER"  # as in watchdog.py, which is not imported here: it imports ray
 # Ray's default for its workers' own ports: a chosen port among them clashes at random.
 _RAY_WORKER_PORTS = range(10002, 20000)
-# Ray replaces a loopback address by the machine's own, and then listens on every interface, unless told
-# that it serves one machine only. The variable is named after the systems where that is the default;
-# clients need it too.
+# Ray replaces a loopback address by the machine's own, and then listens on every interface, unless told that it serves
+# one machine only. The variable is named after the systems where that is the default; clients need it too.
 _LOOPBACK_ONLY = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 _RAY = (sys.executable, "-m", "ray.scripts.scripts")
 _TELL_LIMITS = (sys.executable, "-P", str(Path(__file__).with_name("limits.py")))
@@ -72,16 +70,13 @@ class LocalCluster:
         authentication: Literal["token", "disabled"] = "token",
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        self.autoscaling = autoscaling
+        self.autoscaling, self.authentication, self.idle_seconds = autoscaling, authentication, idle_seconds
         self.head_cpus = head_cpus if head_cpus is not None else (0 if autoscaling else 1)
         self.max_workers, self.cpus_per_worker = max_workers, cpus_per_worker
-        self.idle_seconds = idle_seconds
-        self.authentication = authentication
         for name, least in (("head_cpus", 0), ("max_workers", 1), ("cpus_per_worker", 1)):
             if getattr(self, name) < least:
-                raise InputError(
-                    f"{name} is {getattr(self, name)}", where="cluster.local", remedy=f"give at least {least}"
-                )
+                what = f"{name} is {getattr(self, name)}"
+                raise InputError(what, where="cluster.local", remedy=f"give at least {least}")
         self._port = _checked(port, "port") if port else free_port()
         self._dashboard_port = _checked(dashboard_port, "dashboard_port") if dashboard_port else free_port()
         self._mark = uuid.uuid4().hex
@@ -119,9 +114,8 @@ class LocalCluster:
         # A short path, since the sockets in it have names of at most 107 bytes. Nobody else can enter it: Ray's own
         # folder is inside, as Ray lets everybody write to that.
         folder = tempfile.mkdtemp(prefix="h2h-", dir="/tmp")
-        # First the watchdog, so that an interruption while Ray starts leaves nothing behind. Both have
-        # sessions of their own: Ctrl-C reaches this process alone, and this process ends the others in
-        # order.
+        # First the watchdog, so that an interruption while Ray starts leaves nothing behind. Both have sessions of
+        # their own: Ctrl-C reaches this process alone, and this process ends the others in order.
         watchdog = Path(__file__).with_name("watchdog.py")
         self._watchdog = subprocess.Popen(
             [sys.executable, "-P", str(watchdog), self._mark, folder], stdin=subprocess.PIPE, start_new_session=True
@@ -147,9 +141,7 @@ class LocalCluster:
     def __enter__(self) -> LocalCluster:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.stop()
 
     def _own_environment(self) -> dict[str, str]:
@@ -157,8 +149,7 @@ class LocalCluster:
             _MARK_VARIABLE: self._mark,
             "RAY_AUTH_MODE": self.authentication,
             **_LOOPBACK_ONLY,
-            # Ray's processes rename themselves, and without this overwrite their environment, and so the
-            # mark.
+            # Ray's processes rename themselves, and without this overwrite their environment, and so the mark.
             "SPT_NOENV": "1",
             # So that a job's `python` is this one, also where its environment is not activated.
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
@@ -194,14 +185,10 @@ class LocalCluster:
             "disable_node_updaters": True,
             "disable_launch_config_check": True,
         }
+        worker = {"resources": {"CPU": self.cpus_per_worker}, "node_config": {}, "min_workers": 0}
         node_types = {
             "ray.head.default": {"resources": {"CPU": self.head_cpus}, "node_config": {}, "max_workers": 0},
-            "worker": {
-                "resources": {"CPU": self.cpus_per_worker},
-                "node_config": {},
-                "min_workers": 0,
-                "max_workers": self.max_workers,
-            },
+            "worker": {**worker, "max_workers": self.max_workers},
         }
         lists = ["cluster_synced_files", "initialization_commands", "setup_commands", "head_setup_commands"]
         lists += ["worker_setup_commands", "head_start_ray_commands", "worker_start_ray_commands"]
@@ -234,23 +221,16 @@ class LocalCluster:
 
 def _checked(port: int, name: str) -> int:
     if port in _RAY_WORKER_PORTS:
-        raise InputError(
-            f"{name} is {port}",
-            where="cluster.local",
-            why="Ray's workers take ports 10002 to 19999 for themselves",
-            remedy="choose one outside that range, or none for any free one",
-        )
+        why = "Ray's workers take ports 10002 to 19999 for themselves"
+        remedy = "choose one outside that range, or none for any free one"
+        raise InputError(f"{name} is {port}", where="cluster.local", why=why, remedy=remedy)
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
         except (OSError, OverflowError) as error:
-            raise InputError(
-                f"cannot listen on {name} {port}",
-                where="cluster.local",
-                why=str(error),
-                remedy="choose another, or none for any free one",
-            ) from error
+            what, remedy = f"cannot listen on {name} {port}", "choose another, or none for any free one"
+            raise InputError(what, where="cluster.local", why=str(error), remedy=remedy) from error
     return port
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -23,18 +23,19 @@ class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
 
-class Float(_Record):
-    """A real number from an interval."""
-
-    type: Literal["float"]
+class _Number(_Record):
+    type: str
     low: float
     high: float
     log: bool = False
     """Uniform in the logarithm."""
 
     @model_validator(mode="after")
-    def _interval(self) -> Float:
-        _check_interval(self.low, self.high, self.log)
+    def _interval(self) -> Self:
+        if self.low > self.high:
+            raise ValueError(f"low ({self.low}) is above high ({self.high})")
+        if self.log and self.low <= 0:
+            raise ValueError(f"a logarithmic range needs low above 0, not {self.low}")
         return self
 
     @property
@@ -42,33 +43,34 @@ class Float(_Record):
         """The outermost values."""
         return self.low, self.high
 
+    def _spaced(self, points: int) -> list[float]:
+        low, high = self.low, self.high
+        if low == high:
+            return [low]
+        shares = [0.5] if points == 1 else [index / (points - 1) for index in range(points)]
+        return [low ** (1 - share) * high**share if self.log else low * (1 - share) + high * share for share in shares]
+
+
+class Float(_Number):
+    """A real number from an interval."""
+
+    type: Literal["float"]
+
     def contains(self, value: Setting) -> bool:
         """Whether it is one of the values."""
         return isinstance(value, int | float) and self.low <= value <= self.high
 
     def grid(self, points: int) -> list[float]:
         """So many values from end to end, evenly or in one ratio; one is the middle."""
-        return _spaced(self.low, self.high, self.log, points)
+        return self._spaced(points)
 
 
-class Integer(_Record):
+class Integer(_Number):
     """A whole number from an interval, both ends included."""
 
     type: Literal["int"]
     low: int
     high: int
-    log: bool = False
-    """Uniform in the logarithm."""
-
-    @model_validator(mode="after")
-    def _interval(self) -> Integer:
-        _check_interval(self.low, self.high, self.log)
-        return self
-
-    @property
-    def ends(self) -> tuple[int, ...]:
-        """The outermost values."""
-        return self.low, self.high
 
     def contains(self, value: Setting) -> bool:
         """Whether it is one of the values."""
@@ -76,7 +78,7 @@ class Integer(_Record):
 
     def grid(self, points: int) -> list[int]:
         """As that of a real number, rounded; fewer where values coincide."""
-        return sorted({round(value) for value in _spaced(self.low, self.high, self.log, points)})
+        return sorted({round(value) for value in self._spaced(points)})
 
 
 class Categorical(_Record):
@@ -120,20 +122,12 @@ class Space(_Record):
         return self
 
     def grid(self, points: int) -> list[Configuration]:
-        """Every combination of the dimensions' grids.
-
-        Args:
-            points: values of each dimension that is a number.
-        """
+        """Every combination of the dimensions' grids, with so many ``points`` for each number."""
         values = [dimension.grid(points) for dimension in self.dimensions.values()]
         return [dict(zip(self.dimensions, chosen, strict=True)) for chosen in product(*values)]
 
     def grid_beyond_first(self, points: int) -> list[Configuration]:
-        """What a grid has to try after ``first``, in which some of its points may be.
-
-        Args:
-            points: as of :meth:`grid`.
-        """
+        """What a :meth:`grid` has to try after ``first``, in which some of its points may be."""
         return [point for point in self.grid(points) if not any(_same(point, first) for first in self.first)]
 
 
@@ -155,17 +149,3 @@ def _same(a: Mapping[str, Setting], b: Mapping[str, Setting]) -> bool:
         or (isinstance(value, float) and isinstance(other := b[name], int | float) and math.isclose(value, other))
         for name, value in a.items()
     )
-
-
-def _spaced(low: float, high: float, log: bool, points: int) -> list[float]:
-    if low == high:
-        return [low]
-    shares = [0.5] if points == 1 else [index / (points - 1) for index in range(points)]
-    return [low ** (1 - share) * high**share if log else low * (1 - share) + high * share for share in shares]
-
-
-def _check_interval(low: float, high: float, log: bool) -> None:
-    if low > high:
-        raise ValueError(f"low ({low}) is above high ({high})")
-    if log and low <= 0:
-        raise ValueError(f"a logarithmic range needs low above 0, not {low}")

@@ -15,7 +15,7 @@ from orchestrator.config.yaml_text import parse_yaml
 from orchestrator.reporting.table import Align, Table, on_terminal
 from search_spaces import Space, space_names, space_path
 from trainables.corpora.grammar import LANGUAGES
-from trainables.corpora.reading.registry import readers
+from trainables.corpora.reading.files import readers
 from trainables.evaluation import YARDSTICKS
 from trainables.models.config import SHAPES, Task
 from trainables.objectives import OBJECTIVES

@@ -13,8 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from tests.helpers.corpus import LENGTH, VOCABULARY, write_corpus
 from tests.helpers.learners import FAMILIES, VARIATIONS, make_learner
 from tests.helpers.shapes import full_size_configs
-from trainables.corpora.stream.frequencies import log_frequencies
-from trainables.corpora.stream.token_stream import TokenStream
+from trainables.corpora.stream.token_stream import TokenStream, log_frequencies
 from trainables.errors import InputError
 from trainables.objectives import find_objective
 from trainables.objectives import loss as loss_module

@@ -18,10 +18,9 @@ from tests.helpers.mutations import mutated
 from trainables.corpora.config import SourceConfig
 from trainables.corpora.reading.check import check_sources
 from trainables.corpora.reading.documents import read_documents
-from trainables.corpora.reading.files import part_bytes, read_records
+from trainables.corpora.reading.files import READERS, part_bytes, read_records, readers
 from trainables.corpora.reading.portions import divide, expand
 from trainables.corpora.reading.reader import MOST_RECORD_BYTES, Malformed, Reader, Record
-from trainables.corpora.reading.registry import READERS, readers
 from trainables.corpora.reading.tally import Document, Tally
 from trainables.errors import InputError
 from trainables.storage import Location

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 """Ids 0 to 4 of every trained tokenizer. [SEP] ends a document, for encoders and decoders alike."""
 
+_WHERE = "tokenizer.pretrained"
+_NAME_ONE = "name one in its tokenizer_config.json, or train a tokenizer: tokenizer.train"
 _SPACE_MARK = "▁"
 _BYTE = re.compile("<0x[0-9A-F]{2}>")
 
@@ -39,45 +41,27 @@ def load_tokenizer(path_or_name: str) -> PreTrainedTokenizerFast:
         name = str(path.parent if path.name == "tokenizer.json" else path) if path.exists() else path_or_name
         tokenizer = AutoTokenizer.from_pretrained(name, use_fast=True, trust_remote_code=False)
     except Exception as error:  # the library in Rust has no narrower class for files that are damaged
-        raise InputError(
-            f"there is no tokenizer {path_or_name}",
-            where="tokenizer.pretrained",
-            why=str(error).strip().split("\n")[0],
-            remedy="a folder with tokenizer.json and tokenizer_config.json, or a name on the hub "
-            "(which needs the network)",
-        ) from error
+        why = str(error).strip().split("\n")[0]
+        remedy = "a folder with tokenizer.json and tokenizer_config.json, or a name on the hub, which needs the network"
+        raise InputError(f"there is no tokenizer {path_or_name}", where=_WHERE, why=why, remedy=remedy) from error
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
-        raise InputError(
-            f"the tokenizer {path_or_name} has no fast version",
-            where="tokenizer.pretrained",
-            remedy="choose one with a tokenizer.json",
-        )
+        what = f"the tokenizer {path_or_name} has no fast version"
+        raise InputError(what, where=_WHERE, remedy="choose one with a tokenizer.json")
     separator = tokenizer.sep_token or tokenizer.eos_token
     if separator is None:
-        raise InputError(
-            f"the tokenizer {path_or_name} has no separator (sep or eos token)",
-            where="tokenizer.pretrained",
-            why="it ends a document where documents are packed",
-            remedy="name one in its tokenizer_config.json, or train a tokenizer: tokenizer.train",
-        )
+        what = f"the tokenizer {path_or_name} has no separator (sep or eos token)"
+        why = "it ends a document where documents are packed"
+        raise InputError(what, where=_WHERE, why=why, remedy=_NAME_ONE)
     if tokenizer.pad_token is None:
         tokenizer.pad_token = separator
     return tokenizer
 
 
 def require_mask_token(tokenizer: PreTrainedTokenizerFast, objective: str) -> None:
-    """Refuse a tokenizer without one for a masked objective.
-
-    Raises:
-        InputError: it has none.
-    """
+    """Refuse a tokenizer without one for a masked objective, by an InputError."""
     if tokenizer.mask_token is None:
-        raise InputError(
-            "the tokenizer has no mask token",
-            where="tokenizer.pretrained",
-            why=f"the objective {objective} masks tokens",
-            remedy="name one in its tokenizer_config.json, or train a tokenizer: tokenizer.train",
-        )
+        why = f"the objective {objective} masks tokens"
+        raise InputError("the tokenizer has no mask token", where=_WHERE, why=why, remedy=_NAME_ONE)
 
 
 def separator_token(tokenizer: PreTrainedTokenizerFast) -> int:

@@ -19,8 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from trainables.corpora.stream.frequencies import log_frequencies
-from trainables.corpora.stream.token_stream import TokenStream
+from trainables.corpora.stream.token_stream import TokenStream, log_frequencies
 
 
 @dataclass(frozen=True)

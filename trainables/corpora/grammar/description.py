@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
-
-import yaml
 
 from trainables.config import Config
 from trainables.errors import InputError, nearest
 
-_FOLDER = Path(__file__).parent / "languages"
-
-LANGUAGES: tuple[str, ...] = tuple(sorted(file.stem for file in _FOLDER.glob("*.yaml")))
+FOLDER = Path(__file__).parent / "languages"
+LANGUAGES: tuple[str, ...] = tuple(sorted(file.stem for file in FOLDER.glob("*.yaml")))
 """The names of the embedded languages."""
 
 
@@ -74,26 +70,7 @@ class Language(Config):
 
 
 def require_language(name: str, where: str = "") -> None:
-    """Refuse a name that no embedded language has.
-
-    Raises:
-        InputError: there is none of this name.
-    """
+    """Refuse a name that no embedded language has, by an InputError."""
     if name not in LANGUAGES:
-        raise InputError(
-            f"there is no embedded language '{name}'",
-            where=where,
-            why=nearest(name, LANGUAGES),
-            remedy="choose one of them, or give files or a dataset",
-        )
-
-
-@cache
-def described(name: str) -> Language:
-    """The description of the language called ``name``.
-
-    Raises:
-        InputError: there is no such language.
-    """
-    require_language(name)
-    return Language.model_validate(yaml.safe_load((_FOLDER / f"{name}.yaml").read_text(encoding="utf-8")))
+        why, remedy = nearest(name, LANGUAGES), "choose one of them, or give files or a dataset"
+        raise InputError(f"there is no embedded language '{name}'", where=where, why=why, remedy=remedy)

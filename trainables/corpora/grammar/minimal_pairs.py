@@ -26,11 +26,8 @@ class MinimalPair(NamedTuple):
 def minimal_pairs(language: str, number: int, seed: int = 0) -> list[MinimalPair]:
     """``number`` minimal pairs of a language, its phenomena in turn.
 
-    Within a phenomenon every value takes its turn as the right one and every other as the wrong one, so
-    that preferring the more frequent form is no better than chance.
-
-    Raises:
-        InputError: there is no language of this name.
+    Within a phenomenon every value takes its turn as the right one and every other as the wrong one, so that preferring
+    the more frequent form is no better than chance. A name that no language has is an InputError.
     """
     compiled = grammar(language)
     contrasts = compiled.language.contrasts

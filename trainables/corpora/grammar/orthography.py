@@ -6,8 +6,7 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-MARKS = (".", ",", "?")
-"""Set against the word before."""
+MARKS = (".", ",", "?")  # set against the word before
 
 
 def _letters(romanised: str, written: str) -> dict[str, str]:

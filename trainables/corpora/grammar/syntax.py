@@ -6,7 +6,9 @@ import re
 from functools import cache
 from typing import NamedTuple
 
-from trainables.corpora.grammar.description import Language, described
+import yaml
+
+from trainables.corpora.grammar.description import FOLDER, Language, require_language
 from trainables.corpora.grammar.lexicon import Word, categories
 from trainables.corpora.grammar.orthography import MARKS, transliterate
 
@@ -84,34 +86,25 @@ class Grammar:
         drawn = dict.fromkeys(argument for argument in local if language.is_variable(argument))
         constants = dict.fromkeys(argument for argument in local if argument not in drawn)
         position = {argument: index for index, argument in enumerate([*passed, *drawn, *constants])}
-        return Rule(
-            tuple(
-                Symbol(symbol.name, tuple(position[argument] for argument in each), symbol.optional)
-                for symbol, each in zip(rule, arguments, strict=True)
-            ),
-            tuple(self.domain(language.feature_of(argument)) for argument in drawn),
-            tuple(constants),
+        symbols = (
+            Symbol(symbol.name, tuple(map(position.__getitem__, each)), symbol.optional)
+            for symbol, each in zip(rule, arguments, strict=True)
         )
+        domains = (self.domain(language.feature_of(argument)) for argument in drawn)
+        return Rule(tuple(symbols), tuple(domains), tuple(constants))
 
 
 def _alternatives(text: str) -> list[tuple[int, list[_Parsed]]]:
-    return [
-        (
-            int(weight),
-            [
-                _Parsed(match["name"], tuple((match["arguments"] or "").split()), bool(match["optional"]))
-                for match in _SYMBOL.finditer(body)
-            ],
-        )
-        for weight, body in _ALTERNATIVE.findall(text)
-    ]
+    return [(int(weight), list(map(_parsed, _SYMBOL.finditer(body)))) for weight, body in _ALTERNATIVE.findall(text)]
+
+
+def _parsed(symbol: re.Match[str]) -> _Parsed:
+    return _Parsed(symbol["name"], tuple((symbol["arguments"] or "").split()), bool(symbol["optional"]))
 
 
 @cache
 def grammar(name: str) -> Grammar:
-    """The grammar of the language called ``name``.
-
-    Raises:
-        InputError: there is no such language.
-    """
-    return Grammar(described(name))
+    """The grammar of the language called ``name``; an InputError where there is none."""
+    require_language(name)
+    description = yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
+    return Grammar(Language.model_validate(description))

@@ -25,11 +25,8 @@ from trainables.corpora.preparation.ray_job import run_job
 from trainables.corpora.reading.documents import read_documents
 from trainables.storage import Location
 
-NUM_BUCKETS = 256
-"""By the first byte of the hash."""
-
-TASK_DOCUMENTS = 4 << 20
-"""A task of the second round looks at about so many."""
+NUM_BUCKETS = 256  # by the first byte of the hash
+TASK_DOCUMENTS = 4 << 20  # a task of the second round looks at about so many
 
 _HASH = np.dtype([("high", ">u8"), ("low", ">u8"), ("part", "<u4"), ("position", "<u4")])
 _FOUND = np.dtype("<u4")
@@ -39,10 +36,8 @@ _HEAD_BYTES = 32
 class Tasks(Config):
     """How the second round was cut. Written when all is found."""
 
-    bounds: tuple[int, ...]
-    """The first bucket of each task, and after the last."""
-    parts: int
-    """Of the corpus."""
+    bounds: tuple[int, ...]  # the first bucket of each task, and after the last
+    parts: int  # of the corpus
 
 
 def find_duplicates(parts: list[Part], folder: Location) -> Iterator[tuple[str, int, int]]:

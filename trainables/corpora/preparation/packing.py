@@ -24,13 +24,9 @@ from trainables.storage import Location
 if TYPE_CHECKING:
     from trainables.corpora.config import CorporaConfig
 
-SHARD_TOKENS = 1 << 24
-"""A shard is written when a split has so many tokens, which bounds a task's memory."""
-
-DOCUMENTS_PER_BATCH = 1024
-"""How many documents are tokenised in one call."""
-
-BATCH_CHARACTERS = 1 << 22
+SHARD_TOKENS = 1 << 24  # a shard is written when a split has so many tokens, which bounds a task's memory
+_BATCH_DOCUMENTS = 1024  # how many documents are tokenised in one call
+_BATCH_CHARACTERS = 1 << 22
 """A batch ends with the document that makes it so long: an encoding takes a hundred bytes a token."""
 
 
@@ -64,14 +60,11 @@ def pack_part(
         separator: id of the token after every document.
         folder: the corpus's.
         left_out: places among the part's documents of those that are duplicates.
-
-    Raises:
-        InputError: a portion cannot be read.
     """
-    file = folder / f"parts/{part.name}.json"
-    digest = part_digest(part, left_out)
-    made = _whole_record(digest, file, folder)
-    if made is not None:
+    file, digest = folder / f"parts/{part.name}.json", part_digest(part, left_out)
+    made = PartRecord.read(file)
+    shards = [shard for counts in made.splits.values() for shard in counts.shards] if made else []
+    if made and made.digest == digest and all(is_shard_intact(folder, shard) for shard in shards):
         return made
     packers = {split: Packer(folder, f"shards/{split}/{part.name}", corpora.sequence_length, dtype) for split in SPLITS}
     tally = Tally(duplicates=len(left_out))
@@ -83,9 +76,9 @@ def pack_part(
     for batch in _batches(kept):
         encoded = _encode(tokenizer, [document.text for document in batch], separator, dtype)
         for document, tokens in zip(batch, encoded, strict=True):
-            split = split_of(document.document_id, corpora.validation_share, corpora.test_share)
-            packers[split].count(document.text, tokens, int(is_unknown_V[tokens[:-1]].sum()))
-            packers[split].add(tokens)
+            packer = packers[split_of(document.document_id, corpora.validation_share, corpora.test_share)]
+            packer.count(document.text, tokens, int(is_unknown_V[tokens[:-1]].sum()))
+            packer.add(tokens)
     counts = {split: packers[split].finish() for split in SPLITS}
     tails = {split: packers[split].tail.tobytes() for split in SPLITS}
     record = PartRecord(digest=digest, splits=counts, tails=tails, tally=tally).sealed()
@@ -98,7 +91,7 @@ def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
     for document in documents:
         batch.append(document)
         characters += len(document.text)
-        if len(batch) == DOCUMENTS_PER_BATCH or characters >= BATCH_CHARACTERS:
+        if len(batch) == _BATCH_DOCUMENTS or characters >= _BATCH_CHARACTERS:
             yield batch
             batch, characters = [], 0
     if batch:
@@ -114,14 +107,6 @@ def _encode(tokenizer: Tokenizer, texts: list[str], separator: int, dtype: np.dt
             yield np.append(encode_long(tokenizer, text), separator).astype(dtype)
         else:
             yield np.array([*next(encodings).ids, separator], dtype=dtype)
-
-
-def _whole_record(digest: str, file: Location, folder: Location) -> PartRecord | None:
-    record = PartRecord.read(file)
-    if record is None or record.digest != digest:
-        return None
-    shards = [shard for counts in record.splits.values() for shard in counts.shards]
-    return record if all(is_shard_intact(folder, shard) for shard in shards) else None
 
 
 class Packer:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
+from collections import Counter
 
 from pydantic import ConfigDict, ValidationError
 
@@ -19,14 +18,10 @@ from trainables.storage import Location
 class Part(Config):
     """What one task prepares: portions of one source."""
 
-    number: int
-    """Among the language's parts."""
-    source_number: int
-    """Of the source, in the study's order."""
-    source: SourceConfig
-    """Where the portions are from."""
-    portions: tuple[Portion, ...]
-    """Read one after another."""
+    number: int  # among the language's parts
+    source_number: int  # of the source, in the study's order
+    source: SourceConfig  # where the portions are from
+    portions: tuple[Portion, ...]  # read one after another
 
     @property
     def name(self) -> str:
@@ -44,16 +39,12 @@ class PartRecord(Config):
 
     model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
 
-    digest: str
-    """Of the part."""
-    splits: dict[Split, LanguageCounts]
-    """Counts by split."""
+    digest: str  # of the part
+    splits: dict[Split, LanguageCounts]  # counts by split
     tails: dict[Split, bytes]
     """Each split's last tokens, fewer than a sequence, in the shards' dtype: packed when all parts are there."""
-    tally: Tally
-    """What became of the records."""
-    checksum: str = ""
-    """Of all the rest."""
+    tally: Tally  # what became of the records
+    checksum: str = ""  # of all the rest
 
     def sealed(self) -> PartRecord:
         """The same with its checksum."""
@@ -74,26 +65,18 @@ def cut(corpora: CorporaConfig) -> list[Part]:
     """The tasks: consecutive portions of one source, up to :func:`part_size` or a single larger one."""
     portions = [expand(source, f"corpora.sources[{number}]") for number, source in enumerate(corpora.sources)]
     part_bytes = part_size(sum(portion.size_bytes for own in portions for portion in own))
-    numbers: dict[str, Iterator[int]] = {}
+    numbers: Counter[str] = Counter()
     parts = []
-    for number, source in enumerate(corpora.sources):
-        own_numbers = numbers.setdefault(source.language, itertools.count())
-        pieces = [piece for portion in portions[number] for piece in divide(portion, part_bytes)]
-        parts += [
-            Part(number=next(own_numbers), source_number=number, source=source, portions=group)
-            for group in _groups(pieces, part_bytes)
-        ]
+    for source_number, source in enumerate(corpora.sources):
+        groups, room_bytes = list[list[Portion]](), 0
+        for piece in (piece for portion in portions[source_number] for piece in divide(portion, part_bytes)):
+            if not groups or piece.size_bytes > room_bytes:
+                groups.append([])
+                room_bytes = part_bytes
+            groups[-1].append(piece)
+            room_bytes -= piece.size_bytes
+        for group in groups or [[]]:
+            number = numbers[source.language]
+            parts.append(Part(number=number, source_number=source_number, source=source, portions=tuple(group)))
+            numbers[source.language] += 1
     return parts
-
-
-def _groups(pieces: list[Portion], part_bytes: int) -> Iterator[tuple[Portion, ...]]:
-    """The pieces in order, joined up to so many bytes."""
-    group, group_bytes = list[Portion](), 0
-    for piece in pieces:
-        size_bytes = piece.size_bytes
-        if group and group_bytes + size_bytes > part_bytes:
-            yield tuple(group)
-            group, group_bytes = [], 0
-        group.append(piece)
-        group_bytes += size_bytes
-    yield tuple(group)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -27,7 +27,7 @@ from trainables.corpora.reading.check import languages_present
 from trainables.corpora.reading.hugging_face import pinned
 from trainables.corpora.reading.tally import total
 from trainables.corpora.stream.checksums import is_shard_intact
-from trainables.corpora.stream.manifest import FORMAT_VERSION, SPLITS, LanguageCounts, Manifest, token_dtype
+from trainables.corpora.stream.manifest import FORMAT_VERSION, SPLITS, LanguageCounts, Manifest, Split, token_dtype
 from trainables.corpora.stream.packed import MANIFEST_NAME, MINIMAL_PAIRS_NAME, TOKENIZER_NAME, read_manifest
 from trainables.corpora.tokenizers import separator_token
 from trainables.errors import InputError
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ray import ObjectRef
     from transformers import PreTrainedTokenizerFast
 
-DUPLICATES_NAME = "duplicates"
+_DUPLICATES = "duplicates"
 
 
 class Progress(NamedTuple):
@@ -45,12 +45,9 @@ class Progress(NamedTuple):
 
     stage: str
     """``tokenizer``, ``fingerprint``, ``verification``, ``duplicates``, ``comparison`` or ``packing``."""
-    done: int
-    """Parts, or tasks of another kind."""
-    parts: int
-    """All of them; 1 where it is not known how far the stage is."""
-    tokens: int
-    """Packed so far."""
+    done: int  # parts, or tasks of another kind
+    parts: int  # all of them; 1 where it is not known how far the stage is
+    tokens: int  # packed so far
 
 
 def prepare(
@@ -80,12 +77,12 @@ def prepare(
     sources = [pinned(source, f"corpora.sources[{n}]") for n, source in enumerate(corpora.sources)]
     corpora = corpora.model_copy(update={"sources": tuple(sources)})
     progress(Progress("fingerprint", 0, 1, 0))
-    name = fingerprint(corpora, tokenizer)
+    folder = store / fingerprint(corpora, tokenizer)
     progress(Progress("fingerprint", 1, 1, 0))
-    folder = store / name
     there = _prepared(folder, verify, progress)
     manifest = there or _pack(corpora, tokenizer, folder, progress)
-    _require_sound(manifest, corpora)
+    for number, tally in enumerate(manifest.sources):
+        tally.require_sound(corpora.malformed_share, f"corpora.sources[{number}]")
     _require_sequences(manifest, corpora)
     if there is None or verify:
         _save_tokenizer(tokenizer, folder / TOKENIZER_NAME)
@@ -124,11 +121,12 @@ def _pack(
     corpora: CorporaConfig, tokenizer: PreTrainedTokenizerFast, folder: Location, progress: Callable[[Progress], None]
 ) -> Manifest:
     """Write all shards of the corpus; its manifest is not written."""
+    import ray
+
     vocabulary_size = max(tokenizer.get_vocab().values()) + 1
-    dtype = token_dtype(vocabulary_size)
-    parts = cut(corpora)
+    dtype, parts = token_dtype(vocabulary_size), cut(corpora)
     if corpora.deduplicate:
-        for stage, done, num_tasks in find_duplicates(parts, folder / DUPLICATES_NAME):
+        for stage, done, num_tasks in find_duplicates(parts, folder / _DUPLICATES):
             progress(Progress(stage, done, num_tasks, 0))
     progress(Progress("packing", 0, len(parts), 0))
     languages = sorted({source.language for source in corpora.sources})
@@ -139,12 +137,26 @@ def _pack(
     }
     made: list[tuple[Part, PartRecord]] = []
     num_tokens = 0
-    for part, record in zip(parts, _pack_parts(parts, corpora, tokenizer, dtype, folder), strict=True):
+    task = partial(
+        _pack_part,
+        tokenizer_reference=ray.put(tokenizer.backend_tokenizer.to_str()),
+        separator=separator_token(tokenizer),
+        corpora=corpora,
+        dtype=dtype,
+        folder=folder.uri,
+    )
+    items = [json.dumps([number, part.model_dump_json()]) for number, part in enumerate(parts)]
+    for part, result in zip(parts, run_job(task, items), strict=True):
+        record = PartRecord.model_validate_json(result)
         for split in SPLITS:
             tails[split, part.source.language].add(np.frombuffer(record.tails[split], dtype))
         made.append((part, record.model_copy(update={"tails": {}})))
         num_tokens += sum(counts.tokens for counts in record.splits.values())
         progress(Progress("packing", len(made), len(parts), num_tokens))
+    splits: dict[Split, dict[str, LanguageCounts]] = {split: {} for split in SPLITS}
+    for (split, language), packer in tails.items():
+        own = (record.splits[split] for part, record in made if part.source.language == language)
+        splits[split][language] = LanguageCounts.total(*own, packer.finish())
     return Manifest(
         format_version=FORMAT_VERSION,
         fingerprint=folder.name,
@@ -156,39 +168,12 @@ def _pack(
         separator_token=separator_token(tokenizer),
         special_tokens=tuple(sorted(tokenizer.all_special_ids)),
         languages=tuple(languages),
-        splits={
-            split: {
-                language: LanguageCounts.total(
-                    *(r.splits[split] for p, r in made if p.source.language == language),
-                    tails[split, language].finish(),
-                )
-                for language in languages
-            }
-            for split in SPLITS
-        },
+        splits=splits,
         sources=tuple(
-            total(r.tally for p, r in made if p.source_number == number).with_lines()
+            total(record.tally for part, record in made if part.source_number == number).with_lines()
             for number in range(len(corpora.sources))
         ),
     )
-
-
-def _pack_parts(
-    parts: list[Part], corpora: CorporaConfig, tokenizer: PreTrainedTokenizerFast, dtype: str, folder: Location
-) -> Iterator[PartRecord]:
-    """Run the Ray Data job; its records come in the order of the parts."""
-    import ray
-
-    task = partial(
-        _pack_part,
-        tokenizer_reference=ray.put(tokenizer.backend_tokenizer.to_str()),
-        separator=separator_token(tokenizer),
-        corpora=corpora,
-        dtype=dtype,
-        folder=folder.uri,
-    )
-    items = [json.dumps([number, part.model_dump_json()]) for number, part in enumerate(parts)]
-    yield from map(PartRecord.model_validate_json, run_job(task, items))
 
 
 def _pack_part(
@@ -201,7 +186,7 @@ def _pack_part(
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     number, content = json.loads(item)
     place, part = Location(folder), Part.model_validate_json(content)
-    left_out = duplicates_of(number, place / DUPLICATES_NAME) if corpora.deduplicate else frozenset()
+    left_out = duplicates_of(number, place / _DUPLICATES) if corpora.deduplicate else frozenset()
     tokenizer = _tokenizer(ray.get(tokenizer_reference))
     record = pack_part(part, tokenizer, separator, corpora, np.dtype(dtype), place, left_out)
     if record.tally.cut_short:  # said now rather than when all else is prepared
@@ -218,28 +203,23 @@ def _tokenizer(content: str) -> Tokenizer:
     return tokenizer
 
 
-def _require_sound(manifest: Manifest, corpora: CorporaConfig) -> None:
-    for number, tally in enumerate(manifest.sources):
-        tally.require_sound(corpora.malformed_share, f"corpora.sources[{number}]")
-
-
 def _require_sequences(manifest: Manifest, corpora: CorporaConfig) -> None:
-    for split in SPLITS:
-        for language, counts in manifest.splits[split].items():
-            if counts.sequences:
-                continue
-            numbered = enumerate(corpora.sources)
-            number, source = next((n, s) for n, s in numbered if s.language == language)
-            raise InputError(
-                f"too little text in '{language}': not one whole sequence in the {split} split",
-                where="corpora.sources",
-                why=languages_present(source, f"corpora.sources[{number}]")
-                if source.language_column is not None and not counts.documents
-                else f"its {counts.documents} documents there have {counts.tokens} tokens; a sequence "
-                f"has {manifest.sequence_length}",
-                remedy="add text in this language, or --set corpora.sequence_length=N with a smaller N"
-                + ("" if split == "train" else f", or --set corpora.{split}_share=X with a larger X"),
-            )
+    every = ((split, language, counts) for split in SPLITS for language, counts in manifest.splits[split].items())
+    for split, language, counts in every:
+        if counts.sequences:
+            continue
+        number, source = next((n, s) for n, s in enumerate(corpora.sources) if s.language == language)
+        why = f"its {counts.documents} documents there have {counts.tokens} tokens; a sequence "
+        why += f"has {manifest.sequence_length}"
+        if source.language_column is not None and not counts.documents:
+            why = languages_present(source, f"corpora.sources[{number}]")
+        raise InputError(
+            f"too little text in '{language}': not one whole sequence in the {split} split",
+            where="corpora.sources",
+            why=why,
+            remedy="add text in this language, or --set corpora.sequence_length=N with a smaller N"
+            + ("" if split == "train" else f", or --set corpora.{split}_share=X with a larger X"),
+        )
 
 
 def _save_tokenizer(tokenizer: PreTrainedTokenizerFast, folder: Location) -> None:

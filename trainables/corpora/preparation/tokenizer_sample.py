@@ -46,9 +46,7 @@ def sample(corpora: CorporaConfig, sample_bytes: int) -> Iterator[str]:
     for number, source in enumerate(corpora.sources):
         for portion in expand(source, f"corpora.sources[{number}]"):
             portions.setdefault(source.language, []).append((source, portion))
-    weights = {
-        language: max(1.0, _language_bytes(portions[language])) ** corpora.alpha for language in sorted(portions)
-    }
+    weights = {name: max(1.0, _language_bytes(portions[name])) ** corpora.alpha for name in sorted(portions)}
     most_characters = max(SAMPLE_READ_CHARACTERS, 4 * sample_bytes)
     documents = {language: documents_in_turn(portions[language], Allowance(most_characters)) for language in weights}
     room_bytes = sample_bytes
@@ -82,11 +80,7 @@ def _language_bytes(portions: list[tuple[SourceConfig, Portion]]) -> float:
 
 
 def documents_in_turn(portions: list[tuple[SourceConfig, Portion]], allowance: Allowance) -> Iterator[Document]:
-    """One document each of some ranges of files in turn, spread evenly over all; then of the next ranges.
-
-    Raises:
-        InputError: a portion cannot be read.
-    """
+    """One document each of some ranges of files in turn, spread evenly over all; then of the next ranges."""
     pieces = [(source, piece) for source, portion in portions for piece in divide(portion, part_size())]
     num_groups = -(-len(pieces) // MOST_AT_ONCE)
     for group in range(num_groups):

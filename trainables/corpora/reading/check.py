@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,18 +9,15 @@ from functools import partial
 from itertools import islice
 
 from trainables.corpora.config import SourceConfig
-from trainables.corpora.reading.documents import Allowance, open_portion, read_items
+from trainables.corpora.reading.documents import open_portion, read_items
 from trainables.corpora.reading.portions import Portion, expand, spread
 from trainables.corpora.reading.reader import Record, shown
 from trainables.corpora.reading.tally import Document, Tally, total
 from trainables.errors import InputError
 
-HEAD_RECORDS = 100
-"""How many records of each file are looked at before anything starts."""
-
-HEAD_MALFORMED_SHARE = 0.1
+HEAD_RECORDS = 100  # how many records of each file are looked at before anything starts
+_HEAD_MALFORMED_SHARE = 0.1
 """Tolerated of a head: among so few records a share is a guess, and the preparation counts them all."""
-
 _HEAD_CHARACTERS = 1 << 20
 _REMOTE_FILES = 16
 _MOST_LANGUAGES = 20
@@ -44,28 +40,21 @@ def check_sources(sources: Sequence[SourceConfig], malformed_share: float = 0.0)
             heads = list(pool.map(partial(read_head, source=source, where=where), portions))
         head = total(tally for tally, _ in heads)
         whole = all(is_whole for _, is_whole in heads)
-        head.require_sound(malformed_share, where, 0.0 if whole else HEAD_MALFORMED_SHARE)
+        head.require_sound(malformed_share, where, 0.0 if whole else _HEAD_MALFORMED_SHARE)
         if 0 < len(portions) == head.empty_files:
-            first = portions[0].name
-            raise InputError(
-                f"{first.rpartition('/')[2]} is empty" if len(portions) == 1 else "all files are empty",
-                where=first if len(portions) == 1 else f"{where}.files",
-                remedy="name files that hold text",
-            )
+            first, only = portions[0].name, len(portions) == 1
+            what = f"{first.rpartition('/')[2]} is empty" if only else "all files are empty"
+            raise InputError(what, where=first if only else f"{where}.files", remedy="name files that hold text")
         if not head.documents and not head.other_languages:
-            raise InputError(
-                "no document with text",
-                where=f"{where}.{source.kind}",
-                why=f"the column '{source.text_column}' is empty in the first {HEAD_RECORDS} records",
-                remedy="name the column that holds the documents' text: text_column",
-            )
+            why = f"the column '{source.text_column}' is empty in the first {HEAD_RECORDS} records"
+            remedy = "name the column that holds the documents' text: text_column"
+            raise InputError("no document with text", where=f"{where}.{source.kind}", why=why, remedy=remedy)
 
 
 def read_head(portion: Portion, source: SourceConfig, where: str = "source") -> tuple[Tally, bool]:
     """What the first records of a portion are, and whether they are all."""
-    tally = Tally()
-    num_characters = 0
-    for item in read_items(portion, source, where, Allowance(math.inf)):
+    tally, num_characters = Tally(), 0
+    for item in read_items(portion, source, where):
         tally.count(item)
         num_characters += len(item.text) if isinstance(item, Document) else 0
         if tally.records >= HEAD_RECORDS or num_characters > _HEAD_CHARACTERS:
@@ -74,11 +63,7 @@ def read_head(portion: Portion, source: SourceConfig, where: str = "source") -> 
 
 
 def languages_present(source: SourceConfig, where: str) -> str:
-    """Which values the language column has at the heads of some ranges, the most frequent first; for an error.
-
-    Raises:
-        InputError: the source cannot be read.
-    """
+    """Which values the language column has at the heads of some ranges, the most frequent first; for an error."""
     values: Counter[str] = Counter()
     for piece in spread(expand(source, where)):
         _, records = open_portion(piece, source, where)

@@ -17,9 +17,8 @@ from trainables.corpora.reading.reader import Malformed, Record, shown
 from trainables.corpora.reading.tally import Document, Passed, Tally
 from trainables.storage import Location
 
-MANY_LINES = 20
+_MANY_LINES = 20
 """A text file of one document with so many lines is remarked on: each line may have been meant as a document."""
-
 _HALF_A_CHARACTER = re.compile("[\ud800-\udfff]")
 
 
@@ -27,14 +26,7 @@ _HALF_A_CHARACTER = re.compile("[\ud800-\udfff]")
 class Allowance:
     """How much may still be read; readings that share one end together."""
 
-    characters: float
-    """Of records of whatever language."""
-
-    def take(self, text: object) -> bool:
-        """Whether there was any left for a record with this text."""
-        is_left = self.characters > 0
-        self.characters -= 1 + (len(text) if isinstance(text, str) else 0)
-        return is_left
+    characters: float = math.inf  # of records of whatever language
 
 
 def read_documents(
@@ -54,17 +46,18 @@ def read_documents(
     Raises:
         InputError: the portion cannot be read.
     """
-    tally = tally if tally is not None else Tally()
-    for item in read_items(portion, source, where, allowance or Allowance(math.inf)):
-        tally.count(item)
+    for item in read_items(portion, source, where, allowance):
+        if tally is not None:
+            tally.count(item)
         if isinstance(item, Document):
             yield item
 
 
 def read_items(
-    portion: Portion, source: SourceConfig, where: str, allowance: Allowance
+    portion: Portion, source: SourceConfig, where: str, allowance: Allowance | None = None
 ) -> Iterator[Document | Malformed | Passed]:
     """What each record of a portion is, and what there is to say of its file."""
+    allowance = allowance or Allowance()
     if source.grammar is not None:
         generated = documents(source.grammar, portion.stop or 0, source.seed, portion.start)
         yield from (Document(text, source.language, document_id) for document_id, text in generated)
@@ -73,15 +66,16 @@ def read_items(
     num_records, text = 0, None
     for record in records:
         text = None if isinstance(record, Malformed) else record.columns[source.text_column]
-        if not allowance.take(text):
+        if allowance.characters <= 0:
             return
+        allowance.characters -= 1 + (len(text) if isinstance(text, str) else 0)
         num_records += 1
         yield record if isinstance(record, Malformed) else _document(record, source, name)
     if source.files is None or portion.start > 0:
         return
     if num_records == 0 and portion.stop is None:
         yield Passed.EMPTY_FILE
-    is_long = num_records == 1 and isinstance(text, str) and text.count("\n") >= MANY_LINES
+    is_long = num_records == 1 and isinstance(text, str) and text.count("\n") >= _MANY_LINES
     if is_long and not has_columns(Location(portion.name)):
         yield Passed.ONE_DOCUMENT
 
@@ -89,7 +83,8 @@ def read_items(
 def open_portion(portion: Portion, source: SourceConfig, where: str) -> tuple[str, Iterator[Record | Malformed]]:
     """What to call a portion of files or of a data set in an error, and its records."""
     if source.dataset is not None:
-        return rows(source, portion.start, where)
+        name = f"{source.dataset}, split {source.split}, shard {portion.start}"
+        return name, rows(source, portion.start, where, name)
     file = Location(portion.name)
     parts = None if portion.stop is None else range(portion.start, portion.stop)
     return str(file), read_records(file, source.columns, parts)
@@ -97,23 +92,21 @@ def open_portion(portion: Portion, source: SourceConfig, where: str) -> tuple[st
 
 def _document(record: Record, source: SourceConfig, name: str) -> Document | Malformed | Passed:
     """The record's document, or what it is instead."""
+    where = f"{name}, {record.place}"
     if source.language_column is not None:
         language = record.columns[source.language_column]
         if not isinstance(language, str) or not language:
             what = f"a record without a language in the column '{source.language_column}'"
-            return Malformed(what, f"{name}, {record.place}", f"it holds {shown(language)}", "fill the column")
+            return Malformed(what, where, f"it holds {shown(language)}", "fill the column")
         if language != source.language:
             return Passed.OTHER_LANGUAGE
     text = record.columns[source.text_column]
     if text is None:
         return Passed.EMPTY
     if not isinstance(text, str):
-        return Malformed(
-            f"the column '{source.text_column}' holds no text but a value of type {type(text).__name__}",
-            f"{name}, {record.place}",
-            f"it holds {shown(text)}",
-            "name the column that holds the documents' text: text_column",
-        )
+        what = f"the column '{source.text_column}' holds no text but a value of type {type(text).__name__}"
+        remedy = "name the column that holds the documents' text: text_column"
+        return Malformed(what, where, f"it holds {shown(text)}", remedy)
     if not text or text.isspace():
         return Passed.EMPTY
     try:
@@ -121,17 +114,13 @@ def _document(record: Record, source: SourceConfig, name: str) -> Document | Mal
     except UnicodeEncodeError as error:
         what = f"the column '{source.text_column}' holds half a character (a lone surrogate)"
         why = f"{text[error.start]!a} at character {error.start + 1}"
-        remedy = "escape characters beyond U+FFFF as pairs of surrogates"
-        return Malformed(what, f"{name}, {record.place}", why, remedy)
+        return Malformed(what, where, why, "escape characters beyond U+FFFF as pairs of surrogates")
     if source.id_column is None:
         content = source.language.encode() + b"\0" + encoded
         return Document(text, source.language, blake2b(content, digest_size=16).hexdigest())
     document_id = record.columns[source.id_column]
     if document_id is None or not str(document_id) or _HALF_A_CHARACTER.search(str(document_id)):
-        return Malformed(
-            f"a document without a usable id in the column '{source.id_column}'",
-            f"{name}, {record.place}",
-            "the id decides whether a document is trained on or held out",
-            "fill the column, or leave out id_column to have ids made from the text",
-        )
+        what = f"a document without a usable id in the column '{source.id_column}'"
+        why = "the id decides whether a document is trained on or held out"
+        return Malformed(what, where, why, "fill the column, or leave out id_column to have ids made from the text")
     return Document(text, source.language, str(document_id))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from trainables.corpora.config import SourceConfig
-from trainables.corpora.reading.other_formats import semicolons
+from trainables.corpora.reading.files import semicolons
 from trainables.corpora.reading.reader import Malformed, Record, lacks
 from trainables.corpora.reading.tables import table_rows
 from trainables.errors import InputError, nearest
@@ -22,10 +22,7 @@ if TYPE_CHECKING:
 
 SHARD_BYTES = 8 << 20
 """A data set on this machine's disk is cut in shards of about this size, each of which can be read apart."""
-
-BATCH_ROWS = 64
-"""How many rows are read at a time."""
-
+_BATCH_ROWS = 64  # read at a time
 _COMMIT = re.compile("[0-9a-f]{40}")
 
 
@@ -36,11 +33,7 @@ def local_folder(source: SourceConfig) -> Path | None:
 
 
 def pinned(source: SourceConfig, where: str) -> SourceConfig:
-    """The source with the commit that its revision on the hub now is: later readings see the same text.
-
-    Raises:
-        InputError: there is no such data set or revision, or the hub cannot be reached.
-    """
+    """The source with the commit that its revision on the hub now is: later readings see the same text."""
     if source.dataset is None or _COMMIT.fullmatch(source.revision or ""):
         return source
     with _explained(source, where):
@@ -55,11 +48,9 @@ def pinned(source: SourceConfig, where: str) -> SourceConfig:
 class Split(NamedTuple):
     """A split of a data set, in shards each of which can be read apart."""
 
-    rows: Dataset | IterableDataset
-    """Of all shards."""
+    rows: Dataset | IterableDataset  # of all shards
     num_shards: int
-    size_bytes: int
-    """Of all shards; :data:`SHARD_BYTES` for each where it is not known."""
+    size_bytes: int  # of all shards; `SHARD_BYTES` for each where it is not known
 
 
 def open_data_set(source: SourceConfig, where: str) -> Split:
@@ -97,40 +88,32 @@ def open_data_set(source: SourceConfig, where: str) -> Split:
         return Split(found, found.num_shards, known_bytes or found.num_shards * SHARD_BYTES)
 
 
-def rows(source: SourceConfig, shard: int, where: str) -> tuple[str, Iterator[Record | Malformed]]:
-    """What to call one shard in an error, and its rows.
+def rows(source: SourceConfig, shard: int, where: str, name: str) -> Iterator[Record | Malformed]:
+    """The rows of one shard, which an error calls ``name``.
 
     Raises:
-        InputError: the data set cannot be opened; while it is read: a column is missing, or it is damaged.
+        InputError: the data set cannot be opened, a column is missing, or it is damaged.
     """
-    name = f"{source.dataset}, split {source.split}, shard {shard}"
-    whole = open_data_set(source, where)
-    return name, _rows(whole, source, shard, where, name)
-
-
-def _rows(whole: Split, source: SourceConfig, shard: int, where: str, name: str) -> Iterator[Record | Malformed]:
+    whole, data_set = open_data_set(source, where), f"the data set {source.dataset}"
     with _explained(source, where):
         part: Any = whole.rows.shard(whole.num_shards, shard, contiguous=True).with_format("arrow")
         row, columns = 0, list(dict.fromkeys(source.columns))
-        for table in part.iter(batch_size=BATCH_ROWS):
+        for table in part.iter(batch_size=_BATCH_ROWS):
+            present = table.column_names
             for column in columns:
-                if column not in table.column_names:
-                    raise _lacks(source, where, column, table.column_names)
+                if column not in present:
+                    problem = lacks(data_set, f"{where}.dataset", column, present)
+                    if len(present) == 1 and ";" in present[0]:
+                        problem = problem._replace(remedy=semicolons(str(source.dataset)))
+                    raise problem.error()
             for batch in table.select(columns).to_batches():
-                yield from table_rows(batch, f"the data set {source.dataset}", f"{name}, ", row)
+                yield from table_rows(batch, data_set, f"{name}, ", row)
                 row += batch.num_rows
-
-
-def _lacks(source: SourceConfig, where: str, column: str, present: list[str]) -> InputError:
-    found = lacks(f"the data set {source.dataset}", f"{where}.dataset", column, present)
-    if len(present) == 1 and ";" in present[0]:
-        return found._replace(remedy=semicolons(str(source.dataset))).error()
-    return found.error()
 
 
 @contextmanager
 def _explained(source: SourceConfig, where: str, *more: type[Exception]) -> Iterator[None]:
-    """Turns what the library and the network raise, and more, into an InputError; one of ours passes."""
+    """Turns what the library and the network raise, and ``more``, into an InputError; one of ours passes."""
     import datasets
 
     try:

@@ -12,26 +12,16 @@ from trainables.corpora.reading.reader import MOST_RECORD_BYTES, READ_BYTES, Mal
 from trainables.errors import InputError
 from trainables.storage import Location
 
-COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
-"""Suffix of a compressed file -> pyarrow's name of the compression."""
-
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}  # suffix of a compressed file -> pyarrow's name of the compression
 LINES_BYTES = 1 << 16
 """How much text is decompressed at a time: of a file that is cut short so much is lost before the cut."""
-
-BLOCK_BYTES = 1 << 20
-"""A large plain file is cut in ranges of so many bytes: whole records, wherever they begin."""
-
-MOST_SKIPPED_BYTES = 1 << 30
-"""The end of a line that is too long is looked for so far."""
-
+BLOCK_BYTES = 1 << 20  # a large plain file is cut in ranges of so many bytes: whole records, wherever they begin
+MOST_SKIPPED_BYTES = 1 << 30  # the end of a line that is too long is looked for so far
 DAMAGED_STREAM = re.compile("compressed stream|zlib|zstd", re.IGNORECASE)
 """What pyarrow says of a compressed stream that is cut short or damaged; a failing network says other things."""
-
 _BYTE_ALONE = re.compile(r"(?P<file>.+?)(?P<line>, line \d+)?, byte (?P<byte>\d+)", re.DOTALL)
 """Where a record begins that lies in the middle of a file."""
-
 _BYTE_ORDER_MARKS = {b"\xff\xfe\0\0": "UTF-32", b"\0\0\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
-
 _ZERO_BYTES: dict[tuple[bool, ...], str] = {
     (False, True, True, True): "UTF-32LE",
     (True, True, True, False): "UTF-32BE",
@@ -44,13 +34,10 @@ _ZERO_BYTES: dict[tuple[bool, ...], str] = {
 class Line(NamedTuple):
     """A line of a text file."""
 
-    text: str
-    """Decoded, with its line end."""
+    text: str  # decoded, with its line end
     begin_bytes: int
-    number: int | None
-    """None in the middle of a file, where counting would cost reading all before."""
-    problem: Malformed | None = None
-    """What is wrong with it: the record that it belongs to is to be left out."""
+    number: int | None  # None in the middle of a file, where counting would cost reading all before
+    problem: Malformed | None = None  # what is wrong with it: the record that it belongs to is to be left out
 
     @property
     def place(self) -> str:
@@ -92,11 +79,10 @@ def lines(file: Location, start_bytes: int = 0, stop_bytes: float = math.inf) ->
     compression = compression_of(file.name)
     if start_bytes:
         opened = file.filesystem.open_input_file(file.path)
+        opened.seek(start_bytes - 1)
     else:
         opened = file.filesystem.open_input_stream(file.path, compression=compression, buffer_size=READ_BYTES)
     with opened:
-        if start_bytes:
-            opened.seek(start_bytes - 1)
         stream = io.BufferedReader(opened, READ_BYTES if start_bytes else LINES_BYTES)
         number, offset_bytes = (None if start_bytes else 0), 0
         if start_bytes:  # the line in which the byte before lies began earlier
@@ -145,36 +131,25 @@ def _skip_line(stream: io.BufferedReader) -> int | None:
 
 def _not_utf8(file: Location, line: Line, error: UnicodeDecodeError) -> Line:
     wrong = f"byte {line.begin_bytes + error.start}"
-    problem = Malformed(
-        f"{file.name} holds bytes that are not UTF-8",
-        f"{file}, {wrong}" if line.number is None else f"{file}, {line.place}, {wrong}",
-        f"{error.reason}: {error.object[error.start : error.start + 1]!r}",
-        "convert the file from its true encoding: iconv -f ENCODING -t UTF-8 OLD > NEW",
-    )
-    return line._replace(problem=problem)
+    where = f"{file}, {wrong}" if line.number is None else f"{file}, {line.place}, {wrong}"
+    why = f"{error.reason}: {error.object[error.start : error.start + 1]!r}"
+    remedy = "convert the file from its true encoding: iconv -f ENCODING -t UTF-8 OLD > NEW"
+    return line._replace(problem=Malformed(f"{file.name} holds bytes that are not UTF-8", where, why, remedy))
 
 
 def _cut_short(file: Location, line: Line, error: OSError) -> Line:
-    problem = Malformed(
-        f"{file.name} cannot be read to its end",
-        f"{file}, {line.place}",
-        f"it is truncated or damaged, and what follows is lost: {error}",
-        "copy or download the file again",
-        num_records=None,
-    )
-    return line._replace(problem=problem)
+    what, remedy = f"{file.name} cannot be read to its end", "copy or download the file again"
+    why = f"it is truncated or damaged, and what follows is lost: {error}"
+    return line._replace(problem=Malformed(what, f"{file}, {line.place}", why, remedy, num_records=None))
 
 
 def _too_long(file: Location, line: Line, is_endless: bool) -> Line:
-    lost = ", and what follows is lost: its end was not found" if is_endless else ""
-    problem = Malformed(
-        f"a line of {file.name} is longer than {MOST_RECORD_BYTES >> 20} MiB",
-        f"{file}, {line.place}",
-        f"a record is held in memory{lost}",
-        "cut that document into several, each a record of its own",
-        num_records=None if is_endless else 1,
+    what = f"a line of {file.name} is longer than {MOST_RECORD_BYTES >> 20} MiB"
+    why = "a record is held in memory" + (", and what follows is lost: its end was not found" if is_endless else "")
+    remedy = "cut that document into several, each a record of its own"
+    return line._replace(
+        problem=Malformed(what, f"{file}, {line.place}", why, remedy, num_records=None if is_endless else 1)
     )
-    return line._replace(problem=problem)
 
 
 def _require_bytes(file: Location, head: bytes) -> None:

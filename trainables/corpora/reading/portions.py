@@ -11,18 +11,12 @@ from trainables.corpora.reading.hugging_face import open_data_set
 from trainables.corpora.reading.wildcards import matching_files
 from trainables.storage import Location
 
-GRAMMAR_DOCUMENT_BYTES = 512
-"""About how long a generated document is."""
-
+GRAMMAR_DOCUMENT_BYTES = 512  # about how long a generated document is
 PART_BYTES = 8 << 20
 """A task reads at least about so much: small files are joined up to it, large ones cut where their format allows."""
-
-MOST_PART_BYTES = 64 << 20
-"""Parts of much text are larger, up to so much: about as many tokens as a shard has."""
-
+MOST_PART_BYTES = 64 << 20  # parts of much text are larger, up to so much: about as many tokens as a shard has
 FEW_PARTS = 2048
 """With more parts they are larger instead: each has shards of its own, and a block of the stream is from them all."""
-
 MOST_AT_ONCE = 32
 """How many files, or ranges of large ones, are read in turn, or looked at to guess what the others hold."""
 
@@ -30,14 +24,10 @@ MOST_AT_ONCE = 32
 class Portion(NamedTuple):
     """Read in one go: a file, or a range of a large one, of a data set or of a grammar's documents."""
 
-    name: str
-    """The file's path or URI, the data set's or the grammar's name."""
-    size_bytes: int
-    """As stored; estimated for a grammar and for a data set that does not say."""
-    start: int = 0
-    """The first part (as its reader counts them), shard (data set) or document (grammar)."""
-    stop: int | None = None
-    """The end of the range; None: to the end."""
+    name: str  # the file's path or URI, the data set's or the grammar's name
+    size_bytes: int  # as stored; estimated for a grammar and for a data set that does not say
+    start: int = 0  # the first part (as its reader counts them), shard (data set) or document (grammar)
+    stop: int | None = None  # the end of the range; None: to the end
 
 
 def expand(source: SourceConfig, where: str = "source") -> list[Portion]:

@@ -12,13 +12,10 @@ from trainables.storage import Location
 
 Columns = tuple[str, ...]
 """The columns that the caller needs, the text's first; a reader may leave out the others."""
-
 READ_BYTES = 1 << 20
 """How much is read at a time."""
-
 MOST_RECORD_BYTES = 1 << 26
 """A longer record is malformed. To read one takes ten times its size at the most."""
-
 _SHOWN_COLUMNS = 50
 
 

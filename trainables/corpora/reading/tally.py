@@ -12,10 +12,8 @@ from trainables.corpora.reading.lines import with_line
 from trainables.corpora.reading.reader import Malformed
 from trainables.errors import InputError, printable
 
-MOST_EXAMPLES = 3
-"""Malformed records that are named; all are counted."""
-
-MOST_LEFT_OUT = 0.5
+MOST_EXAMPLES = 3  # malformed records that are named; all are counted
+_MOST_LEFT_OUT = 0.5
 """Of a source's records: where more are malformed it is not what its settings say, and no share is advised."""
 
 
@@ -40,20 +38,14 @@ class Passed(Enum):
 class Tally:
     """Counts of the records of a source, or of a part of one."""
 
-    documents: int = 0
-    """With text; all duplicates among them."""
-    duplicates: int = 0
-    """Documents left out because an earlier one has the same text."""
-    empty: int = 0
-    """Records without text."""
-    other_languages: int = 0
-    """Records of other languages than the source's."""
-    malformed: int = 0
-    """What should be records and is none."""
+    documents: int = 0  # with text; all duplicates among them
+    duplicates: int = 0  # documents left out because an earlier one has the same text
+    empty: int = 0  # records without text
+    other_languages: int = 0  # records of other languages than the source's
+    malformed: int = 0  # what should be records and is none
     cut_short: int = 0
     """Malformed ones with which the rest of their file is lost: how many records that is nobody knows."""
-    empty_files: int = 0
-    """Files without a record."""
+    empty_files: int = 0  # files without a record
     one_document_files: int = 0
     """Text files of many lines without a blank one between them: each is one document."""
     examples: list[Malformed] = field(default_factory=list)
@@ -91,10 +83,8 @@ class Tally:
         if self.empty_files:
             found.append(f"{where}: empty files, passed over: {self.empty_files}")
         if self.one_document_files:
-            found.append(
-                f"{where}: text files of many lines that are one document each: {self.one_document_files}. Documents "
-                "end at blank lines; if each line is one: sed G OLD > NEW"
-            )
+            remark = f"text files of many lines that are one document each: {self.one_document_files}"
+            found.append(f"{where}: {remark}. Documents end at blank lines; if each line is one: sed G OLD > NEW")
         return found
 
     def require_sound(self, malformed_share: float, where: str, least_share: float = 0.0) -> None:
@@ -128,16 +118,18 @@ class Tally:
             where=first.where,
             why=f"{first.why}{listing}. {self.malformed} of {self.records} records of {where} are malformed, "
             f"{share:.3%}; corpora.malformed_share tolerates {malformed_share:.3%}",
-            remedy=first.remedy + (leave_out if share <= MOST_LEFT_OUT else ""),
+            remedy=first.remedy + (leave_out if share <= _MOST_LEFT_OUT else ""),
         )
 
 
 def total(tallies: Iterable[Tally]) -> Tally:
     """The counts of several parts together, with the first examples."""
-    parts = list(tallies)
-    counts = [one.name for one in fields(Tally) if one.name != "examples"]
-    examples = _first([example for part in parts for example in part.examples])
-    return Tally(**{name: sum(getattr(part, name) for part in parts) for name in counts}, examples=examples)
+    sums = Tally()
+    for tally in tallies:
+        for count in fields(Tally):
+            setattr(sums, count.name, getattr(sums, count.name) + getattr(tally, count.name))
+    sums.examples = _first(sums.examples)
+    return sums
 
 
 def _first(examples: list[Malformed]) -> list[Malformed]:

@@ -1,13 +1,60 @@
-"""Plain text: documents with blank lines between them."""
+"""Readers of text files: JSON lines, and plain text."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from io import StringIO
 
 from trainables.corpora.reading.lines import Line, block_bytes, lines, range_bytes, text_suffixes
-from trainables.corpora.reading.reader import MOST_RECORD_BYTES, Columns, Malformed, Reader, Record
+from trainables.corpora.reading.reader import MOST_RECORD_BYTES, Columns, Malformed, Reader, Record, lacks, shown
 from trainables.storage import Location
+
+_MOST_VALUES = 1 << 23
+"""Lists, objects and quotes in a line: parsed, each takes a hundred bytes. No text has so many for its length."""
+
+
+class JsonLinesReader(Reader):
+    """One JSON object a line; blank lines are passed over. A range holds the lines that begin in it."""
+
+    name = "jsonl"
+    suffixes = text_suffixes(".jsonl", ".ndjson")
+
+    def part_bytes(self, file: Location) -> list[int]:
+        return block_bytes(file)
+
+    def read(self, file: Location, columns: Columns, parts: range | None = None) -> Iterator[Record | Malformed]:
+        start_bytes, stop_bytes = range_bytes(parts)
+        for line in lines(file, start_bytes, stop_bytes):
+            if line.begin_bytes >= stop_bytes:
+                return
+            if line.problem is not None:
+                yield line.problem
+            elif line.text.strip():
+                yield _parsed(file, line, columns)
+
+
+def _parsed(file: Location, line: Line, columns: Columns) -> Record | Malformed:
+    where, remedy = f"{file}, {line.place}", 'one JSON object a line, such as {"text": "..."}'
+    if len(line.text) > _MOST_VALUES and sum(map(line.text.count, '[{"')) > _MOST_VALUES:
+        why = f"it holds more than {_MOST_VALUES} lists, objects and quotes"
+        return Malformed(f"a line is more data than text in {file.name}", where, why, remedy)
+    try:
+        record = json.loads(line.text)
+    except json.JSONDecodeError as error:
+        why = f"{error.msg} at character {error.pos + 1}: {shown(line.text[:60].rstrip())}"
+        return Malformed(f"a line is not JSON in {file.name}", where, why, remedy)
+    except RecursionError:
+        return Malformed(f"a line is not JSON in {file.name}", where, "it is nested too deeply", remedy)
+    except ValueError as error:  # a number of thousands of digits
+        return Malformed(f"a line cannot be read in {file.name}", where, str(error), remedy)
+    if not isinstance(record, dict):
+        why = f"it is of type {type(record).__name__}: {shown(line.text[:60].rstrip())}"
+        return Malformed(f"a line is not a JSON object in {file.name}", where, why, remedy)
+    for column in columns:
+        if column not in record:
+            return lacks(file.name, where, column, list(record))
+    return Record(line.place, record)
 
 
 class TextReader(Reader):
@@ -21,11 +68,9 @@ class TextReader(Reader):
     has_columns = False
 
     def part_bytes(self, file: Location) -> list[int]:
-        """Blocks of a plain file."""
         return block_bytes(file)
 
     def read(self, file: Location, columns: Columns, parts: range | None = None) -> Iterator[Record | Malformed]:
-        """The documents."""
         start_bytes, stop_bytes = range_bytes(parts)
         begin: Line | None = None
         text, problem = StringIO(), None
@@ -59,11 +104,8 @@ def _record(begin: Line, text: StringIO, columns: Columns) -> Record:
 
 
 def _too_long(file: Location, begin: Line) -> Malformed:
-    return Malformed(
-        f"a document of {file.name} is longer than {MOST_RECORD_BYTES >> 20} MiB, and what follows is lost",
-        f"{file}, {begin.place}",
-        "a document is held in memory, and ends at a blank line",
-        "if each line is a document: sed G OLD > NEW puts a blank line after each (of a text that is not "
-        "compressed); otherwise put blank lines between the documents",
-        num_records=None,
-    )
+    what = f"a document of {file.name} is longer than {MOST_RECORD_BYTES >> 20} MiB, and what follows is lost"
+    why = "a document is held in memory, and ends at a blank line"
+    remedy = "if each line is a document: sed G OLD > NEW puts a blank line after each (of a text that is not "
+    remedy += "compressed); otherwise put blank lines between the documents"
+    return Malformed(what, f"{file}, {begin.place}", why, remedy, num_records=None)

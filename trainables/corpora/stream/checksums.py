@@ -77,10 +77,7 @@ def _keep(memory: Path) -> None:
 
 
 def is_shard_intact(folder: Location, shard: Shard, *, afresh: bool = False) -> bool:
-    """Whether a shard of the corpus in ``folder`` is there and has its checksum.
-
-    One of an object store is read; one on this machine as :func:`is_intact` does.
-    """
+    """Whether a shard of the corpus in ``folder`` is there and has its checksum. One of an object store is read."""
     file = folder / shard.file
     if file.local is not None:
         return is_intact(file.local, shard.checksum, afresh=afresh)

@@ -10,42 +10,31 @@ from pydantic import Field, NonNegativeInt, model_validator
 from trainables.config import Config
 from trainables.corpora.reading.tally import Tally
 
-FORMAT_VERSION = 4
-"""Changes with anything that changes the packed tokens of the same input, or this record's form."""
+FORMAT_VERSION = 4  # changes with anything that changes the packed tokens of the same input, or this record's form
 
 Split = Literal["train", "validation", "test"]
-
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 
 
 class Shard(Config):
     """One file of packed sequences."""
 
-    file: str = Field(pattern=r"^shards/\w+/[\w-]+\.npy$")
-    """Path in the corpus's folder."""
-    sequences: int = Field(ge=1)
-    """Rows of the array."""
-    checksum: str
-    """blake2b of the file, hexadecimal."""
+    file: str = Field(pattern=r"^shards/\w+/[\w-]+\.npy$")  # path in the corpus's folder
+    sequences: int = Field(ge=1)  # rows of the array
+    checksum: str  # blake2b of the file, hexadecimal
 
 
 class LanguageCounts(Config):
     """One language of one split."""
 
-    documents: NonNegativeInt
-    """Documents read into the split."""
+    documents: NonNegativeInt  # documents read into the split
     tokens: NonNegativeInt
     """All their tokens with a separator after each document; the last ones, which fill no sequence, count too."""
-    sequences: NonNegativeInt
-    """Rows of all shards."""
-    shards: tuple[Shard, ...]
-    """In the order in which their rows are numbered."""
-    words: NonNegativeInt = 0
-    """Runs of characters between white space."""
-    characters: NonNegativeInt = 0
-    """Unicode code points."""
-    unknown_tokens: NonNegativeInt = 0
-    """Unknown tokens, and bytes of characters that have no piece."""
+    sequences: NonNegativeInt  # rows of all shards
+    shards: tuple[Shard, ...]  # in the order in which their rows are numbered
+    words: NonNegativeInt = 0  # runs of characters between white space
+    characters: NonNegativeInt = 0  # Unicode code points
+    unknown_tokens: NonNegativeInt = 0  # unknown tokens, and bytes of characters that have no piece
 
     @classmethod
     def total(cls, *own: LanguageCounts) -> LanguageCounts:
@@ -57,30 +46,19 @@ class LanguageCounts(Config):
 class Manifest(Config):
     """What a packed corpus is. Written last: where it is, the corpus is whole."""
 
-    format_version: int
-    """:data:`FORMAT_VERSION` of the code that wrote it."""
-    fingerprint: str
-    """Of the sources' content, the tokenizer, the split and the sequence length."""
-    vocabulary_size: int
-    """Token ids are below it."""
-    sequence_length: int = Field(ge=1)
-    """Tokens in a sequence."""
-    dtype: Literal["uint16", "uint32"]
-    """Of the shards' arrays."""
-    pad_token: NonNegativeInt
-    """Id of the padding token."""
+    format_version: int  # `FORMAT_VERSION` of the code that wrote it
+    fingerprint: str  # of the sources' content, the tokenizer, the split and the sequence length
+    vocabulary_size: int  # token ids are below it
+    sequence_length: int = Field(ge=1)  # tokens in a sequence
+    dtype: Literal["uint16", "uint32"]  # of the shards' arrays
+    pad_token: NonNegativeInt  # id of the padding token
     mask_token: int | None
     """Id of the mask token; None where the tokenizer has none, which only masked objectives need."""
-    separator_token: NonNegativeInt
-    """Id of the token after every document."""
-    special_tokens: tuple[int, ...]
-    """Ids of all special tokens, those three among them, sorted."""
-    languages: tuple[str, ...]
-    """Sorted."""
-    splits: dict[Split, dict[str, LanguageCounts]]
-    """Counts by split and language."""
-    sources: tuple[Tally, ...] = ()
-    """What became of the records of each source, in the study's order."""
+    separator_token: NonNegativeInt  # id of the token after every document
+    special_tokens: tuple[int, ...]  # ids of all special tokens, those three among them, sorted
+    languages: tuple[str, ...]  # sorted
+    splits: dict[Split, dict[str, LanguageCounts]]  # counts by split and language
+    sources: tuple[Tally, ...] = ()  # what became of the records of each source, in the study's order
 
     @model_validator(mode="after")
     def _all_languages_in_all_splits(self) -> Manifest:

@@ -9,8 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-PERIOD = 4096
-"""Sequences after which every language has had its share, rounded; of a mixture of many languages more."""
+PERIOD = 4096  # sequences after which every language has had its share, rounded; of a mixture of many languages more
 
 _KEPT_PERIODS = 8
 

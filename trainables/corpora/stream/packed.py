@@ -26,14 +26,10 @@ from trainables.storage import Location
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-__all__ = ["Manifest", "PackedCorpus", "read_manifest"]
-
 MANIFEST_NAME = "manifest.json"
 TOKENIZER_NAME = "tokenizer"
 MINIMAL_PAIRS_NAME = "minimal_pairs.jsonl"
-
 _PAIR = TypeAdapter(MinimalPair)
-
 MOST_MAPS = 1 << 14
 """Shards that a corpus keeps mapped at once; Linux grants a process 65,530 maps (``vm.max_map_count``)."""
 
@@ -42,9 +38,7 @@ class PackedCorpus:
     """Token sequences by split, language and number. Shards are mapped into memory when first needed.
 
     A pickled corpus is its folder: all copies in another process are one, so that its later tasks find mapped what
-    an earlier one has read.
-
-    Shards of an object store are copied, once, to a cache in this machine's folder for temporary files.
+    an earlier one has read. Shards of an object store are copied, once, to this machine's :func:`cache_folder`.
 
     Args:
         folder: where the corpus was prepared, ``<store>/<fingerprint>``.
@@ -79,22 +73,15 @@ class PackedCorpus:
         return self.manifest.splits[split][language].sequences
 
     def take(self, split: Split, language: str, indices: NDArray[np.int64]) -> NDArray[Any]:
-        """Sequences by number, in the order asked for.
-
-        Args:
-            indices: (N,), each in ``range(sequences(split, language))``.
-
-        Returns:
-            (N, L) in the shards' dtype.
+        """Sequences by number, (N, L) in the shards' dtype, in the order of ``indices``, (N,).
 
         Raises:
-            IndexError: an index is out of range.
+            IndexError: one is not in ``range(sequences(split, language))``.
         """
         ends = self._ends[split, language]
         if indices.size and (indices.min() < 0 or indices.max() >= ends[-1]):
-            raise IndexError(
-                f"{split}/{language} has {ends[-1]} sequences, asked for {indices.min()} to {indices.max()}"
-            )
+            asked = f"asked for {indices.min()} to {indices.max()}"
+            raise IndexError(f"{split}/{language} has {ends[-1]} sequences, {asked}")
         shards = self.manifest.splits[split][language].shards
         order_N = np.argsort(indices)
         token_NL = np.empty((len(indices), self.manifest.sequence_length), dtype=self.manifest.dtype)
@@ -120,14 +107,14 @@ class PackedCorpus:
         return np.frombuffer(content, self.manifest.dtype)[-num_tokens:].reshape(shape)
 
     def _verified(self, shard: Shard) -> Path:
-        copy = self._local_copy(shard.file)
-        intact = is_intact(copy, shard.checksum)
-        if not intact and (self.folder / shard.file).local is None:
+        copy, file = self._local_copy(shard.file), self.folder / shard.file
+        if is_intact(copy, shard.checksum):
+            return copy
+        if file.local is None:
             copy.unlink(missing_ok=True)  # the copy may be damaged, the shard not
-            intact = is_intact(self._local_copy(shard.file), shard.checksum)
-        if not intact:
-            raise _damaged(self.folder / shard.file)
-        return copy
+            if is_intact(self._local_copy(shard.file), shard.checksum):
+                return copy
+        raise _damaged(file)
 
     def _local_copy(self, name: str) -> Path:
         file = self.folder / name
@@ -170,9 +157,7 @@ def _damaged(file: Location) -> InputError:
     )
 
 
-class _Versioned(BaseModel):
-    """What every version of the manifest has."""
-
+class _Versioned(BaseModel):  # as every version of the manifest is
     format_version: int
 
 
@@ -184,12 +169,9 @@ def read_manifest(folder: Location) -> Manifest:
     """
     file = folder / MANIFEST_NAME
     if not file.exists():
-        raise InputError(
-            f"there is no prepared corpus in {folder}",
-            where=str(file),
-            why="the manifest is written when the corpus is whole",
-            remedy="h2h prepare STUDY prepares it, and so does running the study",
-        )
+        why = "the manifest is written when the corpus is whole"
+        remedy = "h2h prepare STUDY prepares it, and so does running the study"
+        raise InputError(f"there is no prepared corpus in {folder}", where=str(file), why=why, remedy=remedy)
     content = file.read_bytes()
     try:
         version = _Versioned.model_validate_json(content).format_version

@@ -24,25 +24,21 @@ from trainables.corpora.stream.mixture import Pattern, mixture_shares
 from trainables.corpora.stream.packed import PackedCorpus
 from trainables.hashing import hash_uint64, permute
 
-_BLOCK_TOKENS = 1 << 19
-"""About so many are read at once: what a read costs beside its tokens is shared by many batches."""
-_RAY_BLOCK_TOKENS = 1 << 22
-"""The same for Ray Data, where a block costs a task and its way through the object store."""
+_BLOCK_TOKENS = 1 << 19  # about so many are read at once: what a read costs beside its tokens is shared by many batches
+_RAY_BLOCK_TOKENS = 1 << 22  # the same for Ray Data, where a block costs a task and its way through the object store
 _WINDOW_BLOCKS = 32
 """A Ray Data pipeline is finite, the stream is not: it is served as one pipeline after another, of so many blocks."""
-_READ_TASKS = 2
-"""At once, of each worker: one block is made while another is consumed."""
+_COUNTED_SEQUENCES = 1 << 14
+"""Of the beginning of the stream, to estimate how often each token comes: of each language as the mixture has it."""
+_READ_TASKS = 2  # at once, of each worker: one block is made while another is consumed
 
 
 class Batch(NamedTuple):
     """Consecutive sequences of the stream, as one worker sees them."""
 
-    token_NL: NDArray[np.integer]
-    """In the shards' unsigned type."""
-    language_N: NDArray[np.int64]
-    """Index into the corpus's languages."""
-    number_N: NDArray[np.int64]
-    """Place in the stream."""
+    token_NL: NDArray[np.integer]  # in the shards' unsigned type
+    language_N: NDArray[np.int64]  # index into the corpus's languages
+    number_N: NDArray[np.int64]  # place in the stream
 
     def rows(self, rows: slice) -> Batch:
         """Some of its sequences."""
@@ -73,6 +69,15 @@ class TokenStream:
                 index[epoch == e] = permute(place[epoch == e], size, self.seed, int(language), int(e))
             token_NL[here] = self.corpus.take("train", self.corpus.languages[language], index)
         return Batch(token_NL, language_N, number_N)
+
+
+def log_frequencies(stream: TokenStream) -> NDArray[np.float64]:
+    """Log-probability of each token in the training stream, (V,), from its beginning; one is added to every count."""
+    count_V = np.ones(stream.corpus.manifest.vocabulary_size, dtype=np.int64)
+    for first in range(0, _COUNTED_SEQUENCES, 1024):
+        count_V += np.bincount(stream.take(first + np.arange(1024)).token_NL.ravel(), minlength=len(count_V))
+    log_frequency_V: NDArray[np.float64] = np.log(count_V / count_V.sum())
+    return log_frequency_V
 
 
 def sequence_digest(batch: Batch) -> int:
@@ -114,7 +119,7 @@ def local_batches(
 
 
 def _block_sequences(stream: TokenStream, batch_size: int, tokens: int) -> int:
-    """Sequences of a block of whole batches."""
+    """Of a block of whole batches."""
     sequences = tokens // stream.corpus.manifest.sequence_length
     return max(1, sequences // batch_size) * batch_size
 

@@ -305,7 +305,7 @@ def test_prepared_once_and_alike_everywhere(prepared, text, tokenizer, tmp_path,
     files = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     assert files == sorted(path.relative_to(other) for path in other.rglob("*") if path.is_file())
     assert [(folder / file).read_bytes() for file in files] == [(other / file).read_bytes() for file in files]
-    monkeypatch.setattr(preparation, "_pack_parts", None)
+    monkeypatch.setattr(preparation, "_pack", None)
     assert prepare(corpora_of(text[0], alpha=0.7), tokenizer, Location(tmp_path)) == again, "not prepared again"
 
 

@@ -17,9 +17,8 @@ import pytest
 
 from tests.helpers.readers import ReaderConformance, Row
 from trainables.corpora.reading import lines
-from trainables.corpora.reading.jsonl import JsonLinesReader
-from trainables.corpora.reading.parquet import ParquetReader
-from trainables.corpora.reading.text import TextReader
+from trainables.corpora.reading.tables import ParquetReader
+from trainables.corpora.reading.text import JsonLinesReader, TextReader
 
 REPOSITORY = Path(__file__).parents[4]
 
@@ -168,7 +167,7 @@ def test_a_package_brings_a_reader_that_passes_the_same_tests(tmp_path: Path) ->
 
 
 ASK = """
-from trainables.corpora.reading.registry import readers
+from trainables.corpora.reading.files import readers
 from trainables.errors import InputError
 try:
     print(sorted(readers()))

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.corpus import VOCABULARY, write_corpus
-from trainables.corpora.stream.frequencies import log_frequencies
-from trainables.corpora.stream.token_stream import TokenStream
+from trainables.corpora.stream.token_stream import TokenStream, log_frequencies
 
 
 def test_frequencies_are_the_stream_s(tmp_path):
