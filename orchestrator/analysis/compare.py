@@ -280,9 +280,7 @@ def _paired(
 
 
 def _adjusted(pairs: Sequence[Pair], primary: str) -> list[Pair]:
-    """With ``p_adjusted``: over all pairs of arms for the primary yardstick, over all others together, and likewise for
-    the branches.
-    """
+    """Adjusts p over all pairs of arms: for the primary yardstick, for all others together, and for the branches."""
     others = [name for name in (pairs[0].yardsticks if pairs else ()) if name != primary]
     deciding = iter(_holm([pair.yardsticks[primary] for pair in pairs]))
     exploratory = iter(_holm([pair.yardsticks[name] for pair in pairs for name in others]))

@@ -32,11 +32,7 @@ def study_names() -> list[str]:
 
 
 def study_file(name_or_path: str | Path) -> Path:
-    """The YAML file of a study: a shipped study by its name, anything else by its path.
-
-    Raises:
-        InputError: there is neither.
-    """
+    """A shipped study's file by its name, any other by its path. Raises InputError if there is neither."""
     path = Path(name_or_path)
     if str(name_or_path) in study_names():
         return SHIPPED / f"{name_or_path}.yaml"
@@ -60,14 +56,8 @@ def study_file(name_or_path: str | Path) -> Path:
 
 
 def load_study(name_or_path: str | Path, overrides: Sequence[str] = ()) -> StudySpec:
-    """Read and validate a study.
-
-    Args:
-        name_or_path: a YAML file, or a shipped study's name.
-
-    Raises:
-        InputError: no such study, not YAML, or something in it is wrong.
-    """
+    """Read and validate a study, by the path of a YAML file or a shipped study's name. Raises InputError if there is
+    none, it is not YAML, or something in it is wrong."""
     path = study_file(name_or_path)
     try:
         text = path.read_bytes()
@@ -92,11 +82,7 @@ def make_study(content: Mapping[str, JsonValue], overrides: Sequence[str] = (), 
 
 
 def read_frozen(folder: Location) -> bytes:
-    """The file of a study that has begun, as it lies in its folder.
-
-    Raises:
-        InputError: none has begun there.
-    """
+    """The file of a study that has begun, as it lies in its folder. Raises InputError if none has begun there."""
     file = folder / STUDY_FILE
     if not file.exists():
         raise no_study(folder)
@@ -104,29 +90,19 @@ def read_frozen(folder: Location) -> bytes:
 
 
 def open_frozen(folder: Location) -> StudySpec:
-    """The study that lies in a folder, as it was frozen there.
-
-    Raises:
-        InputError: there is none, or its file was damaged.
-    """
+    """The study in a folder, as it was frozen there. Raises InputError if there is none, or its file was damaged."""
     where = str(folder / STUDY_FILE)
     return make_study(frozen_content(read_frozen(folder), where), where=where)
 
 
 def frozen_content(data: bytes, where: str) -> StudyContent:
-    """The keys and values of a study's file as it was frozen in its folder.
-
-    Raises:
-        InputError: it is not a mapping in YAML.
-    """
+    """A frozen study's file as keys and values. Raises InputError if it is not a mapping in YAML."""
     return _mapping(parse_yaml(data, where, "put back what was there"), where)
 
 
 def freeze(spec: StudySpec) -> StudySpec:
-    """The study as it is kept: it must mean the same in any working directory, whatever becomes of other files.
-
-    Local paths are absolute, and each arm's search space stands in it. Nothing else changes.
-    """
+    """The study as it is kept: local paths are absolute and each arm's search space stands in it, so that it means the
+    same in any working directory, whatever becomes of other files."""
 
     def path(name: str) -> str:
         return name if "://" in name else str(Path(name).expanduser().absolute())
@@ -161,11 +137,7 @@ def freeze(spec: StudySpec) -> StudySpec:
 
 
 def require_same(spec: StudySpec, frozen: StudySpec, folder: Location) -> None:
-    """A study goes on as it began: what was changed since would be passed over without a word.
-
-    Raises:
-        InputError: they differ, in more than where they lie.
-    """
+    """Raises InputError if a study that goes on has changed since it began, in more than where it lies."""
     now, then = freeze(spec).model_dump(), frozen.model_dump()
     changed = [key for key in now if now[key] != then[key] and key != "storage"]
     if changed:

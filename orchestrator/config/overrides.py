@@ -11,11 +11,8 @@ from trainables.errors import InputError
 
 
 def override(content: dict[str, JsonValue], overrides: Sequence[str]) -> None:
-    """Change a study's keys and values in place.
-
-    Raises:
-        InputError: one is not ``key=value``, its value is not YAML, or there is no such place in a list.
-    """
+    """Change a study's keys and values in place. Raises InputError if one is not ``key=value``, its value is not YAML,
+    or there is no such place in a list."""
     if isinstance(overrides, str):
         raise InputError(
             f"the overrides are a list, not the text '{overrides}'", where="overrides", remedy=f'["{overrides}"]'

@@ -11,11 +11,8 @@ from trainables.errors import InputError
 
 
 def cluster_machine(resources: ResourcesSpec) -> Machine:
-    """What trials can be placed on: of a cluster that grows, all that its autoscaler may add.
-
-    Raises:
-        InputError: the cluster may grow, it does not say how far, and the study leaves open what follows from that.
-    """
+    """What trials can be placed on: of a cluster that grows, all that its autoscaler may add. Raises InputError if it
+    may grow, does not say how far, and the study leaves open what follows from that."""
     import ray
 
     total = ray.cluster_resources()

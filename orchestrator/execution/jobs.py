@@ -121,11 +121,8 @@ def submit(
 
 
 def attach(submission_id: str, *, address: str, on_line: Callable[[str], None] = print) -> Submission:
-    """Follow a submitted job from the first line of its output to its end.
-
-    Raises:
-        InputError: the cluster cannot be reached, refuses the token, or knows no such job.
-    """
+    """Follow a submitted job from its first line of output to its end. Raises InputError if the cluster cannot be
+    reached, refuses the token, or knows no such job."""
     client = _connect(address)
     with _explained(address, submission_id):
         client.get_job_info(submission_id)
@@ -133,22 +130,15 @@ def attach(submission_id: str, *, address: str, on_line: Callable[[str], None] =
 
 
 def stop(submission_id: str, *, address: str) -> bool:
-    """Ask a job to stop; False where it had ended before. ``h2h resume`` continues the study from storage.
-
-    Raises:
-        InputError: the cluster cannot be reached, refuses the token, or knows no such job.
-    """
+    """Ask a job to stop; False where it had ended before. ``h2h resume`` continues the study from storage. Raises
+    InputError as :func:`attach` does."""
     client = _connect(address)
     with _explained(address, submission_id):
         return bool(client.stop_job(submission_id))
 
 
 def read_runtime_env(text: str) -> dict[str, Any]:
-    """A runtime environment from a YAML or JSON file, or from YAML or JSON itself.
-
-    Raises:
-        InputError: it is no YAML, or no mapping.
-    """
+    """A runtime environment, of a YAML or JSON file or text. Raises InputError if it is no YAML, or no mapping."""
     is_file = not text.lstrip().startswith("{") and Path(text).is_file()
     value = _parsed(Path(text).read_text(encoding="utf-8") if is_file else text, where=text)
     if not isinstance(value, dict):
@@ -290,10 +280,8 @@ def _explained(address: str, submission_id: str = "") -> Iterator[None]:
 def _follow(
     client: JobSubmissionClient, submission_id: str, address: str, on_line: Callable[[str], None]
 ) -> Submission:
-    """Hand on the job's output until it ends.
-
-    Ray's own follower is a websocket that ends quietly when a proxy closes it; asking again survives that.
-    """
+    """Hand on the job's output until it ends. Ray's own follower is a websocket that ends quietly when a proxy closes
+    it; asking again survives that."""
     try:
         return _poll(client, submission_id, address, on_line)
     except KeyboardInterrupt:

@@ -26,12 +26,8 @@ _SECONDS = 10
 
 
 class PlacementGroups:
-    """Those of this process's job, found by looking again and again.
-
-    Args:
-        worker_resources: of every bundle of the groups that are meant, ``CPU`` and ``GPU``; the job's others are its
-            user's, or Ray Tune's.
-    """
+    """Those of this process's job whose every bundle has the workers' ``CPU`` and ``GPU``, found by looking again and
+    again; the job's others are its user's, or Ray Tune's."""
 
     def __init__(self, worker_resources: Mapping[str, float]) -> None:
         self._worker_resources = dict(worker_resources)

@@ -28,11 +28,8 @@ _SETTINGS = {
 
 
 def ray_address(given: str | None) -> str | None:
-    """The Ray cluster to connect to: at the ``given`` address, else that of ``RAY_ADDRESS``; None: this machine's own.
-
-    Raises:
-        InputError: nothing answers at HOST:PORT. Ray itself would wait for minutes.
-    """
+    """The Ray cluster to connect to: ``given``, else of ``RAY_ADDRESS``; None: this machine's own. Raises InputError if
+    nothing answers at HOST:PORT, where Ray itself would wait for minutes."""
     address = given or os.environ.get("RAY_ADDRESS")
     if address is None or "://" in address or address in ("auto", "local"):
         return address
@@ -55,15 +52,8 @@ def _no_cluster(address: str, why: str) -> InputError:
 
 @contextmanager
 def ray_session(address: str | None, machine: Machine, *, dashboard: bool) -> Iterator[None]:
-    """Connect to the cluster, or start one of this machine's own, on the loopback only.
-
-    Args:
-        address: of the cluster; None: this machine's own.
-        dashboard: with its server, which answers questions about the cluster's state.
-
-    Raises:
-        InputError: no cluster answers, or Ray does not start.
-    """
+    """Connect to the cluster, or (address None) start one of this machine's own, on the loopback only, with Ray's
+    ``dashboard`` where its state is asked for. Raises InputError if no cluster answers, or Ray does not start."""
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
     if address is None:
@@ -113,11 +103,8 @@ def ray_session(address: str | None, machine: Machine, *, dashboard: bool) -> It
 
 @contextmanager
 def _known_address() -> Iterator[None]:
-    """Processes of a cluster that is started inside know its address, whatever else runs on this machine.
-
-    Ray Train's cleaner of placement groups looks for it: of several clusters it finds none, and the devices of a trial
-    that was killed would never be free again.
-    """
+    """Processes of a cluster that is started inside know its address: of several on this machine, Ray Train's cleaner
+    of placement groups finds none, and the devices of a trial that was killed would never be free again."""
     port = str(free_port())
     with _environment({"RAY_GCS_SERVER_PORT": port, "RAY_ADDRESS": f"127.0.0.1:{port}"}):
         yield

@@ -97,22 +97,14 @@ class History:
 
     @classmethod
     def of(cls, records: Iterable[Record]) -> History:
-        """The state after ``records``.
-
-        Raises:
-            InputError: a record does not follow from those before it.
-        """
+        """The state after ``records``. Raises InputError if one does not follow from those before it."""
         history = cls()
         for record in records:
             history.apply(record)
         return history
 
     def apply(self, record: Record) -> None:
-        """Take one record in.
-
-        Raises:
-            InputError: it does not follow from those before it.
-        """
+        """Take one record in. Raises InputError if it does not follow from those before it."""
         before = self.updated
         if self.started is None:
             self.started = before = record.time
@@ -121,11 +113,7 @@ class History:
 
     @property
     def design(self) -> Design:
-        """What the search and the comparison read of the protocol.
-
-        Raises:
-            InputError: the study has not begun.
-        """
+        """What the search and the comparison read of the protocol. Raises InputError if the study has not begun."""
         if self.study is None:
             raise damaged("its first records", "the study's own record is missing")
         return self.study.design
@@ -164,11 +152,7 @@ class History:
         return self.design.seeds if self.seeds_paid is None else min(self.design.seeds, self.seeds_paid)
 
     def trial(self, name: str) -> TrialHistory:
-        """A trial that has begun.
-
-        Raises:
-            InputError: none of that name was ever asked for.
-        """
+        """A trial that has begun. Raises InputError if none of that name was ever asked for."""
         if name not in self.trials:
             raise damaged(name, "there is a record of a trial that was never asked for")
         return self.trials[name]
@@ -181,11 +165,8 @@ class History:
 
 
 def read_history(folder: Location) -> History:
-    """What a study's ledger adds up to.
-
-    Raises:
-        InputError: a record is damaged, or does not follow from those before it; it names file and line.
-    """
+    """What a study's ledger adds up to. Raises InputError, with file and line, if a record is damaged or does not
+    follow from those before it."""
     history = History()
     for line in LedgerReader(folder).lines():
         try:

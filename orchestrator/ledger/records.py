@@ -309,11 +309,7 @@ def _adapter() -> TypeAdapter[Record]:
 
 
 def parse_record(line: bytes) -> Record:
-    """The record of one line of a ledger.
-
-    Raises:
-        pydantic.ValidationError: it is none.
-    """
+    """The record of one line of a ledger. Raises pydantic.ValidationError if it is none."""
     return _adapter().validate_json(line)
 
 

@@ -106,11 +106,9 @@ class AttemptSpending:
         )
 
     def total(self, unit: Unit) -> float:
-        """All of it in one unit: with overhead and unreported seconds where that is time, energy or money.
-
-        Energy is measured in training steps alone; outside of them the devices are taken to draw as much as in them,
-        which is an upper bound.
-        """
+        """All of it in one unit, with overhead and unreported seconds where that is time, energy or money. Energy is
+        measured in training steps alone; outside of them the devices are taken to draw as much, which is an upper
+        bound."""
         steps = self.useful.get(unit, 0.0) + self.lost.get(unit, 0.0)
         if unit == "wall_seconds":
             return self.wall_seconds
@@ -130,11 +128,7 @@ def total(spendings: Iterable[AttemptSpending]) -> AttemptSpending:
 
 
 def attempt_spendings(attempts: Sequence[Attempt], now: float) -> list[AttemptSpending]:
-    """What each of a trial's attempts cost.
-
-    Args:
-        now: until when one that runs is counted, seconds since the epoch.
-    """
+    """What each of a trial's attempts cost; one that runs until ``now``, seconds since the epoch."""
     spendings = []
     for index, attempt in enumerate(attempts):
         # After a damaged checkpoint an attempt may take back what was there before the one before it began.

@@ -10,12 +10,7 @@ from search_spaces import Configuration
 
 
 def trial_name(phase: TrainingPhase, arm: str, number: int, share: float | None = None) -> str:
-    """A trial's name: its ledger records and its folder are under it.
-
-    Args:
-        number: among the arm's trials of the phase; a branch has that of its confirmation run.
-        share: of a branch, the share of the budget at which it is compared.
-    """
+    """A trial's name, of its records and its folder; a branch has its run's number, and the share where it is compared."""
     return f"{phase}-{arm}-{number:03d}" + ("" if share is None else f"-at-{share:g}")
 
 

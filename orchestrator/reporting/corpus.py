@@ -93,11 +93,8 @@ def sequences_of_a_trial(spec: StudySpec) -> float | None:
 
 
 def show_corpus(corpus: PackedCorpus, corpora: CorporaConfig, trial_sequences: float | None = None) -> RenderableType:
-    """The training text by language, what was held out, and what was left out of the sources.
-
-    Args:
-        trial_sequences: how many a trial reads; None: how often it sees a language is not told.
-    """
+    """The training text by language, what was held out and left out; where a trial's sequences are known, how often it
+    sees each."""
     stream = TokenStream(corpus, 0, corpora.alpha, corpora.maximum_repetition)
     counts = corpus.manifest.splits["train"]
     natural_l = np.array([counts[language].sequences for language in corpus.languages], dtype=np.float64)

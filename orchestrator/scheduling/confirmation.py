@@ -49,11 +49,8 @@ class _WholeRuns:
 
 
 class ConfirmPhase(_WholeRuns):
-    """Runs each arm's best configurations over the paired seeds.
-
-    With ``confirm.stopping`` no seed is begun after the ones that answer the question; with a cap, none that it does
-    not pay for, with the runs of all arms.
-    """
+    """Runs each arm's best configurations over the paired seeds. With ``confirm.stopping`` no seed begins after those
+    that answer the question; with a cap, none that it does not pay for, with the runs of all arms."""
 
     def __init__(self, spec: StudySpec, history: History, corpus: str) -> None:
         self._spec, self._history = spec, history

@@ -6,10 +6,8 @@ from bisect import bisect_left, insort
 
 
 class Rungs:
-    """The scores that an arm's trials had at each rung; a trial goes on while it is among the best ``1 / reduction``.
-
-    The first trial at a rung goes on: there is nothing better to compare it with.
-    """
+    """The scores of an arm's trials at each rung. A trial goes on while among the best ``1 / reduction``; the first
+    always does."""
 
     def __init__(self, number: int, reduction: int, *, higher_is_better: bool) -> None:
         self._reduction, self._sign = reduction, -1.0 if higher_is_better else 1.0

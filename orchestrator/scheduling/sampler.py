@@ -94,11 +94,8 @@ class ArmSampler:
         self._asked += 1
 
     def prunes(self, number: int, rung: int, score: float) -> bool:
-        """Whether a trial that reports from a rung stops there.
-
-        A trial that was resumed repeats the report of its checkpoint: what was decided then stands, also if the
-        study was cut off before it was carried out.
-        """
+        """Whether a trial that reports from a rung stops there. A resumed trial repeats the report of its checkpoint:
+        what was decided then stands, also if the study was cut off before it was carried out."""
         if rung >= self.search.halving.rungs - 1:
             raise InputError(
                 f"the ledger has a trial at rung {rung} of an arm that has {self.search.halving.rungs - 1} rungs",

@@ -64,11 +64,8 @@ class StudyBudget:
     # --- what a trial costs ------------------------------------------------------------------------------------------
 
     def trial_cost(self, phase: TrainingPhase, arm: str, share: float = 1.0) -> float:
-        """What a trial is expected to cost; in a unit of which nothing is known yet 0.
-
-        Args:
-            share: of the phase's budget that it spends by itself.
-        """
+        """What a trial of a ``share`` of the phase's budget is expected to cost; in a unit of which nothing is known
+        yet 0."""
         amount = self._amount(phase) * share
         if self.exact:
             return amount
@@ -158,11 +155,8 @@ class StudyBudget:
         return self._fits(self._still_running("search") + needed + self.reserve + margin)
 
     def allows_runs(self, arms: Iterable[str]) -> bool:
-        """Whether what a confirmation seed is still to begin may begin; see the rules of the module.
-
-        Args:
-            arms: of its runs, one for each.
-        """
+        """Whether the runs, of these arms, that a confirmation seed is still to begin may begin; see the rules of the
+        module."""
         return self._fits(self._cost_of_runs(arms))
 
     def _cost_of_runs(self, arms: Iterable[str]) -> float:
@@ -182,12 +176,8 @@ class StudyBudget:
         )
 
     def confirmation_ended(self, seeds: int, runs: int, arms: Sequence[str]) -> str:
-        """Why confirmation ends early, for a person.
-
-        Args:
-            seeds: that have begun.
-            arms: of those of them that would have been next, as of :meth:`allows_runs`.
-        """
+        """Why confirmation ends early, for a person: how many seeds have begun, what is left, whose runs would have
+        been next."""
         return (
             f"confirmation ends after {seeds} of {formatting.plural(self.spec.confirm.seeds, 'seed')}, without "
             f"{formatting.plural(runs, 'run')}: {self._standing}, and those of the next seed cost "
@@ -207,14 +197,8 @@ class StudyBudget:
 
 
 def require_confirmation(spec: StudySpec, cap: CapConfig, costs: Mapping[str, float]) -> None:
-    """Refuse a cap that cannot pay for confirmation, and a search trial of each arm before it where there is a search.
-
-    Args:
-        costs: by arm, of a whole search trial, in the cap's unit, at least.
-
-    Raises:
-        InputError: it cannot.
-    """
+    """Raises InputError if a cap cannot pay for confirmation, with a search trial of each arm before it where there is
+    a search; ``costs`` are of a whole search trial, by arm, in the cap's unit, at least."""
     searched = 1.0 if spec.search.budget_per_arm else 0.0
     runs = spec.confirm.seeds * spec.confirm.top * spec.confirm_budget.amount / spec.budget.amount
     needed = sum((searched + runs * (1.0 + spec.cooldown_share(arm))) * cost for arm, cost in costs.items())

@@ -70,11 +70,8 @@ def minimum_detectable_effect(
     alpha: float = ALPHA,
     wanted: float = POWER,
 ) -> float | None:
-    """The smallest true difference that so many pairs would name with the power wanted; see :func:`power`.
-
-    The standard deviation of paired differences is a guess before a study runs: from an earlier study, or 1 for
-    a result in standard deviations. None where so few pairs can never name a winner, or do not vary.
-    """
+    """The smallest true difference that so many pairs would name with the power wanted; see :func:`power`. With a
+    deviation of 1 it is in standard deviations. None where so few pairs can never name a winner, or do not vary."""
     if num_pairs < fewest_pairs(family_size, alpha) or deviation == 0:
         return None
     return smallest_with(

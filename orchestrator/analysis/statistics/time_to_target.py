@@ -57,15 +57,8 @@ class TimeToTarget:
 
 @lru_cache(maxsize=1024)
 def time_to_target(a: Curves, b: Curves, target: float | None = None, lower_is_better: bool = False) -> TimeToTarget:
-    """Compare paired runs; see the module.
-
-    Args:
-        a: A's runs, by seed.
-        b: B's, by the same seeds, at least one.
-        target: the yardstick's value to reach. None: the worse of the two arms' final means over the runs that did
-            not break off, taken anew from every draw of seeds, as it is estimated from them.
-        lower_is_better: of the yardstick.
-    """
+    """Compare paired runs, by seed, at least one; see the module. The target is a value of the yardstick; None: the
+    worse of the two arms' final means over the runs that did not break off, estimated anew from every draw of seeds."""
     sign = -1.0 if lower_is_better else 1.0
     wanted = None if target is None else sign * target
     curves = [_on_one_grid(runs, sign) for runs in (a, b)]

@@ -77,11 +77,8 @@ def tuning_curve(scores: tuple[float, ...], confidence: float = 0.95) -> TuningC
 
 @lru_cache(maxsize=256)
 def _band(num: int, confidence: float) -> tuple[Floats, Floats]:
-    """Bounds of F at each of the ordered scores, all at once.
-
-    F at the i-th of N is distributed as Beta(i, N - i + 1). Each bound is taken at the level that all hold at
-    with the confidence wanted, found from uniform samples.
-    """
+    """Bounds of F at each of the ordered scores, all at once. F at the i-th of N is distributed as Beta(i, N - i + 1);
+    each bound is taken at the level that all hold at with the confidence wanted, found from uniform samples."""
     ranks = np.arange(1, num + 1)
     samples = np.sort(np.random.default_rng(0).random((max(1000, min(SIMULATED, 500_000 // num)), num)), axis=1)
     ranked = special.betainc(ranks, num - ranks + 1, samples)
