@@ -231,8 +231,7 @@ class Study:
         if history.finished:
             return self.results
         self.say("loading what checks the study")
-        from orchestrator.execution.cluster_size import cluster_machine
-        from orchestrator.execution.ray_session import ray_address, ray_session
+        from orchestrator.execution.ray_session import cluster_machine, ray_address, ray_session
         from orchestrator.planning.machine import Machine
         from orchestrator.planning.preflight import check_study
 

@@ -23,15 +23,9 @@ from orchestrator.analysis.comparison import (
 )
 from orchestrator.analysis.exploratory import describe_failures, describe_time_to_target, describe_tuning
 from orchestrator.analysis.selection import Runs, best_of_search, chosen_runs, confirmed, final_values
-from orchestrator.analysis.statistics import (
-    Decision,
-    Sequential,
-    holm,
-    mean_interval,
-    minimum_detectable_effect,
-    permutation_p,
-    seeds_needed,
-)
+from orchestrator.analysis.statistics.paired import holm, mean_interval, permutation_p
+from orchestrator.analysis.statistics.planning import minimum_detectable_effect, seeds_needed
+from orchestrator.analysis.statistics.sequential import Decision, Sequential
 from orchestrator.config.confirmation import ALPHA
 from orchestrator.ledger.history import History
 from orchestrator.ledger.records import TRAINING_PHASES, Design, Outcome, Spent, TrainingPhase

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from orchestrator.analysis.comparison import Failures
-from orchestrator.analysis.statistics import Curves, TimeToTarget, TuningCurve, time_to_target, tuning_curve
+from orchestrator.analysis.statistics.time_to_target import Curves, TimeToTarget, time_to_target
+from orchestrator.analysis.statistics.tuning_curves import TuningCurve, tuning_curve
 from orchestrator.ledger.trials import TrialHistory
 from trainables.training.config import Unit
 

@@ -47,7 +47,7 @@ def study_digest(file: bytes) -> str:
 
 
 def study_of(fixed: Protocol) -> StudySpec:
-    """The study that a protocol describes, by some name, without resources and prices. Raises InputError if it is none."""
+    """The study that a protocol describes, without resources and prices. Raises InputError if it is none."""
     content = {key: value for key, value in fixed.items() if key != "alpha"}
     try:
         return StudySpec.model_validate(content | {"name": "protocol"})

@@ -14,7 +14,7 @@ Placement is time alone: an attempt that waits for room has no devices, and cost
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -120,11 +120,6 @@ class AttemptSpending:
             in_steps = self.step_device_seconds
             return steps * self.device_seconds / in_steps if in_steps else 0.0
         return steps
-
-
-def total(spendings: Iterable[AttemptSpending]) -> AttemptSpending:
-    """Their sum."""
-    return sum(spendings, AttemptSpending())
 
 
 def attempt_spendings(attempts: Sequence[Attempt], now: float) -> list[AttemptSpending]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from orchestrator.ledger.records import MeasureRecord, Outcome, Spent, TrainingPhase
-from orchestrator.ledger.spending import Attempt, AttemptSpending, attempt_spendings, total
+from orchestrator.ledger.spending import Attempt, AttemptSpending, attempt_spendings
 from search_spaces import Configuration
 
 
 def trial_name(phase: TrainingPhase, arm: str, number: int, share: float | None = None) -> str:
-    """A trial's name, of its records and its folder; a branch has its run's number, and the share where it is compared."""
+    """A trial's name, also its folder's; a branch has its run's number, and the share where it is compared."""
     return f"{phase}-{arm}-{number:03d}" + ("" if share is None else f"-at-{share:g}")
 
 
@@ -74,11 +74,11 @@ class TrialHistory:
 
     def spending(self, now: float) -> AttemptSpending:
         """What all attempts cost, up to ``now`` where one runs; kept once the trial has ended, as caps ask often."""
-        if self.outcome is None:
-            return total(self.spendings(now))
-        if self.settled is None:
-            self.settled = total(self.spendings(now))
-        return self.settled
+        if self.outcome is not None and self.settled is not None:
+            return self.settled
+        spending = sum(self.spendings(now), AttemptSpending())
+        self.settled = None if self.outcome is None else spending
+        return spending
 
     @property
     def evaluations(self) -> list[MeasureRecord]:

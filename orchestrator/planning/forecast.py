@@ -9,11 +9,11 @@ from functools import cached_property
 import torch
 
 from orchestrator import formatting
-from orchestrator.analysis.statistics import Sequential, minimum_detectable_effect
+from orchestrator.analysis.statistics.planning import minimum_detectable_effect
+from orchestrator.analysis.statistics.sequential import Sequential
 from orchestrator.config.study import StudySpec
 from orchestrator.ledger.history import History
 from orchestrator.planning.arm_plan import ArmPlan, arm_plans
-from orchestrator.planning.limits import num_compared_pairs
 from orchestrator.planning.machine import Machine
 from orchestrator.planning.preflight import check_resources, require_measurable
 from orchestrator.scheduling.trials import Planner, search_seed
@@ -126,7 +126,7 @@ class Forecast:
     @property
     def detectable(self) -> float | None:
         """The smallest difference that all seeds find four times in five, in deviations of the paired differences."""
-        family, confirm = max(1, num_compared_pairs(self.spec)), self.spec.confirm
+        family, confirm = max(1, self.spec.num_compared_pairs), self.spec.confirm
         seeds, stopping = confirm.seeds, confirm.stopping
         if stopping is None:
             return minimum_detectable_effect(seeds, family_size=family)

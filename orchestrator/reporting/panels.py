@@ -13,7 +13,7 @@ from rich.text import Text
 from orchestrator import formatting
 from orchestrator.analysis.comparison import ArmSummary, Comparison, Counts, Pair
 from orchestrator.analysis.selection import best_of_search
-from orchestrator.analysis.statistics import TimeToTarget
+from orchestrator.analysis.statistics.time_to_target import TimeToTarget
 from orchestrator.analysis.wording import what_would_settle
 from orchestrator.ledger.history import History
 from orchestrator.ledger.records import PHASES

@@ -10,6 +10,7 @@ import copy
 import hashlib
 import random
 import warnings
+from bisect import bisect_left, insort
 from collections.abc import Callable, Container, Iterable, Mapping
 
 import optuna
@@ -21,7 +22,6 @@ from orchestrator.config.search import SearchSpec
 from orchestrator.ledger.history import Arrived, Asked, SearchEvent
 from orchestrator.ledger.records import AttemptOutcome, Design
 from orchestrator.ledger.trials import TrialHistory
-from orchestrator.scheduling.halving import Rungs
 from search_spaces import Categorical, Configuration, Dimension, Float, Space
 from trainables.errors import InputError
 
@@ -161,6 +161,21 @@ class ArmSampler:
                     warn_independent_sampling=False,
                 )
         return alone
+
+
+class Rungs:
+    """The scores of an arm's trials at each rung. A trial goes on while among the best ``1 / reduction``; the first
+    always does."""
+
+    def __init__(self, number: int, reduction: int, *, higher_is_better: bool) -> None:
+        self._reduction, self._sign = reduction, -1.0 if higher_is_better else 1.0
+        self._best_first: list[list[float]] = [[] for _ in range(number)]
+
+    def goes_on(self, rung: int, score: float) -> bool:
+        """Take in a trial's score at a rung; whether the trial is among the best there so far."""
+        scores, loss = self._best_first[rung], self._sign * score
+        insort(scores, loss)
+        return bisect_left(scores, loss) < max(1, len(scores) // self._reduction)
 
 
 class _TpeOfFixedSpace(optuna.samplers.TPESampler):
