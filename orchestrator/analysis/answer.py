@@ -14,16 +14,14 @@ from orchestrator.analysis.comparison import Comparison
 from orchestrator.analysis.wording import verdict_in_words
 from orchestrator.ledger.history import History
 
-TOLERANCE = 1e-9
-"""Relative, of numbers that were computed on another machine."""
+TOLERANCE = 1e-9  # relative, of numbers that were computed on another machine
 
 
 class Answer(NamedTuple):
     """A comparison, and what a reader must know of where it is from."""
 
     comparison: Comparison
-    note: str
-    """Empty where there is nothing to know."""
+    note: str  # empty where there is nothing to know
 
     @property
     def verdict(self) -> str:

@@ -10,8 +10,7 @@ from orchestrator.ledger.history import History
 from orchestrator.ledger.trials import TrialHistory
 from search_spaces import Configuration
 
-Runs = dict[int, TrialHistory]
-"""Confirmation runs of one configuration of an arm, by seed."""
+Runs = dict[int, TrialHistory]  # confirmation runs of one configuration of an arm, by seed
 
 
 def same_configuration(configuration: Configuration) -> str:

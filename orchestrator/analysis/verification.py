@@ -49,8 +49,7 @@ from trainables.errors import InputError
 from trainables.storage import Location
 from trainables.training.config import MEASURED_UNITS
 
-MOST_ENUMERATED = 13
-"""Pairs of which all signings are gone through."""
+MOST_ENUMERATED = 13  # pairs of which all signings are gone through
 
 
 class Mismatch(NamedTuple):
@@ -65,12 +64,9 @@ class Mismatch(NamedTuple):
 class Verification:
     """What was checked and what came of it."""
 
-    records: int = 0
-    """Whole ones."""
-    damaged: list[str] = field(default_factory=list)
-    """Places of lines that are none, and why."""
-    checks: dict[str, int] = field(default_factory=dict)
-    """How many numbers, by what they are."""
+    records: int = 0  # whole ones
+    damaged: list[str] = field(default_factory=list)  # places of lines that are none, and why
+    checks: dict[str, int] = field(default_factory=dict)  # how many numbers, by what they are
     mismatches: list[Mismatch] = field(default_factory=list)
 
     def check(self, kind: str, where: str, recorded: JsonValue, derived: JsonValue) -> None:

@@ -22,12 +22,10 @@ EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 Options = argparse.Namespace
 Command = Callable[[Options], int]
 
-COMMANDS: dict[str, tuple[Command, str]] = {}
-"""Each command's function and summary, by name."""
+COMMANDS: dict[str, tuple[Command, str]] = {}  # each command's function and summary, by name
 
 
-STILL_SECONDS = 8.0
-"""Between two lines."""
+STILL_SECONDS = 8.0  # between two lines
 
 
 @contextmanager

@@ -46,8 +46,7 @@ class Executor:
         self.concurrent_trials, self.attempts = concurrent_trials, attempts
         self.keeps_processes = keeps_processes and workers.launcher == "direct"
         self.interrupted = False
-        self.full_disk = ""
-        """What a trial said that found no space for a checkpoint."""
+        self.full_disk = ""  # what a trial said that found no space for a checkpoint
         self.running: dict[str, PlannedTrial] = {}
         self._phase: PhaseOfTrials | None = None
         self._coming: Iterator[PhaseOfTrials] = iter(())

@@ -41,15 +41,12 @@ _EXIT_CODES = {"SUCCEEDED": 0, "SUBMITTED": 0, "FAILED": 1, "UNREACHABLE": 1, "S
 class Submission:
     """A submitted job, as last seen."""
 
-    submission_id: str
-    """The name by which the cluster knows the job."""
-    address: str
-    """The job server's address."""
+    submission_id: str  # the name by which the cluster knows the job
+    address: str  # the job server's address
     status: str
     """Ray's SUCCEEDED, FAILED or STOPPED; or, of a job that may still run: SUBMITTED when not waited for,
     DETACHED when following was interrupted, UNREACHABLE when the job server was lost while following."""
-    message: str = ""
-    """Ray's words on the status."""
+    message: str = ""  # Ray's words on the status
 
     @property
     def exit_code(self) -> int:

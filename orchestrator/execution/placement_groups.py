@@ -21,8 +21,7 @@ _LOOKS = 4
 never as many."""
 _MOST = 10_000
 """Groups and actors that Ray lists at once, dead ones included; of more it lists none, and nothing is removed."""
-_SECONDS = 10
-"""For it to answer."""
+_SECONDS = 10  # for it to answer
 
 
 class PlacementGroups:

@@ -14,8 +14,7 @@ from orchestrator.execution.privacy import ensure_private_token, free_port, priv
 from orchestrator.planning.machine import Machine
 from trainables.errors import InputError
 
-ANSWER_SECONDS = 5.0
-"""A cluster that is there takes a connection within them."""
+ANSWER_SECONDS = 5.0  # a cluster that is there takes a connection within them
 
 _SLOW_START = "timed out during startup"
 """In what Ray raises where its own processes have not started within its time limit."""

@@ -29,8 +29,7 @@ class Arrived(NamedTuple):
 
     number: int
     rung: int
-    score: float
-    """Of the primary yardstick."""
+    score: float  # of the primary yardstick
 
 
 class Ended(NamedTuple):
@@ -40,39 +39,29 @@ class Ended(NamedTuple):
     outcome: records.AttemptOutcome
 
 
-SearchEvent = Asked | Arrived | Ended
-"""What the decisions of an arm's search depend on, in its order."""
+SearchEvent = Asked | Arrived | Ended  # what the decisions of an arm's search depend on, in its order
 
 
 @dataclass
 class History:
     """A study's state. Feed it records in the ledger's order; it never looks ahead."""
 
-    study: records.StudyRecord | None = None
-    """Of the last session."""
+    study: records.StudyRecord | None = None  # of the last session
     corpus: records.CorpusRecord | None = None
-    phases: dict[records.Phase, records.Status] = field(default_factory=dict)
-    """In the order of their beginnings."""
-    trials: dict[str, TrialHistory] = field(default_factory=dict)
-    """By trial name, in the order of their beginnings."""
+    phases: dict[records.Phase, records.Status] = field(default_factory=dict)  # in the order of their beginnings
+    trials: dict[str, TrialHistory] = field(default_factory=dict)  # by trial name, in the order of their beginnings
     resources: records.ResourcesRecord | None = None
     events: list[records.EventRecord | records.CapRecord] = field(default_factory=list)
     extensions: list[records.ExtensionRecord] = field(default_factory=list)
     """What the study was later let spend more of."""
-    plans: int = 0
-    """How often an extension changed which runs a confirmation seed has."""
+    plans: int = 0  # how often an extension changed which runs a confirmation seed has
     comparison: records.ComparisonRecord | None = None
     """What the study answered; None while it has no answer that holds."""
-    search: dict[str, list[SearchEvent]] = field(default_factory=dict)
-    """By arm."""
-    stop: records.Status | None = None
-    """``begin`` once this session was asked to save and stop, ``end`` once it has."""
-    seeds_paid: int | None = None
-    """Confirmation seeds that the study's cap paid for, where it ended the phase early."""
-    started: float | None = None
-    """Time of the first record, seconds since the epoch."""
-    updated: float = 0.0
-    """Time of the last one."""
+    search: dict[str, list[SearchEvent]] = field(default_factory=dict)  # by arm
+    stop: records.Status | None = None  # `begin` once this session was asked to save and stop, `end` once it has
+    seeds_paid: int | None = None  # confirmation seeds that the study's cap paid for, where it ended the phase early
+    started: float | None = None  # time of the first record, seconds since the epoch
+    updated: float = 0.0  # time of the last one
 
     @classmethod
     def of(cls, written: Iterable[records.Record]) -> History:

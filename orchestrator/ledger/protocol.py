@@ -27,8 +27,7 @@ from trainables.storage import Location
 
 Protocol = dict[str, JsonValue]
 
-_NOT_FIXED = ("name", "resources", "storage")
-"""Keys of a study that decide nothing."""
+_NOT_FIXED = ("name", "resources", "storage")  # keys of a study that decide nothing
 
 
 def protocol(frozen: Mapping[str, JsonValue]) -> Protocol:

@@ -22,8 +22,7 @@ from orchestrator.ledger.records import Record, parse_record, to_line
 from trainables.errors import InputError
 from trainables.storage import FullDiskError, Location, space_for
 
-SEGMENT_BYTES = 1 << 20
-"""On an object store a segment is closed at this size, which bounds what a flush writes again."""
+SEGMENT_BYTES = 1 << 20  # on an object store a segment is closed at this size, which bounds what a flush writes again
 
 REMOTE_FLUSH_SECONDS = 2.0
 """On an object store at least so long passes between two flushes, unless a record asks for one."""
@@ -124,8 +123,7 @@ def _exclusive(folder: Location) -> int | None:
 class Line(NamedTuple):
     """A line of a ledger."""
 
-    place: str
-    """Its file and number, for errors."""
+    place: str  # its file and number, for errors
     text: bytes
 
 

@@ -21,32 +21,23 @@ class TrialHistory:
     phase: TrainingPhase
     arm: str
     trial: str
-    number: int
-    """Position in the arm's sequence of trials, from 0."""
+    number: int  # position in the arm's sequence of trials, from 0
     seed: int
     configuration: Configuration
-    amount: float
-    """Its budget, in the study's unit."""
-    share: float | None = None
-    """Of a branch: the share of its confirmation run's budget at which it is compared."""
+    amount: float  # its budget, in the study's unit
+    share: float | None = None  # of a branch: the share of its confirmation run's budget at which it is compared
     attempts: int = 0
-    failures: int = 0
-    """Attempts that failed and were repeated."""
-    stalls: int = 0
-    """Of these, the last in a row that left no newer checkpoint."""
-    furthest_start: int = 0
-    """The newest checkpoint, as a step, that an attempt was to go on from."""
-    plan: int = 0
-    """The study's ``plans`` when it began."""
+    failures: int = 0  # attempts that failed and were repeated
+    stalls: int = 0  # of these, the last in a row that left no newer checkpoint
+    furthest_start: int = 0  # the newest checkpoint, as a step, that an attempt was to go on from
+    plan: int = 0  # the study's `plans` when it began
     attempt_records: list[Attempt] = field(default_factory=list)
     """What the ledger has of each attempt, for :meth:`spendings`."""
     measures: list[MeasureRecord] = field(default_factory=list)
     """Those that count, by step: what a later attempt rolled back is left out."""
-    outcome: Outcome | None = None
-    """None while it runs or waits to be resumed."""
+    outcome: Outcome | None = None  # None while it runs or waits to be resumed
     reason: str = ""
-    settled: AttemptSpending | None = field(default=None, repr=False)
-    """What all attempts cost, once it has ended."""
+    settled: AttemptSpending | None = field(default=None, repr=False)  # what all attempts cost, once it has ended
 
     @property
     def runs(self) -> bool:

@@ -20,14 +20,12 @@ from orchestrator.scheduling.trials import Planner, search_seed
 from trainables.errors import InputError
 from trainables.training.calibration import Calibration, calibrate
 
-SECONDS = 2.0
-"""Of a calibration, for each arm."""
+SECONDS = 2.0  # of a calibration, for each arm
 
 CPU_FLOPS = 5e9
 """A second, of a core: too few rather than too many, to see beforehand which step would take too long to try."""
 
-LONGEST_STEP_SECONDS = 20.0
-"""A step that would take longer is not tried."""
+LONGEST_STEP_SECONDS = 20.0  # a step that would take longer is not tried
 
 WEIGHT_BYTES = 16
 """Of a parameter while it is trained: the weight, its gradient and AdamW's two moments, four bytes each."""
@@ -35,8 +33,7 @@ WEIGHT_BYTES = 16
 LEAST_BYTES = 12
 """Of a parameter at least: the weight, and two of gradient and moments, by whichever optimiser, in rows or not."""
 
-CHECKPOINT_BYTES, FINAL_BYTES = 12, 4
-"""Of a parameter in a checkpoint to go on from, and in that of a finished trial."""
+CHECKPOINT_BYTES, FINAL_BYTES = 12, 4  # of a parameter in a checkpoint to go on from, and in that of a finished trial
 
 
 @dataclass(frozen=True)
@@ -44,8 +41,7 @@ class ArmForecast:
     """An arm's trials on this machine."""
 
     plan: ArmPlan
-    calibration: Calibration | None
-    """None where a step is too large to be tried here."""
+    calibration: Calibration | None  # None where a step is too large to be tried here
 
     @cached_property
     def parameters(self) -> int:

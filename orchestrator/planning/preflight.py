@@ -81,8 +81,7 @@ def _require_a_restoration(plan: ArmPlan) -> None:
         )
 
 
-CHECK_CHARACTERS = 1 << 26
-"""Of each language's sources at most so much is read to see that no split is empty."""
+CHECK_CHARACTERS = 1 << 26  # of each language's sources at most so much is read to see that no split is empty
 
 
 def check_splits(corpora: CorporaConfig) -> None:

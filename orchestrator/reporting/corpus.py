@@ -28,14 +28,9 @@ from trainables.corpora.stream.manifest import LanguageCounts
 from trainables.corpora.stream.packed import PackedCorpus
 from trainables.corpora.stream.token_stream import TokenStream
 
-SAMPLE_CHARACTERS = 240
-"""Shown of a sample."""
-
-BARS_WIDTH = 78
-"""At most, in characters, as the table above them."""
-
-PICTURE_WIDTH = 100
-"""Of a picture, in characters."""
+SAMPLE_CHARACTERS = 240  # shown of a sample
+BARS_WIDTH = 78  # at most, in characters, as the table above them
+PICTURE_WIDTH = 100  # of a picture, in characters
 
 STAGES = {
     "tokenizer": "making the tokenizer",

@@ -32,14 +32,9 @@ from orchestrator.reporting.table import on_terminal
 from trainables.storage import Location
 
 POLL_SECONDS = 0.5
-REMOTE_POLL_SECONDS = 5.0
-"""An object store is asked less often: every question costs money."""
-
-QUIET_SECONDS = 8.0
-"""A log in which nothing noteworthy was written for so long says what goes on."""
-
-ARM_WIDTH = 48
-"""Columns an arm's panel needs."""
+REMOTE_POLL_SECONDS = 5.0  # an object store is asked less often: every question costs money
+QUIET_SECONDS = 8.0  # a log in which nothing noteworthy was written for so long says what goes on
+ARM_WIDTH = 48  # columns an arm's panel needs
 
 
 class Stage:

@@ -25,11 +25,8 @@ from trainables.training.config import Unit
 MOST_RUNNING, MOST_EVENTS, MOST_DOTS = 8, 4, 12
 """Running trials and events shown; confirmation runs shown as dots, above which a number says it."""
 
-SPEED_MEASURES = 5
-"""Reports over which a trial's speed is taken."""
-
-SILENT_SECONDS = 120
-"""A study that has not been heard of for so long, though it is not done, is said to be silent."""
+SPEED_MEASURES = 5  # reports over which a trial's speed is taken
+SILENT_SECONDS = 120  # a study that has not been heard of for so long, though it is not done, is said to be silent
 
 STOP = {
     "begin": "stopping: what runs is saved first; Ctrl-C once more to stop at once",

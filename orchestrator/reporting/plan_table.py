@@ -18,11 +18,8 @@ from orchestrator.reporting.layout import SideBySide, labelled, panel
 from orchestrator.reporting.table import Table, on_terminal
 from search_spaces import Categorical, Dimension
 
-ARM_WIDTH = 58
-"""Columns an arm's panel needs."""
-
-MOST_LANGUAGES = 8
-"""Languages shown by name."""
+ARM_WIDTH = 58  # columns an arm's panel needs
+MOST_LANGUAGES = 8  # languages shown by name
 
 _ALGORITHMS = {
     "tpe": "TPE",

@@ -9,8 +9,7 @@ from orchestrator.ledger.records import TRAINING_PHASES
 from orchestrator.reporting.table import Row as Line
 from orchestrator.reporting.table import Table
 
-FEW_SEEDS = 3
-"""With so many or fewer no interval should be leaned on (docs/statistics.md)."""
+FEW_SEEDS = 3  # with so many or fewer no interval should be leaned on (docs/statistics.md)
 
 
 def arms_table(comparison: Comparison) -> Table:

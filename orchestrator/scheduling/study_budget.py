@@ -33,8 +33,7 @@ from orchestrator.ledger.trials import TrialHistory
 from trainables.errors import InputError
 from trainables.training.config import MEASURED_UNITS, CapConfig
 
-MARGIN = 0.2
-"""Share of the expected cost of confirmation that is kept back on top, where that cost is measured."""
+MARGIN = 0.2  # share of the expected cost of confirmation that is kept back on top, where that cost is measured
 
 _ROUNDING = 1 + 1e-9
 

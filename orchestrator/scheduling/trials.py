@@ -26,8 +26,7 @@ class PlannedTrial:
     configuration: Configuration
     attempt: int
     config: TrialConfig
-    share: float | None = None
-    """Of a branch: the share of its confirmation run's budget at which it is compared."""
+    share: float | None = None  # of a branch: the share of its confirmation run's budget at which it is compared
 
 
 class PhaseOfTrials(Protocol):

@@ -12,11 +12,8 @@ from scipy import special
 
 from orchestrator.config.confirmation import ALPHA
 
-NUM_RESAMPLES = 9999
-"""The most sign patterns a permutation test enumerates; of more it samples so many."""
-
-TIE = 1e-12
-"""Sums of differences that are closer, as a share of the sum of their sizes, are the same in another order."""
+NUM_RESAMPLES = 9999  # the most sign patterns a permutation test enumerates; of more it samples so many
+TIE = 1e-12  # sums of differences that are closer, as a share of the sum of their sizes, are the same in another order
 
 Interval = tuple[float, float]
 

@@ -40,11 +40,8 @@ from orchestrator.config.confirmation import ALPHA
 Floats = NDArray[np.float64]
 Verdict = Literal["a", "b", "equivalent", "undecided", "continue"]
 
-ENUMERATED = 13
-"""Pairs up to which all signings are followed; beyond, each goes on with signs drawn at random."""
-
-CONFIDENCE = 0.95
-"""Of the interval."""
+ENUMERATED = 13  # pairs up to which all signings are followed; beyond, each goes on with signs drawn at random
+CONFIDENCE = 0.95  # of the interval
 
 BOUNDARY_PATHS, STOPPED_PATHS = 100_000, 4096
 """Simulated studies, for boundaries and for the distribution of what was stopped."""
@@ -61,8 +58,7 @@ KEPT_BACK = 0.15
 skewed where there is none (arms with skewed noise of unequal size) are named more often than symmetric ones.
 """
 
-TIE = 1 - 1e-12
-"""Sums that differ by less are the same sum in another order."""
+TIE = 1 - 1e-12  # sums that differ by less are the same sum in another order
 
 
 @dataclass(frozen=True)
@@ -72,13 +68,11 @@ class Decision:
     verdict: Verdict
     """``a``: the differences are positive, ``b``: negative. ``continue``: another pair is wanted; ``undecided``:
     no more will come."""
-    n: int
-    """Pairs that the verdict rests on: those up to the look that settled it."""
+    n: int  # pairs that the verdict rests on: those up to the look that settled it
     p: float | None
     """Stagewise, for this pair of arms alone. None before the end, and where equivalence ended it early: the
     chance of naming a winner was then not spent."""
-    interval: Interval | None
-    """Of the difference, 95%. None before the end."""
+    interval: Interval | None  # of the difference, 95%. None before the end
 
 
 @dataclass(frozen=True)

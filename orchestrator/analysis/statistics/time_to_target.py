@@ -34,8 +34,7 @@ Curve = tuple[tuple[float, float, float], ...]
 """A run's evaluations: progress (0 to 1, increasing), spending, yardstick. One that broke off is a single point: where,
 what it had spent, and the worst value there is (an infinity)."""
 
-Curves = tuple[Curve, ...]
-"""An arm's, one a seed."""
+Curves = tuple[Curve, ...]  # an arm's, one a seed
 
 
 @dataclass(frozen=True)
@@ -49,8 +48,7 @@ class TimeToTarget:
     interval: tuple[float | None, float | None] | None
     """95%; an end is None where what was not seen leaves it open. None of fewer than 6 seeds: see
     :func:`orchestrator.analysis.statistics.fewest_pairs`."""
-    reached_a: int
-    """Runs of A that reach the target by themselves."""
+    reached_a: int  # runs of A that reach the target by themselves
     reached_b: int
     n: int
 

@@ -38,8 +38,8 @@ MISTAKES = {
     "corpora.sources=[{language: en}]": ("set exactly one of files", "corpora.sources", ""),
     "name=a/b": ("must match", "name", ""),
     "confirm.seeds.x=3": ("whole number", "confirm.seeds", ""),
-    "corpora.sources.9.language=x": ("nothing under '9'", "--set", "positions are 0 to 5"),
-    "corpora.sources.a=1": ("no position", "--set", "positions are 0 to 5"),
+    "corpora.sources.9.language=x": ("nothing under '9'", "--set", "positions are 0 to 3"),
+    "corpora.sources.a=1": ("no position", "--set", "positions are 0 to 3"),
     "novalue": ("not key=value", "--set", "as in"),
     "=3": ("not key=value", "--set", "as in"),
     "confirm.seeds=[1": ("not YAML", "--set confirm.seeds=[1", ""),
@@ -126,7 +126,7 @@ def test_overrides():
         ],
     )
     assert spec.corpora.sources[1].documents == 7
-    assert spec.corpora.sources[0].documents == 3000
+    assert spec.corpora.sources[0].documents == 1500
     assert spec.resources.concurrent_trials == 2
     assert (spec.budget.unit, spec.budget.amount) == ("flops", 1e12)
     assert spec.yardsticks.others == ()
