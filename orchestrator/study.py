@@ -41,10 +41,6 @@ class StudyError(Exception):
     """The study cannot come to a comparison."""
 
 
-def _say_nothing(text: str) -> None:
-    pass
-
-
 class Study:
     """One study and its folder.
 
@@ -66,7 +62,7 @@ class Study:
             self.file = str(study_file(study))
             self.spec = load_study(study, overrides)
         self.folder = Location(self.spec.storage) / self.spec.name
-        self.say: Callable[[str], None] = _say_nothing
+        self.say: Callable[[str], None] = lambda _: None
         """Told what is done now, in a few words, wherever that may take a while."""
 
     @classmethod
@@ -209,8 +205,6 @@ class Study:
         with self._placed():
             name = fingerprint(spec.corpora, make_tokenizer(spec.corpora, spec.tokenizer))
         return PackedCorpus(Location(spec.storage) / "corpora" / name)
-
-    # --- running -----------------------------------------------------------------------------------------------------
 
     @contextmanager
     def _placed(self) -> Iterator[None]:

@@ -20,6 +20,7 @@ from trainables.models.config import ModelConfig
 from trainables.storage import Location
 
 SHIPPED = Path(__file__).parent / "studies"
+COMPARE = f"compare it with {SHIPPED}/demo.yaml"
 
 StudyContent = dict[str, JsonValue]
 """A study's keys and values, as its file has them."""
@@ -62,7 +63,7 @@ def load_study(name_or_path: str | Path, overrides: Sequence[str] = ()) -> Study
         text = path.read_bytes()
     except OSError as error:
         raise InputError("the study cannot be read", where=str(path), why=str(error)) from error
-    return make_study(_content(text, str(path)), overrides, where=str(path))
+    return make_study(_mapping(parse_yaml(text, str(path), COMPARE), str(path)), overrides, where=str(path))
 
 
 def make_study(content: Mapping[str, JsonValue], overrides: Sequence[str] = (), where: str = "study") -> StudySpec:
@@ -199,15 +200,10 @@ def dump_study(spec: StudySpec) -> str:
     return yaml.safe_dump(spec.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=120)
 
 
-def _content(text: bytes, where: str) -> StudyContent:
-    return _mapping(parse_yaml(text, where, f"compare it with {SHIPPED}/demo.yaml"), where)
-
-
 def _mapping(content: object, where: str) -> StudyContent:
     if isinstance(content, Mapping) and all(isinstance(key, str) for key in content):
         return dict(content)
     why = "it is empty" if content is None else f"it is of type {type(content).__name__}"
     if isinstance(content, Mapping):
         why = "a key is no text"
-    remedy = f"compare it with {SHIPPED}/demo.yaml"
-    raise InputError("the study is not a mapping of keys to values", where=where, why=why, remedy=remedy)
+    raise InputError("the study is not a mapping of keys to values", where=where, why=why, remedy=COMPARE)

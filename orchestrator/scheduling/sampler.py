@@ -186,7 +186,6 @@ class _TpeOfFixedSpace(optuna.samplers.TPESampler):
         self._varied = {name: d for name, d in sorted(distributions.items()) if not d.single()}
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """Optuna's interface."""
         return self._varied
 
 
@@ -220,7 +219,6 @@ class _ShownTrials(optuna.storages.InMemoryStorage):
     def get_all_trials(
         self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
     ) -> list[FrozenTrial]:
-        """Optuna's interface."""
         if states == (TrialState.WAITING,):
             return list(super().get_all_trials(study_id, deepcopy, states))
         trials = [self._shown.get(t.number, t) for t in super().get_all_trials(study_id, deepcopy=False)]

@@ -60,8 +60,6 @@ class StudyBudget:
     def _margin(self) -> float:
         return 0.0 if self.exact else MARGIN
 
-    # --- what a trial costs ------------------------------------------------------------------------------------------
-
     def trial_cost(self, phase: TrainingPhase, arm: str, share: float = 1.0) -> float:
         """What a trial of a ``share`` of the phase's budget is expected to cost; in a unit of which nothing is known
         yet 0."""
@@ -133,8 +131,6 @@ class StudyBudget:
         """What confirmation is expected to cost, without the margin."""
         return self.spec.confirm.seeds * self._seed_cost
 
-    # --- the rules ---------------------------------------------------------------------------------------------------
-
     def allows_search_trial(self, arm: str) -> bool:
         """Whether an arm may begin a search trial; see the rules of the module."""
         live = any(trial.outcome is None for trial in self._trials("search", arm))
@@ -156,16 +152,11 @@ class StudyBudget:
     def allows_runs(self, arms: Iterable[str]) -> bool:
         """Whether the runs, of these arms, that a confirmation seed is still to begin may begin; see the rules of the
         module."""
-        return self._fits(self._cost_of_runs(arms))
-
-    def _cost_of_runs(self, arms: Iterable[str]) -> float:
         cost = sum(map(self._run_cost, arms)) * (1.0 + self._margin)
-        return self._still_running("confirm") + self._branches_owed + cost
+        return self._fits(self._still_running("confirm") + self._branches_owed + cost)
 
     def _fits(self, cost: float) -> bool:
         return self.spent + cost <= self.cap.amount * _ROUNDING
-
-    # --- in words ----------------------------------------------------------------------------------------------------
 
     def search_ended(self) -> str:
         """Why the search ends early, for a person."""
