@@ -39,8 +39,9 @@ from scipy import stats
 
 from orchestrator.analysis.compare import compare
 from orchestrator.analysis.comparison import Pair
-from orchestrator.analysis.statistics import Sequential, holm, mean_interval, power
-from orchestrator.analysis.statistics.planning import POWER
+from orchestrator.analysis.statistics.paired import holm, mean_interval
+from orchestrator.analysis.statistics.planning import POWER, power
+from orchestrator.analysis.statistics.sequential import Sequential
 from orchestrator.config.confirmation import ALPHA
 from orchestrator.ledger.history import History
 from orchestrator.ledger.records import (

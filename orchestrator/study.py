@@ -41,10 +41,6 @@ class StudyError(Exception):
     """The study cannot come to a comparison."""
 
 
-def _say_nothing(text: str) -> None:
-    pass
-
-
 class Study:
     """One study and its folder.
 
@@ -66,7 +62,7 @@ class Study:
             self.file = str(study_file(study))
             self.spec = load_study(study, overrides)
         self.folder = Location(self.spec.storage) / self.spec.name
-        self.say: Callable[[str], None] = _say_nothing
+        self.say: Callable[[str], None] = lambda _: None
         """Told what is done now, in a few words, wherever that may take a while."""
 
     @classmethod
@@ -210,8 +206,6 @@ class Study:
             name = fingerprint(spec.corpora, make_tokenizer(spec.corpora, spec.tokenizer))
         return PackedCorpus(Location(spec.storage) / "corpora" / name)
 
-    # --- running -----------------------------------------------------------------------------------------------------
-
     @contextmanager
     def _placed(self) -> Iterator[None]:
         """Errors inside name the study's file."""
@@ -231,8 +225,7 @@ class Study:
         if history.finished:
             return self.results
         self.say("loading what checks the study")
-        from orchestrator.execution.cluster_size import cluster_machine
-        from orchestrator.execution.ray_session import ray_address, ray_session
+        from orchestrator.execution.ray_session import cluster_machine, ray_address, ray_session
         from orchestrator.planning.machine import Machine
         from orchestrator.planning.preflight import check_study
 

@@ -14,16 +14,14 @@ from orchestrator.analysis.comparison import Comparison
 from orchestrator.analysis.wording import verdict_in_words
 from orchestrator.ledger.history import History
 
-TOLERANCE = 1e-9
-"""Relative, of numbers that were computed on another machine."""
+TOLERANCE = 1e-9  # relative, of numbers that were computed on another machine
 
 
 class Answer(NamedTuple):
     """A comparison, and what a reader must know of where it is from."""
 
     comparison: Comparison
-    note: str
-    """Empty where there is nothing to know."""
+    note: str  # empty where there is nothing to know
 
     @property
     def verdict(self) -> str:
@@ -44,7 +42,7 @@ def answer_of(history: History) -> Answer:
             f"The study recorded its answer with headtohead {version}, in a form that this version does not know: "
             "this is what this version makes of its ledger.",
         )
-    changed = [path for path, _, _ in unequal(recorded.to_json(), derived.to_json())]
+    changed = [path for path, one, other in leaves(recorded.to_json(), derived.to_json()) if not same(one, other)]
     if not changed:
         return Answer(recorded, "")
     was, is_ = verdict_in_words(recorded), verdict_in_words(derived)
@@ -55,11 +53,6 @@ def answer_of(history: History) -> Answer:
         f"This is the answer that the study recorded with headtohead {version}. Computed anew from its ledger, "
         f"{', '.join(changed[:3])}{more} differ, and this version {says}",
     )
-
-
-def unequal(one: JsonValue, other: JsonValue, path: str = "") -> Iterator[tuple[str, JsonValue, JsonValue]]:
-    """Where two JSON values differ, numbers by more than :data:`TOLERANCE`."""
-    return ((place, a, b) for place, a, b in leaves(one, other, path) if not same(a, b))
 
 
 def leaves(one: JsonValue, other: JsonValue, path: str = "") -> Iterator[tuple[str, JsonValue, JsonValue]]:
@@ -77,9 +70,6 @@ def leaves(one: JsonValue, other: JsonValue, path: str = "") -> Iterator[tuple[s
 
 def same(one: JsonValue, other: JsonValue) -> bool:
     """Whether two single values are the same, numbers to within :data:`TOLERANCE`."""
-    numbers = isinstance(one, int | float) and isinstance(other, int | float)
-    if numbers and not isinstance(one, bool) and not isinstance(other, bool):
-        assert isinstance(one, int | float)
-        assert isinstance(other, int | float)
+    if isinstance(one, int | float) and isinstance(other, int | float) and bool not in (type(one), type(other)):
         return math.isclose(one, other, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations, product
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 import numpy as np
 
@@ -23,15 +23,9 @@ from orchestrator.analysis.comparison import (
 )
 from orchestrator.analysis.exploratory import describe_failures, describe_time_to_target, describe_tuning
 from orchestrator.analysis.selection import Runs, best_of_search, chosen_runs, confirmed, final_values
-from orchestrator.analysis.statistics import (
-    Decision,
-    Sequential,
-    holm,
-    mean_interval,
-    minimum_detectable_effect,
-    permutation_p,
-    seeds_needed,
-)
+from orchestrator.analysis.statistics.paired import holm, mean_interval, permutation_p
+from orchestrator.analysis.statistics.planning import minimum_detectable_effect, seeds_needed
+from orchestrator.analysis.statistics.sequential import Decision, Sequential
 from orchestrator.config.confirmation import ALPHA
 from orchestrator.ledger.history import History
 from orchestrator.ledger.records import TRAINING_PHASES, Design, Outcome, Spent, TrainingPhase
@@ -78,9 +72,6 @@ def answered(history: History) -> bool:
     return all(decision is not None and decision.verdict != "continue" for decision in decisions.values())
 
 
-# --- adaptive stopping -----------------------------------------------------------------------------------------------
-
-
 def _rule(design: Design, family_size: int) -> Sequential | None:
     if design.minimum_seeds is None:
         return None
@@ -120,9 +111,6 @@ def _settled(a: Runs, b: Runs, primary: str, decision: Decision | None) -> tuple
     last = sorted(_paired(a, b, ("completed",), primary))[decision.n - 1]
     one, other = ({seed: run for seed, run in runs.items() if seed <= last} for runs in (a, b))
     return one, other
-
-
-# --- two arms --------------------------------------------------------------------------------------------------------
 
 
 def _pair(history: History, names: tuple[str, str], runs: Mapping[str, Runs], decision: Decision | None) -> Pair:
@@ -276,13 +264,8 @@ def _paired(
     }
 
 
-# --- verdicts --------------------------------------------------------------------------------------------------------
-
-
 def _adjusted(pairs: Sequence[Pair], primary: str) -> list[Pair]:
-    """With ``p_adjusted``: over all pairs of arms for the primary yardstick, over all others together, and likewise for
-    the branches.
-    """
+    """Adjusts p over all pairs of arms: for the primary yardstick, for all others together, and for the branches."""
     others = [name for name in (pairs[0].yardsticks if pairs else ()) if name != primary]
     deciding = iter(_holm([pair.yardsticks[primary] for pair in pairs]))
     exploratory = iter(_holm([pair.yardsticks[name] for pair in pairs for name in others]))
@@ -312,8 +295,7 @@ def _judged(history: History, pairs: Sequence[Pair], decisions: _Decisions, runs
     primary = design.yardsticks.primary
     for pair, decision in zip(pairs, decisions.values(), strict=True):
         row = pair.yardsticks[primary]
-        values = (final_values(runs[arm], primary) for arm in (pair.a, pair.b))
-        differences = _differences(*values)
+        differences = _differences(*(final_values(runs[arm], primary) for arm in (pair.a, pair.b)))
         ended = len(differences) + len({gap.seed for gap in pair.missing})
         is_settled = decision is not None and decision.verdict != "continue"
         pending = 0 if is_settled else max(0, history.planned_seeds - ended)
@@ -349,9 +331,6 @@ def _detectable(design: Design, deviation: float | None, family_size: int) -> fl
     return minimum_detectable_effect(design.seeds, deviation, design.margin, family_size)
 
 
-# --- one arm ---------------------------------------------------------------------------------------------------------
-
-
 def _describe_arm(history: History, arm: str, runs: Runs) -> ArmSummary:
     design, searched = history.design, history.trials_of("search", arm)
     primary = design.yardsticks.primary
@@ -380,10 +359,7 @@ def _count(history: History, phase: TrainingPhase, arm: str) -> Counts:
     return Counts(
         planned=planned,
         running=outcomes.count(None),
-        completed=outcomes.count("completed"),
-        pruned=outcomes.count("pruned"),
-        diverged=outcomes.count("diverged"),
-        failed=outcomes.count("failed"),
+        **{outcome: outcomes.count(outcome) for outcome in get_args(Outcome)},
     )
 
 

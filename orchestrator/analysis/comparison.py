@@ -39,7 +39,9 @@ from typing import Literal
 
 from pydantic import JsonValue, ValidationError
 
-from orchestrator.analysis.statistics import Interval, TimeToTarget, TuningCurve
+from orchestrator.analysis.statistics.paired import Interval
+from orchestrator.analysis.statistics.time_to_target import TimeToTarget
+from orchestrator.analysis.statistics.tuning_curves import TuningCurve
 from orchestrator.ledger.records import ArmDesign, Outcome, Spent, TrainingPhase
 from search_spaces import Configuration
 from trainables.config import Config

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from orchestrator.analysis.comparison import Failures
-from orchestrator.analysis.statistics import Curves, TimeToTarget, TuningCurve, time_to_target, tuning_curve
+from orchestrator.analysis.statistics.time_to_target import Curves, TimeToTarget, time_to_target
+from orchestrator.analysis.statistics.tuning_curves import TuningCurve, tuning_curve
 from orchestrator.ledger.trials import TrialHistory
 from trainables.training.config import Unit
 
@@ -19,14 +20,9 @@ def describe_time_to_target(
     target: float | None,
     lower_is_better: bool,
 ) -> TimeToTarget | None:
-    """What the first of two arms spends to reach a target, over what the second does; None before any completed run.
-
-    Args:
-        paired: ended runs of both arms, by seed; those that diverged or failed never reach it.
-        unit: in which spending is counted.
-        yardstick: and its target; None: the worse of the arms' final means.
-        target: see there.
-    """
+    """What the first of two arms spends to reach a target, over what the second does, by their ended runs by seed; None
+    before any completed run. Those that diverged or failed never reach it. No target: the worse of the arms' final
+    means."""
     if not any(run.outcome == "completed" for both in paired.values() for run in both):
         return None
     worst = math.inf if lower_is_better else -math.inf
@@ -48,11 +44,8 @@ def _curves(runs: Sequence[TrialHistory], unit: Unit, yardstick: str, worst: flo
 
 
 def describe_tuning(trials: Sequence[TrialHistory], yardstick: str, lower_is_better: bool) -> TuningCurve | None:
-    """The tuning curve of an arm's ended search trials; None before the first score.
-
-    A pruned trial counts with the last score it had, as halving kept better ones, and one that failed or diverged
-    before any with the arm's worst.
-    """
+    """The tuning curve of an arm's ended search trials; None before the first score. A pruned trial counts with its
+    last score, as halving kept better ones, and one that failed or diverged before any with the arm's worst."""
     sign = -1.0 if lower_is_better else 1.0
     found = [trial.score(yardstick) for trial in trials if trial.outcome is not None]
     known = [sign * score for score in found if score is not None]

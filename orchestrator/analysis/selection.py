@@ -10,8 +10,7 @@ from orchestrator.ledger.history import History
 from orchestrator.ledger.trials import TrialHistory
 from search_spaces import Configuration
 
-Runs = dict[int, TrialHistory]
-"""Confirmation runs of one configuration of an arm, by seed."""
+Runs = dict[int, TrialHistory]  # confirmation runs of one configuration of an arm, by seed
 
 
 def same_configuration(configuration: Configuration) -> str:
@@ -20,11 +19,8 @@ def same_configuration(configuration: Configuration) -> str:
 
 
 def best_trials(history: History, arm: str, top: int) -> list[TrialHistory]:
-    """The arm's best completed search trials, best first; pruned ones never finished and are not among them.
-
-    Of equal ones the earlier comes first. Of those with the same configuration, which a grid of choices or a sampler
-    may come to twice, only the best is among them.
-    """
+    """The arm's best completed search trials, best first and the earlier of equal ones; of those with the same
+    configuration, which a grid of choices or a sampler may come to twice, only the best."""
     primary = history.design.yardsticks.primary
     sign = 1 if history.design.lower_is_better(primary) else -1
     completed = [t for t in history.trials_of("search", arm) if t.outcome == "completed"]
@@ -55,11 +51,8 @@ def confirmed(history: History, arm: str) -> list[Runs]:
 
 
 def chosen_runs(history: History, arm: str) -> Runs:
-    """The confirmation runs that stand for an arm, by seed.
-
-    Where several of its configurations were confirmed they are those of the one with the most completed seeds and,
-    among those, the best mean of the primary yardstick.
-    """
+    """The confirmation runs that stand for an arm, by seed: of the configuration with the most completed seeds and,
+    among those, the best mean of the primary yardstick."""
     primary = history.design.yardsticks.primary
     sign = -1 if history.design.lower_is_better(primary) else 1
 

@@ -49,8 +49,7 @@ from trainables.errors import InputError
 from trainables.storage import Location
 from trainables.training.config import MEASURED_UNITS
 
-MOST_ENUMERATED = 13
-"""Pairs of which all signings are gone through."""
+MOST_ENUMERATED = 13  # pairs of which all signings are gone through
 
 
 class Mismatch(NamedTuple):
@@ -65,12 +64,9 @@ class Mismatch(NamedTuple):
 class Verification:
     """What was checked and what came of it."""
 
-    records: int = 0
-    """Whole ones."""
-    damaged: list[str] = field(default_factory=list)
-    """Places of lines that are none, and why."""
-    checks: dict[str, int] = field(default_factory=dict)
-    """How many numbers, by what they are."""
+    records: int = 0  # whole ones
+    damaged: list[str] = field(default_factory=list)  # places of lines that are none, and why
+    checks: dict[str, int] = field(default_factory=dict)  # how many numbers, by what they are
     mismatches: list[Mismatch] = field(default_factory=list)
 
     def check(self, kind: str, where: str, recorded: JsonValue, derived: JsonValue) -> None:
@@ -93,11 +89,8 @@ class Verification:
 
 
 def verify(folder: Location) -> Verification:
-    """Check a study's folder. Where its ledger is damaged, only which of its records are whole is told.
-
-    Raises:
-        InputError: no study lies there.
-    """
+    """Check a study's folder. Of a damaged ledger it says only which records are whole. Raises InputError if no study
+    lies there."""
     found, records, history = Verification(), list[Record](), History()
     for line in LedgerReader(folder / LEDGER).lines():
         try:
@@ -181,10 +174,8 @@ def _check_begin(found: Verification, history: History, begin: TrialRecord) -> N
 
 
 def _check_trials(found: Verification, history: History) -> None:
-    """Steps and spending only rise, progress is spending over budget, and nothing is overspent.
-
-    The last step of a trial may be reported twice, with more yardsticks when it turned out to be the last.
-    """
+    """Steps and spending only rise, progress is spending over budget, and nothing is overspent. The last step may be
+    reported twice, with more yardsticks when it turned out to be the last."""
     unit = history.design.unit
     for name, trial in history.trials.items():
         for before, after in itertools.pairwise(trial.measures):
@@ -217,11 +208,8 @@ def _check_data(found: Verification, history: History) -> None:
 
 
 def _check_balance(found: Verification, records: Sequence[Record]) -> None:
-    """No arm's search spent more than it may, and at no moment was one ahead by more than it may be.
-
-    That is a trial's budget for each trial at a time. A trial in time may end a step later than it should; and of work
-    that a failure took back an arm may have gone on while another still had it.
-    """
+    """No arm's search overspent, nor was ever ahead by more than a trial's budget for each trial at a time. A trial in
+    time may end a step later; and an arm may have gone on while another still had work that a failure took back."""
     history = History()
     design = next(record.design for record in reversed(records) if isinstance(record, StudyRecord))
     if not design.search_budget:

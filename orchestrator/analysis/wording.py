@@ -12,10 +12,8 @@ from orchestrator.analysis.comparison import Comparison, Pair, Row
 
 
 def verdict_in_words(comparison: Comparison) -> str:
-    """One paragraph a pair: who is ahead, on what, at which budget, by how much, and how sure that is.
-
-    A last one says which arms are not compared.
-    """
+    """A paragraph a pair: who is ahead, on what, at which budget, by how much, how sure; then which arms are not
+    compared."""
     paragraphs = [_pair_in_words(comparison, pair) for pair in comparison.pairs]
     if comparison.not_compared:
         tasks: dict[str, list[str]] = defaultdict(list)
@@ -43,11 +41,8 @@ def verdict_in_words(comparison: Comparison) -> str:
 
 
 def what_would_settle(pair: Pair, n: int) -> str:
-    """What an undecided pair's number of further seeds stands for, such as ``about 5 more seeds would settle it``.
-
-    Args:
-        n: its complete pairs so far; of fewer than two there is no spread, and only what the test needs is known.
-    """
+    """How many more seeds an undecided pair with n complete ones needs: ``about 5 more seeds would settle it``. Of
+    fewer than two there is no spread, and only what the test needs is known."""
     if pair.more_seeds is None:
         return "at the observed spread no practical number of seeds would settle it"
     if n < 2:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,8 +22,28 @@ EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 Options = argparse.Namespace
 Command = Callable[[Options], int]
 
-COMMANDS: dict[str, tuple[Command, str]] = {}
-"""Each command's function and summary, by name."""
+COMMANDS: dict[str, tuple[Command, str]] = {}  # each command's function and summary, by name
+
+
+STILL_SECONDS = 8.0  # between two lines
+
+
+@contextmanager
+def loading(what: str) -> Iterator[None]:
+    """Say at once what is done, and go on saying so: on a new machine, first imports take a while."""
+    done, began = threading.Event(), time.monotonic()
+    print(f"h2h: {what} ...", file=sys.stderr, flush=True)
+
+    def repeat() -> None:
+        while not done.wait(STILL_SECONDS):
+            seconds = time.monotonic() - began
+            print(f"h2h: still {what} ({seconds:.0f} s) ...", file=sys.stderr, flush=True)
+
+    threading.Thread(target=repeat, daemon=True).start()
+    try:
+        yield
+    finally:
+        done.set()
 
 
 def command(summary: str) -> Callable[[Command], Command]:

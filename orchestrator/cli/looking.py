@@ -6,8 +6,7 @@ import json
 import os
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.command import EXIT_FAILED, Options, command, folder_named, study_named
-from orchestrator.reporting.loading import loading
+from orchestrator.cli.command import EXIT_FAILED, Options, command, folder_named, loading, study_named
 from trainables.errors import InputError
 
 if TYPE_CHECKING:
@@ -153,7 +152,7 @@ def _list(options: Options) -> int:
 
 @command("print the JSON Schema of a study file, for editors")
 def _schema(options: Options) -> int:
-    from orchestrator.config.schema import study_schema
+    from orchestrator.config.study import study_schema
 
     print(json.dumps(study_schema(), indent=2))
     return 0

@@ -9,9 +9,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.command import EXIT_FAILED, EXIT_INTERRUPTED, Options, command, study_named
+from orchestrator.cli.command import EXIT_FAILED, EXIT_INTERRUPTED, Options, command, loading, study_named
 from orchestrator.cli.looking import show_answer
-from orchestrator.reporting.loading import loading
 from trainables.errors import InputError
 
 if TYPE_CHECKING:

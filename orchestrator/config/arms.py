@@ -75,11 +75,7 @@ class ArmSpec(Config):
 
     @cached_property
     def search_space(self) -> Space:
-        """What the search varies.
-
-        Raises:
-            InputError: there is no such space, or its file is wrong.
-        """
+        """What the search varies. Raises InputError if there is no such space, or its file is wrong."""
         if isinstance(self.space, Space):
             return self.space
         name, key = self.space or self.objective, self._space_key

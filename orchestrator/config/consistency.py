@@ -20,11 +20,7 @@ LEAST_COOLDOWN_STEPS = 2
 
 
 def require_consistent(spec: StudySpec) -> None:
-    """Every arm and phase can be run as the study says.
-
-    Raises:
-        InputError: with the key and what to write instead.
-    """
+    """Raises InputError, with the key and what to write instead, unless every arm and phase can be run."""
     for name, arm in spec.arms.items():
         if not name.replace("_", "").replace("-", "").isalnum() or not name.isascii():
             raise InputError(f"an arm cannot be called '{name}'", where="arms", remedy="letters, digits, '-' and '_'")

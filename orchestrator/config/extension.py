@@ -29,16 +29,8 @@ Change = tuple[JsonValue, JsonValue]
 
 
 def extended(frozen: StudySpec, overrides: Sequence[str], where: str) -> tuple[StudySpec, dict[str, Change]]:
-    """The study with more to spend, and what was changed, by key.
-
-    Args:
-        frozen: the study as it began.
-        overrides: ``key=value`` each, as of ``--set``.
-        where: the study's folder, for errors.
-
-    Raises:
-        InputError: nothing is changed, or something that may not be, or something became less.
-    """
+    """The study with more to spend, and what was changed, by key. Raises InputError, with the folder ``where`` it lies,
+    if nothing is changed, something that may not be, or something became less."""
     before = frozen.model_dump(mode="json")
     wanted = make_study(before, overrides, where=where)
     changes = dict(differences(before, wanted.model_dump(mode="json")))

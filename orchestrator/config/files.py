@@ -13,7 +13,6 @@ from orchestrator.config.arms import ArmSpec
 from orchestrator.config.consistency import require_consistent
 from orchestrator.config.errors import input_error, place
 from orchestrator.config.folder import STUDY_FILE, no_study, studies_in
-from orchestrator.config.overrides import override
 from orchestrator.config.study import StudySpec
 from orchestrator.config.yaml_text import parse_yaml
 from trainables.errors import InputError, nearest
@@ -21,6 +20,7 @@ from trainables.models.config import ModelConfig
 from trainables.storage import Location, is_here, local_path
 
 SHIPPED = Path(__file__).parent / "studies"
+COMPARE = f"compare it with {SHIPPED}/demo.yaml"
 
 StudyContent = dict[str, JsonValue]
 """A study's keys and values, as its file has them."""
@@ -32,11 +32,7 @@ def study_names() -> list[str]:
 
 
 def study_file(name_or_path: str | Path) -> Path:
-    """The YAML file of a study: a shipped study by its name, anything else by its path.
-
-    Raises:
-        InputError: there is neither.
-    """
+    """A shipped study's file by its name, any other by its path. Raises InputError if there is neither."""
     path = Path(name_or_path)
     if str(name_or_path) in study_names():
         return SHIPPED / f"{name_or_path}.yaml"
@@ -60,20 +56,14 @@ def study_file(name_or_path: str | Path) -> Path:
 
 
 def load_study(name_or_path: str | Path, overrides: Sequence[str] = ()) -> StudySpec:
-    """Read and validate a study.
-
-    Args:
-        name_or_path: a YAML file, or a shipped study's name.
-
-    Raises:
-        InputError: no such study, not YAML, or something in it is wrong.
-    """
+    """Read and validate a study, by the path of a YAML file or a shipped study's name. Raises InputError if there is
+    none, it is not YAML, or something in it is wrong."""
     path = study_file(name_or_path)
     try:
         text = path.read_bytes()
     except OSError as error:
         raise InputError("the study cannot be read", where=str(path), why=str(error)) from error
-    return make_study(_content(text, str(path)), overrides, where=str(path))
+    return make_study(_mapping(parse_yaml(text, str(path), COMPARE), str(path)), overrides, where=str(path))
 
 
 def make_study(content: Mapping[str, JsonValue], overrides: Sequence[str] = (), where: str = "study") -> StudySpec:
@@ -91,12 +81,54 @@ def make_study(content: Mapping[str, JsonValue], overrides: Sequence[str] = (), 
     return spec
 
 
-def read_frozen(folder: Location) -> bytes:
-    """The file of a study that has begun, as it lies in its folder.
+def override(content: dict[str, JsonValue], overrides: Sequence[str]) -> None:
+    """Change a study's keys and values in place. Raises InputError if one is not ``key=value``, its value is not YAML,
+    or there is no such place in a list."""
+    if isinstance(overrides, str):
+        raise InputError(
+            f"the overrides are a list, not the text '{overrides}'", where="overrides", remedy=f'["{overrides}"]'
+        )
+    for one in overrides:
+        _put(content, one)
 
-    Raises:
-        InputError: none has begun there.
-    """
+
+def _put(content: dict[str, JsonValue], one: str) -> None:
+    key, equals, text = one.partition("=")
+    where = f"--set {one}"
+    if not equals or not key:
+        raise InputError(f"'{one}' is not key=value", where="--set", remedy="as in --set confirm.seeds=6")
+    value = parse_yaml(text, where)
+    *parents, last = key.split(".")
+    place: JsonValue = content
+    for parent in parents:
+        if isinstance(place, dict):
+            if not isinstance(place.get(parent), dict | list):
+                place[parent] = {}
+            place = place[parent]
+        elif isinstance(place, list) and _is_position(parent, place):
+            place = place[int(parent)]
+        else:
+            raise InputError(f"there is nothing under '{parent}' to set", where=where, remedy=_positions(place))
+    if isinstance(place, dict):
+        place[last] = value
+    elif isinstance(place, list) and _is_position(last, place):
+        place[int(last)] = value
+    else:
+        raise InputError(f"'{last}' is no position in that list", where=where, remedy=_positions(place))
+
+
+def _is_position(text: str, items: list[JsonValue]) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 10 and int(text) < len(items)
+
+
+def _positions(place: JsonValue) -> str:
+    if not isinstance(place, list) or not place:
+        return ""
+    return f"positions are 0 to {len(place) - 1}; to add an item, set the whole list"
+
+
+def read_frozen(folder: Location) -> bytes:
+    """The file of a study that has begun, as it lies in its folder. Raises InputError if none has begun there."""
     file = folder / STUDY_FILE
     if not file.exists():
         raise no_study(folder)
@@ -104,28 +136,19 @@ def read_frozen(folder: Location) -> bytes:
 
 
 def open_frozen(folder: Location) -> StudySpec:
-    """The study that lies in a folder, as it was frozen there.
-
-    Raises:
-        InputError: there is none, or its file was damaged.
-    """
+    """The study in a folder, as it was frozen there. Raises InputError if there is none, or its file was damaged."""
     where = str(folder / STUDY_FILE)
     return make_study(frozen_content(read_frozen(folder), where), where=where)
 
 
 def frozen_content(data: bytes, where: str) -> StudyContent:
-    """The keys and values of a study's file as it was frozen in its folder.
-
-    Raises:
-        InputError: it is not a mapping in YAML.
-    """
+    """A frozen study's file as keys and values. Raises InputError if it is not a mapping in YAML."""
     return _mapping(parse_yaml(data, where, "put back what was there"), where)
 
 
 def freeze(spec: StudySpec) -> StudySpec:
-    """The study as it is kept: it must mean the same in any working directory, whatever becomes of other files.
-
-    Local paths are absolute, and each arm's search space stands in it. Nothing else changes.
+    """The study as it is kept: local paths are absolute and each arm's search space stands in it, so that it means the
+    same in any working directory, whatever becomes of other files.
 
     Raises:
         InputError: a path begins with the home folder of a user that there is not.
@@ -164,11 +187,7 @@ def freeze(spec: StudySpec) -> StudySpec:
 
 
 def require_same(spec: StudySpec, frozen: StudySpec, folder: Location) -> None:
-    """A study goes on as it began: what was changed since would be passed over without a word.
-
-    Raises:
-        InputError: they differ, in more than where they lie.
-    """
+    """Raises InputError if a study that goes on has changed since it began, in more than where it lies."""
     now, then = freeze(spec).model_dump(), frozen.model_dump()
     changed = [key for key in now if now[key] != then[key] and key != "storage"]
     if changed:
@@ -185,15 +204,10 @@ def dump_study(spec: StudySpec) -> str:
     return yaml.safe_dump(spec.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=120)
 
 
-def _content(text: bytes, where: str) -> StudyContent:
-    return _mapping(parse_yaml(text, where, f"compare it with {SHIPPED}/demo.yaml"), where)
-
-
 def _mapping(content: object, where: str) -> StudyContent:
     if isinstance(content, Mapping) and all(isinstance(key, str) for key in content):
         return dict(content)
     why = "it is empty" if content is None else f"it is of type {type(content).__name__}"
     if isinstance(content, Mapping):
         why = "a key is no text"
-    remedy = f"compare it with {SHIPPED}/demo.yaml"
-    raise InputError("the study is not a mapping of keys to values", where=where, why=why, remedy=remedy)
+    raise InputError("the study is not a mapping of keys to values", where=where, why=why, remedy=COMPARE)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import combinations
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from orchestrator.config.arms import ArmSpec
 from orchestrator.config.confirmation import ConfirmSpec, YardstickSpec
@@ -75,9 +76,21 @@ class StudySpec(Config):
         """The units that something is bound by, by key."""
         return {"budget": self.budget.unit} | ({} if self.cap is None else {"cap": self.cap.unit})
 
+    @property
+    def num_compared_pairs(self) -> int:
+        """Pairs of arms that have the same task."""
+        tasks = [arm.learned.task for arm in self.arms.values()]
+        return sum(a == b for a, b in combinations(tasks, 2))
+
     def training_of(self, arm: str, configuration: Mapping[str, Setting] | None = None) -> TrainingConfig:
         """The training settings of an arm, with a configuration of the search on top."""
         fields = TrainingConfig.model_fields
         chosen = {name: value for name, value in (configuration or {}).items() if name in fields}
         own = self.arms[arm].training
         return TrainingConfig.model_validate({**self.training.model_dump(), **own, **chosen})
+
+
+def study_schema() -> dict[str, JsonValue]:
+    """The JSON Schema (2020-12) of a study file: by it an editor completes keys, and underlines what is wrong."""
+    schema: dict[str, JsonValue] = StudySpec.model_json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "A headtohead study"}

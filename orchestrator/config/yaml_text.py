@@ -23,14 +23,8 @@ LARGEST = 10**18
 
 
 def parse_yaml(text: str | bytes, where: str, remedy: str = "") -> JsonValue:
-    """The value of a YAML text.
-
-    Args:
-        text: one document; bytes are UTF-8.
-
-    Raises:
-        InputError: it is no YAML, not UTF-8, has a key twice, or is larger or deeper than any study is.
-    """
+    """The value of one YAML document; bytes are UTF-8. Raises InputError if it is no YAML, not UTF-8, has a key twice,
+    or is larger or deeper than any study is."""
     try:
         decoded = text if isinstance(text, str) else text.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -46,8 +46,7 @@ class Executor:
         self.concurrent_trials, self.attempts = concurrent_trials, attempts
         self.keeps_processes = keeps_processes and workers.launcher == "direct"
         self.interrupted = False
-        self.full_disk = ""
-        """What a trial said that found no space for a checkpoint."""
+        self.full_disk = ""  # what a trial said that found no space for a checkpoint
         self.running: dict[str, PlannedTrial] = {}
         self._phase: PhaseOfTrials | None = None
         self._coming: Iterator[PhaseOfTrials] = iter(())
@@ -57,10 +56,8 @@ class Executor:
         self._stop = ray.remote(num_cpus=0)(StopSignal).options(name=self.stop_name).remote()
 
     def interrupt(self) -> None:
-        """Ask the running trials to save and stop, and start no more. Safe in a signal handler.
-
-        Those that have not begun are ended at Tune's next step: they have nothing to save, and might wait for a place.
-        """
+        """Ask the running trials to save and stop, and start no more. Safe in a signal handler. Those that have not
+        begun end at Tune's next step: they have nothing to save, and might wait for a place."""
         self.interrupted = True
         self._stop.request.remote()
 
@@ -71,16 +68,9 @@ class Executor:
                 self.recorder.record(StopRecord(status="begin"))
 
     def run(self, phases: Iterator[PhaseOfTrials]) -> None:
-        """Run phase after phase; returns when all have ended, or trials were saved after :meth:`interrupt`.
-
-        The processes that a phase's trials ran in go on with the next one's: to start them takes seconds.
-
-        Args:
-            phases: asked for the next one when nothing of a phase is left to start and nothing runs.
-
-        Raises:
-            FullDiskError: there is no space left for the ledger.
-        """
+        """Run phase after phase, in the same processes, as starting them takes seconds; returns when all have ended, or
+        trials were saved after :meth:`interrupt`. The next phase is asked for when nothing of one is left to start and
+        nothing runs. Raises FullDiskError if there is no space left for the ledger."""
         from orchestrator.execution.tune_run import run_with_tune
 
         self._coming, self._phase = phases, next(phases, None)
@@ -144,11 +134,9 @@ class Executor:
         return name in self.running and self.history_of(name).attempt_records[-1].begun is None
 
     def begun(self, record: BegunRecord) -> None:
-        """Write down where an attempt's workers really start, and with what spending.
-
-        If Ray Train started them anew, or the newest checkpoint was damaged, that is another attempt: what the ledger
-        has beyond the step is rolled back.
-        """
+        """Write down where an attempt's workers really start, and with what spending. If Ray Train started them anew,
+        or the newest checkpoint was damaged, that is another attempt: what the ledger has beyond the step is rolled
+        back."""
         name = record.trial
         if record.workers < self.workers.workers:
             self.recorder.event(f"{name} runs on {record.workers} of {self.workers.workers} workers")
@@ -233,11 +221,9 @@ class Executor:
 
 
 def _known(trial: TrialHistory, measure: MeasureRecord) -> bool:
-    """Whether the ledger has the report already: a trial that goes on repeats what may have been lost.
-
-    Reports come in their order, so those before the last one that came did too. A run whose budget buys no further step
-    reports twice from its last one, with more yardsticks the second time.
-    """
+    """Whether the ledger has the report: a trial that goes on repeats what may have been lost. Reports come in order,
+    so those before the last are there too. A run whose budget buys no further step reports twice from its last one,
+    with more yardsticks the second time."""
     if not trial.measures:
         return False
     last = trial.measures[-1]

@@ -21,17 +21,12 @@ _LOOKS = 4
 never as many."""
 _MOST = 10_000
 """Groups and actors that Ray lists at once, dead ones included; of more it lists none, and nothing is removed."""
-_SECONDS = 10
-"""For it to answer."""
+_SECONDS = 10  # for it to answer
 
 
 class PlacementGroups:
-    """Those of this process's job, found by looking again and again.
-
-    Args:
-        worker_resources: of every bundle of the groups that are meant, ``CPU`` and ``GPU``; the job's others are its
-            user's, or Ray Tune's.
-    """
+    """Those of this process's job whose every bundle has the workers' ``CPU`` and ``GPU``, found by looking again and
+    again; the job's others are its user's, or Ray Tune's."""
 
     def __init__(self, worker_resources: Mapping[str, float]) -> None:
         self._worker_resources = dict(worker_resources)

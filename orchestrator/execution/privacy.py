@@ -13,10 +13,8 @@ from pathlib import Path
 
 
 def ensure_private_token() -> None:
-    """A token that this user alone can read, where Ray looks for one.
-
-    Ray itself makes the file readable for everybody. One that is there keeps its content, and loses others' rights.
-    """
+    """A token that this user alone can read, where Ray looks for one: Ray's own is readable for everybody. One that is
+    there keeps its content, and loses others' rights."""
     if os.environ.get("RAY_AUTH_TOKEN"):
         return
     file = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
@@ -31,11 +29,8 @@ def ensure_private_token() -> None:
 
 @contextmanager
 def private_ray_folder() -> Iterator[str]:
-    """A folder for Ray's session, inside one that only this user can enter; both are removed at the end.
-
-    Ray lets everybody write to the folder that it is given. Its path is short: sockets in it have names of at most 107
-    bytes.
-    """
+    """A folder for Ray's session, to which Ray lets everybody write, inside one that only this user can enter; both are
+    removed at the end. The path is short: sockets in it have names of at most 107 bytes."""
     outer = Path(tempfile.mkdtemp(prefix="h2h-", dir=os.environ.get("RAY_TMPDIR", "/tmp")))  # of mode 0700
     inner = outer / "ray"
     inner.mkdir()

@@ -1,18 +1,20 @@
-"""The connection to a Ray cluster, or a cluster of this machine's own."""
+"""The connection to a Ray cluster, or a cluster of this machine's own; and what it has, or may come to have."""
 
 from __future__ import annotations
 
+import json
 import os
 import socket
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
+from orchestrator.config.resources import ResourcesSpec
 from orchestrator.execution.privacy import ensure_private_token, free_port, private_ray_folder
 from orchestrator.planning.machine import Machine
 from trainables.errors import InputError
 
-ANSWER_SECONDS = 5.0
-"""A cluster that is there takes a connection within them."""
+ANSWER_SECONDS = 5.0  # a cluster that is there takes a connection within them
 
 _SLOW_START = "timed out during startup"
 """In what Ray raises where its own processes have not started within its time limit."""
@@ -28,11 +30,8 @@ _SETTINGS = {
 
 
 def ray_address(given: str | None) -> str | None:
-    """The Ray cluster to connect to: at the ``given`` address, else that of ``RAY_ADDRESS``; None: this machine's own.
-
-    Raises:
-        InputError: nothing answers at HOST:PORT. Ray itself would wait for minutes.
-    """
+    """The Ray cluster to connect to: ``given``, else of ``RAY_ADDRESS``; None: this machine's own. Raises InputError if
+    nothing answers at HOST:PORT, where Ray itself would wait for minutes."""
     address = given or os.environ.get("RAY_ADDRESS")
     if address is None or "://" in address or address in ("auto", "local"):
         return address
@@ -55,15 +54,8 @@ def _no_cluster(address: str, why: str) -> InputError:
 
 @contextmanager
 def ray_session(address: str | None, machine: Machine, *, dashboard: bool) -> Iterator[None]:
-    """Connect to the cluster, or start one of this machine's own, on the loopback only.
-
-    Args:
-        address: of the cluster; None: this machine's own.
-        dashboard: with its server, which answers questions about the cluster's state.
-
-    Raises:
-        InputError: no cluster answers, or Ray does not start.
-    """
+    """Connect to the cluster, or (address None) start one of this machine's own, on the loopback only, with Ray's
+    ``dashboard`` where its state is asked for. Raises InputError if no cluster answers, or Ray does not start."""
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
     if address is None:
@@ -113,11 +105,8 @@ def ray_session(address: str | None, machine: Machine, *, dashboard: bool) -> It
 
 @contextmanager
 def _known_address() -> Iterator[None]:
-    """Processes of a cluster that is started inside know its address, whatever else runs on this machine.
-
-    Ray Train's cleaner of placement groups looks for it: of several clusters it finds none, and the devices of a trial
-    that was killed would never be free again.
-    """
+    """Processes of a cluster that is started inside know its address: of several on this machine, Ray Train's cleaner
+    of placement groups finds none, and the devices of a trial that was killed would never be free again."""
     port = str(free_port())
     with _environment({"RAY_GCS_SERVER_PORT": port, "RAY_ADDRESS": f"127.0.0.1:{port}"}):
         yield
@@ -133,3 +122,48 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
         for name in variables:
             del os.environ[name]
         os.environ.update(saved)
+
+
+def cluster_machine(resources: ResourcesSpec) -> Machine:
+    """What trials can be placed on: of a cluster that grows, all that its autoscaler may add. Raises InputError if it
+    may grow, does not say how far, and the study leaves open what follows from that."""
+    import ray
+
+    total = ray.cluster_resources()
+    now = Machine(int(total.get("CPU", 0)), int(total.get("GPU", 0)))
+    limits = _limits()
+    if limits is not None:
+        return Machine(max(now.cpus, limits.cpus), max(now.gpus, limits.gpus))
+    if not _grows():
+        return now
+    left_open = [key for key in ("concurrent_trials", "gpus_per_worker") if getattr(resources, key) is None]
+    if left_open:
+        raise InputError(
+            "this cluster may grow, and Ray does not tell how far",
+            where=", ".join(f"resources.{key}" for key in left_open),
+            why=f"it has {now.cpus} CPUs and {now.gpus} GPUs now; if that were all, the rest would stay idle",
+            remedy="say what a trial gets and how many there may be: "
+            + " ".join(f"--set resources.{key}=NUMBER" for key in left_open),
+        )
+    return now
+
+
+def _limits() -> Machine | None:
+    """What the autoscaler may make of the cluster, where it says so; as Ray Train and Ray Data ask it."""
+    from ray._private.state import state
+
+    most = state.get_max_resources_from_cluster_config()
+    if not most:
+        return None
+    return Machine(*(min(int(most.get(kind, 0)), sys.maxsize) for kind in ("CPU", "GPU")))
+
+
+def _grows() -> bool:
+    """Whether an autoscaler adds nodes: else Ray's monitor calls every node's type after its id."""
+    from ray._private.ray_constants import DEBUG_AUTOSCALING_STATUS
+    from ray.experimental.internal_kv import _internal_kv_get
+
+    status = _internal_kv_get(DEBUG_AUTOSCALING_STATUS)
+    report = json.loads(status).get("autoscaler_report") if status else None
+    types = (report or {}).get("active_nodes") or {}
+    return any(not name.startswith(("node_", "local.cluster.node")) for name in types)

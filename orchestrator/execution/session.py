@@ -34,11 +34,7 @@ _PACKAGES = ("headtohead", "ray", "torch", "transformers", "optuna")
 
 
 def begin_session(recorder: Recorder, spec: StudySpec, folder: Location, machine: Machine, *, on_cluster: bool) -> None:
-    """Record that a session begins.
-
-    Raises:
-        InputError: the budget's unit or the cap's is not measured there.
-    """
+    """Record that a session begins. Raises InputError if the budget's unit or the cap's is not measured there."""
     gpus = machine.gpus_per_worker(spec.resources)
     require_measurable(spec, gpus, _energy_problem_there if on_cluster else None)
     file = read_frozen(folder)
@@ -97,10 +93,8 @@ def make_executor(
 
 
 def warm_up(executor: Executor) -> None:
-    """Start processes for the first trials, which import what they need while the text is prepared.
-
-    Ray gives an idle process of a job to its next actor.
-    """
+    """Start processes that import what the first trials need while the text is prepared: Ray gives idle ones to its
+    next actor."""
     import ray
 
     if executor.workers.launcher == "direct":

@@ -45,11 +45,7 @@ _REUSE_SECONDS = 600
 
 
 def run_with_tune(executor: Executor) -> None:
-    """Run all that the executor has to start.
-
-    Raises:
-        FullDiskError: there is no space left for the ledger.
-    """
+    """Run all that the executor has to start. Raises FullDiskError if there is no space left for the ledger."""
     os.environ.setdefault("TUNE_FUNCTION_THREAD_TIMEOUT_S", str(_REUSE_SECONDS))
     direct = executor.workers.launcher == "direct"
     with tempfile.TemporaryDirectory(prefix="h2h-tune-") as scratch, _inside(scratch):
@@ -85,11 +81,8 @@ def run_with_tune(executor: Executor) -> None:
 
 @contextmanager
 def _inside(folder: str) -> Iterator[None]:
-    """Go to a folder of this process's own, and back.
-
-    Tune asks for the current folder, and a job's may be gone: Ray extracts it again, over the old one, when a first
-    node on this machine gets the job's environment.
-    """
+    """Go to a folder of this process's own, and back. Tune asks for the current folder, and a job's may be gone: Ray
+    extracts it again, over the old one, when a first node on this machine gets the job's environment."""
     before = _current_folder()
     os.chdir(folder)
     try:

@@ -27,17 +27,11 @@ from trainables.storage import Location
 
 Protocol = dict[str, JsonValue]
 
-_NOT_FIXED = ("name", "resources", "storage")
-"""Keys of a study that decide nothing."""
+_NOT_FIXED = ("name", "resources", "storage")  # keys of a study that decide nothing
 
 
 def protocol(frozen: Mapping[str, JsonValue]) -> Protocol:
-    """What is fixed beforehand, as JSON.
-
-    Args:
-        frozen: the content of the study's file, with every default written out, its paths absolute and its search
-            spaces in it.
-    """
+    """What is fixed beforehand, as JSON, by the content of the frozen study's file."""
     return {key: value for key, value in frozen.items() if key not in _NOT_FIXED} | {"alpha": ALPHA}
 
 
@@ -52,11 +46,7 @@ def study_digest(file: bytes) -> str:
 
 
 def study_of(fixed: Protocol) -> StudySpec:
-    """The study that a protocol describes, by some name. What it was run on, and the prices of that, are not known.
-
-    Raises:
-        InputError: it describes none.
-    """
+    """The study that a protocol describes, without resources and prices. Raises InputError if it is none."""
     content = {key: value for key, value in fixed.items() if key != "alpha"}
     try:
         return StudySpec.model_validate(content | {"name": "protocol"})
@@ -126,10 +116,8 @@ def with_changes(fixed: Protocol, changes: Mapping[str, Change]) -> Protocol:
 
 
 def protocols_after(records: Iterable[Record]) -> list[Protocol]:
-    """The protocols that a study may be followed by: that of its last session and that after each extension since.
-
-    Any of them: a study may be cut off between the record of its extension and its file.
-    """
+    """The protocols that a study may be followed by: its last session's and that after each extension since. Any of
+    them, as it may be cut off between the record of its extension and its file."""
     found: list[Protocol] = []
     for record in records:
         if isinstance(record, StudyRecord):
@@ -140,11 +128,8 @@ def protocols_after(records: Iterable[Record]) -> list[Protocol]:
 
 
 def require_unchanged(folder: Location, records: Iterable[Record]) -> None:
-    """Refuse a study whose file is not what its ledger says that the study is.
-
-    Raises:
-        InputError: the file is missing, or was changed since the last session by other means than ``h2h extend``.
-    """
+    """Raises InputError if the study's file is missing, or was changed since the last session by other means than ``h2h
+    extend``."""
     records = list(records)
     sessions = [record for record in records if isinstance(record, StudyRecord)]
     if not sessions:

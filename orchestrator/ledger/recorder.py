@@ -12,11 +12,8 @@ from trainables.storage import Location
 
 
 class Recorder:
-    """The study's one writer. Every record goes to the ledger and into the :class:`History` that decisions read.
-
-    Args:
-        folder: the study's ``ledger`` folder; what an earlier session wrote there is read first.
-    """
+    """The study's one writer. Every record goes to the ledger, and into the :class:`History` that decisions read; what
+    an earlier session wrote there is read first."""
 
     def __init__(self, folder: Location) -> None:
         self._writer = LedgerWriter(folder)  # first: from here on nobody else writes

@@ -25,20 +25,17 @@ PHASES: tuple[Phase, ...] = get_args(Phase)
 
 Status = Literal["begin", "end"]
 
-Outcome = Literal["completed", "pruned", "diverged", "failed"]
-"""How a trial ended."""
+Outcome = Literal["completed", "pruned", "diverged", "failed"]  # how a trial ended
 
 AttemptOutcome = Literal["completed", "pruned", "diverged", "failed", "interrupted", "retried"]
 """How an attempt at one did: after the last two another attempt comes."""
 
-LARGEST = 1e30
-"""No number of a record is larger: sums and squares of some stay finite."""
+LARGEST = 1e30  # no number of a record is larger: sums and squares of some stay finite
 
 Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
 Amount = Annotated[float, Field(ge=0, le=LARGEST)]
 Count = Annotated[int, Field(ge=0, le=10**15)]
-Text = Annotated[str, AfterValidator(printable)]
-"""A ledger may be a stranger's, and is shown on terminals."""
+Text = Annotated[str, AfterValidator(printable)]  # a ledger may be a stranger's, and is shown on terminals
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=200)]
 
 Spent = dict[Unit, Amount]
@@ -53,8 +50,7 @@ def _with_all_units(spent: Spent) -> Spent:
     return spent
 
 
-Measured = Annotated[Spent, AfterValidator(_with_all_units)]
-"""In every unit that every machine tells."""
+Measured = Annotated[Spent, AfterValidator(_with_all_units)]  # in every unit that every machine tells
 
 
 class Score(Config):
@@ -65,8 +61,7 @@ class Score(Config):
 
 
 class _Record(Config):
-    time: float = Field(default_factory=lambda: round(time.time(), 3), ge=0, le=1e11)
-    """When it was written."""
+    time: float = Field(default_factory=lambda: round(time.time(), 3), ge=0, le=1e11)  # when it was written
 
 
 class ArmDesign(Config):
@@ -96,19 +91,14 @@ class Design(Config):
 
     question: Text
     seed: Count
-    unit: Unit
-    """That binds."""
-    amount: Amount = Field(gt=0)
-    """Of a search trial."""
-    confirm_amount: Amount = Field(gt=0)
-    """Of a confirmation run."""
-    search_budget: Amount
-    """Of each arm, in search trials."""
+    unit: Unit  # that binds
+    amount: Amount = Field(gt=0)  # of a search trial
+    confirm_amount: Amount = Field(gt=0)  # of a confirmation run
+    search_budget: Amount  # of each arm, in search trials
     concurrent_per_arm: Count
     arms: dict[Name, ArmDesign] = Field(min_length=1)
     seeds: int = Field(ge=1, le=100_000)
-    minimum_seeds: int | None = Field(ge=2)
-    """Before the first look of adaptive stopping; None: all are run."""
+    minimum_seeds: int | None = Field(ge=2)  # before the first look of adaptive stopping; None: all are run
     anytime: tuple[Amount, ...]
     margin: Amount
     yardsticks: YardstickDesign
@@ -131,24 +121,20 @@ class StudyRecord(_Record):
     kind: Literal["study"] = "study"
     name: Name
     folder: Text
-    digest: Text
-    """Of the frozen study's file."""
+    digest: Text  # of the frozen study's file
     protocol: dict[str, JsonValue]
     protocol_digest: Text
-    design: Design
-    """Follows from the protocol."""
+    design: Design  # follows from the protocol
     versions: dict[Name, Text]
     machine: MachineRecord
-    usd_per_hour: Amount | None
-    """Price of a worker; None where there is none."""
+    usd_per_hour: Amount | None  # price of a worker; None where there is none
 
 
 class ExtensionRecord(_Record):
     """The study was let spend more."""
 
     kind: Literal["extension"] = "extension"
-    changes: dict[str, tuple[JsonValue, JsonValue]]
-    """Before and after, by dotted key of the study."""
+    changes: dict[str, tuple[JsonValue, JsonValue]]  # before and after, by dotted key of the study
 
 
 class CorpusLanguage(Config):
@@ -157,8 +143,7 @@ class CorpusLanguage(Config):
     documents: Count
     tokens: Count
     sequences: Count
-    target_share: Amount
-    """Of the stream."""
+    target_share: Amount  # of the stream
 
 
 class CorpusRecord(_Record):
@@ -190,14 +175,11 @@ class TrialRecord(_AttemptRecord):
     """An attempt at a trial is asked for."""
 
     kind: Literal["trial"] = "trial"
-    number: Count
-    """In the arm's sequence of trials of the phase, from 0."""
+    number: Count  # in the arm's sequence of trials of the phase, from 0
     configuration: Configuration
     seed: Count
-    amount: Amount = Field(gt=0)
-    """Its budget, in the study's unit."""
-    share: Amount | None = None
-    """Of a branch: the share of its confirmation run's budget at which it is compared."""
+    amount: Amount = Field(gt=0)  # its budget, in the study's unit
+    share: Amount | None = None  # of a branch: the share of its confirmation run's budget at which it is compared
     start_step: Count
     workers: Count
 
@@ -208,10 +190,8 @@ class BegunRecord(_AttemptRecord):
     kind: Literal["begun"] = "begun"
     step: Count
     workers: Count
-    spent: Measured
-    """Up to that step."""
-    overhead: Overhead
-    """So far."""
+    spent: Measured  # up to that step
+    overhead: Overhead  # so far
 
 
 class MeasureRecord(_AttemptRecord):
@@ -219,22 +199,15 @@ class MeasureRecord(_AttemptRecord):
 
     kind: Literal["measure"] = "measure"
     step: Count
-    progress: float = Field(ge=0, le=1)
-    """Share of the trial's budget that is spent."""
-    spent: Measured
-    """By the trial."""
-    overhead: Overhead
-    """By the attempt."""
-    loss: Number | None
-    """Mean since the report before; None where it is not finite, or there was no step."""
+    progress: float = Field(ge=0, le=1)  # share of the trial's budget that is spent
+    spent: Measured  # by the trial
+    overhead: Overhead  # by the attempt
+    loss: Number | None  # mean since the report before; None where it is not finite, or there was no step
     learning_rate: Amount
-    digest: Text
-    """Of the data seen."""
-    mix: dict[Name, Count]
-    """Sequences seen by language."""
+    digest: Text  # of the data seen
+    mix: dict[Name, Count]  # sequences seen by language
     rung: Count | None
-    yardsticks: dict[Name, Score]
-    """Empty between evaluations."""
+    yardsticks: dict[Name, Score]  # empty between evaluations
 
 
 class EndRecord(_AttemptRecord):
@@ -243,8 +216,7 @@ class EndRecord(_AttemptRecord):
     kind: Literal["end"] = "end"
     outcome: AttemptOutcome
     reason: Text
-    spent: Measured | None = None
-    """Of an attempt that saved itself: the next one goes on from there."""
+    spent: Measured | None = None  # of an attempt that saved itself: the next one goes on from there
     overhead: Overhead | None = None
 
 
@@ -275,8 +247,7 @@ class CapRecord(_Record):
     kind: Literal["cap"] = "cap"
     message: Text
     phase: TrainingPhase
-    seeds: Count | None
-    """That were confirmed; None of the search."""
+    seeds: Count | None  # that were confirmed; None of the search
 
 
 class ComparisonRecord(_Record):
@@ -309,11 +280,7 @@ def _adapter() -> TypeAdapter[Record]:
 
 
 def parse_record(line: bytes) -> Record:
-    """The record of one line of a ledger.
-
-    Raises:
-        pydantic.ValidationError: it is none.
-    """
+    """The record of one line of a ledger. Raises pydantic.ValidationError if it is none."""
     return _adapter().validate_json(line)
 
 

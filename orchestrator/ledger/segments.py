@@ -22,8 +22,7 @@ from orchestrator.ledger.records import Record, parse_record, to_line
 from trainables.errors import InputError
 from trainables.storage import FullDiskError, Location, space_for
 
-SEGMENT_BYTES = 1 << 20
-"""On an object store a segment is closed at this size, which bounds what a flush writes again."""
+SEGMENT_BYTES = 1 << 20  # on an object store a segment is closed at this size, which bounds what a flush writes again
 
 REMOTE_FLUSH_SECONDS = 2.0
 """On an object store at least so long passes between two flushes, unless a record asks for one."""
@@ -51,14 +50,8 @@ class LedgerWriter:
             self._segment.write_bytes(b"")
 
     def append(self, record: Record, *, flush: bool = True) -> None:
-        """Add one record.
-
-        Args:
-            flush: on an object store, whether it must be there on return (True) or may wait a moment.
-
-        Raises:
-            FullDiskError: there is no space left for the record; of it nothing is written.
-        """
+        """Add one record; on an object store, with ``flush`` it is there on return, else it may wait a moment. Raises
+        FullDiskError if there is no space left for it; then nothing of it is written."""
         line = to_line(record)
         with self._lock:
             if self._file is not None:
@@ -108,11 +101,8 @@ def _segments(folder: Location) -> dict[str, int]:
 
 
 def _exclusive(folder: Location) -> int | None:
-    """A lock on a local ledger's folder, which ends with this process; an object store has none.
-
-    Raises:
-        InputError: another process writes this ledger.
-    """
+    """A lock on a local ledger's folder, which ends with this process; an object store has none. Raises InputError if
+    another process writes this ledger."""
     if folder.local is None:
         return None
     folder.local.mkdir(parents=True, exist_ok=True)
@@ -133,28 +123,20 @@ def _exclusive(folder: Location) -> int | None:
 class Line(NamedTuple):
     """A line of a ledger."""
 
-    place: str
-    """Its file and number, for errors."""
+    place: str  # its file and number, for errors
     text: bytes
 
 
 class LedgerReader:
-    """Reads a ledger while it is being written: every call of :meth:`poll` returns what is new since the last.
-
-    Args:
-        folder: the study's ``ledger`` folder; it may not be there yet.
-    """
+    """Reads a ledger, which may not be there yet, while it is written: each :meth:`poll` returns what is new since the
+    last."""
 
     def __init__(self, folder: Location) -> None:
         self._folder = folder
         self._read: dict[str, tuple[int, int]] = {}  # bytes and lines, by segment
 
     def poll(self) -> list[Record]:
-        """The records that are new, in the order in which they were written.
-
-        Raises:
-            InputError: a line is not as this program writes it.
-        """
+        """The new records, in their order. Raises InputError if a line is not as this program writes it."""
         return [parse_line(line) for line in self.lines()]
 
     def lines(self) -> Iterator[Line]:
@@ -184,11 +166,7 @@ class LedgerReader:
 
 
 def parse_line(line: Line) -> Record:
-    """The record of a line.
-
-    Raises:
-        InputError: it is none.
-    """
+    """The record of a line. Raises InputError if it is none."""
     try:
         return parse_record(line.text)
     except ValidationError as error:
@@ -209,9 +187,5 @@ def damaged(place: str, why: str) -> InputError:
 
 
 def read_ledger(folder: Location) -> list[Record]:
-    """All records of a ledger, oldest first.
-
-    Raises:
-        InputError: a line is not as this program writes it.
-    """
+    """All records of a ledger, oldest first. Raises InputError if a line is not as this program writes it."""
     return LedgerReader(folder).poll()

@@ -14,7 +14,7 @@ Placement is time alone: an attempt that waits for room has no devices, and cost
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -27,24 +27,16 @@ class Attempt:
     """What the ledger has of one attempt. Amounts of spending are the trial's, from its first attempt on."""
 
     number: int
-    asked: float
-    """Time of the record, seconds since the epoch."""
+    asked: float  # time of the record, seconds since the epoch
     workers: int = 1
-    usd_per_hour: float | None = None
-    """Price of a worker in the session that asked for it; None where there is none."""
-    begun: float | None = None
-    """When its process had built the trial; None before, and where it never did."""
-    ended: float | None = None
-    """None while it runs. Where its study was cut off, the time of the last record before."""
+    usd_per_hour: float | None = None  # price of a worker in the session that asked for it; None where there is none
+    begun: float | None = None  # when its process had built the trial; None before, and where it never did
+    ended: float | None = None  # None while it runs. Where its study was cut off, the time of the last record before
     outcome: AttemptOutcome | None = None
-    start: Spent = field(default_factory=dict)
-    """Spent up to the checkpoint that it began from."""
-    reached: Spent = field(default_factory=dict)
-    """Spent at its last report."""
-    overhead: Overhead = field(default_factory=dict)
-    """Seconds by cause at its last report."""
-    placement_seconds: float | None = None
-    """Until it had begun; None before, and where it never did: all of its time."""
+    start: Spent = field(default_factory=dict)  # spent up to the checkpoint that it began from
+    reached: Spent = field(default_factory=dict)  # spent at its last report
+    overhead: Overhead = field(default_factory=dict)  # seconds by cause at its last report
+    placement_seconds: float | None = None  # until it had begun; None before, and where it never did: all of its time
 
     def begin(self, record: BegunRecord) -> None:
         """Take in that its process has built the trial."""
@@ -67,11 +59,9 @@ class AttemptSpending:
     lost: Spent = field(default_factory=dict)
     overhead: Overhead = field(default_factory=dict)
     unreported_seconds: float = 0.0
-    overhead_device_seconds: float = 0.0
-    """Overhead but for placement, times the devices that stood by."""
+    overhead_device_seconds: float = 0.0  # overhead but for placement, times the devices that stood by
     unreported_device_seconds: float = 0.0
-    overhead_usd: float = 0.0
-    """Of both, at the attempts' own prices."""
+    overhead_usd: float = 0.0  # of both, at the attempts' own prices
 
     @property
     def overhead_seconds(self) -> float:
@@ -106,11 +96,9 @@ class AttemptSpending:
         )
 
     def total(self, unit: Unit) -> float:
-        """All of it in one unit: with overhead and unreported seconds where that is time, energy or money.
-
-        Energy is measured in training steps alone; outside of them the devices are taken to draw as much as in them,
-        which is an upper bound.
-        """
+        """All of it in one unit, with overhead and unreported seconds where that is time, energy or money. Energy is
+        measured in training steps alone; outside of them the devices are taken to draw as much, which is an upper
+        bound."""
         steps = self.useful.get(unit, 0.0) + self.lost.get(unit, 0.0)
         if unit == "wall_seconds":
             return self.wall_seconds
@@ -124,17 +112,8 @@ class AttemptSpending:
         return steps
 
 
-def total(spendings: Iterable[AttemptSpending]) -> AttemptSpending:
-    """Their sum."""
-    return sum(spendings, AttemptSpending())
-
-
 def attempt_spendings(attempts: Sequence[Attempt], now: float) -> list[AttemptSpending]:
-    """What each of a trial's attempts cost.
-
-    Args:
-        now: until when one that runs is counted, seconds since the epoch.
-    """
+    """What each of a trial's attempts cost; one that runs until ``now``, seconds since the epoch."""
     spendings = []
     for index, attempt in enumerate(attempts):
         # After a damaged checkpoint an attempt may take back what was there before the one before it began.

@@ -5,17 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from orchestrator.ledger.records import MeasureRecord, Outcome, Spent, TrainingPhase
-from orchestrator.ledger.spending import Attempt, AttemptSpending, attempt_spendings, total
+from orchestrator.ledger.spending import Attempt, AttemptSpending, attempt_spendings
 from search_spaces import Configuration
 
 
 def trial_name(phase: TrainingPhase, arm: str, number: int, share: float | None = None) -> str:
-    """A trial's name: its ledger records and its folder are under it.
-
-    Args:
-        number: among the arm's trials of the phase; a branch has that of its confirmation run.
-        share: of a branch, the share of the budget at which it is compared.
-    """
+    """A trial's name, also its folder's; a branch has its run's number, and the share where it is compared."""
     return f"{phase}-{arm}-{number:03d}" + ("" if share is None else f"-at-{share:g}")
 
 
@@ -26,32 +21,23 @@ class TrialHistory:
     phase: TrainingPhase
     arm: str
     trial: str
-    number: int
-    """Position in the arm's sequence of trials, from 0."""
+    number: int  # position in the arm's sequence of trials, from 0
     seed: int
     configuration: Configuration
-    amount: float
-    """Its budget, in the study's unit."""
-    share: float | None = None
-    """Of a branch: the share of its confirmation run's budget at which it is compared."""
+    amount: float  # its budget, in the study's unit
+    share: float | None = None  # of a branch: the share of its confirmation run's budget at which it is compared
     attempts: int = 0
-    failures: int = 0
-    """Attempts that failed and were repeated."""
-    stalls: int = 0
-    """Of these, the last in a row that left no newer checkpoint."""
-    furthest_start: int = 0
-    """The newest checkpoint, as a step, that an attempt was to go on from."""
-    plan: int = 0
-    """The study's ``plans`` when it began."""
+    failures: int = 0  # attempts that failed and were repeated
+    stalls: int = 0  # of these, the last in a row that left no newer checkpoint
+    furthest_start: int = 0  # the newest checkpoint, as a step, that an attempt was to go on from
+    plan: int = 0  # the study's `plans` when it began
     attempt_records: list[Attempt] = field(default_factory=list)
     """What the ledger has of each attempt, for :meth:`spendings`."""
     measures: list[MeasureRecord] = field(default_factory=list)
     """Those that count, by step: what a later attempt rolled back is left out."""
-    outcome: Outcome | None = None
-    """None while it runs or waits to be resumed."""
+    outcome: Outcome | None = None  # None while it runs or waits to be resumed
     reason: str = ""
-    settled: AttemptSpending | None = field(default=None, repr=False)
-    """What all attempts cost, once it has ended."""
+    settled: AttemptSpending | None = field(default=None, repr=False)  # what all attempts cost, once it has ended
 
     @property
     def runs(self) -> bool:
@@ -79,11 +65,11 @@ class TrialHistory:
 
     def spending(self, now: float) -> AttemptSpending:
         """What all attempts cost, up to ``now`` where one runs; kept once the trial has ended, as caps ask often."""
-        if self.outcome is None:
-            return total(self.spendings(now))
-        if self.settled is None:
-            self.settled = total(self.spendings(now))
-        return self.settled
+        if self.outcome is not None and self.settled is not None:
+            return self.settled
+        spending = sum(self.spendings(now), AttemptSpending())
+        self.settled = None if self.outcome is None else spending
+        return spending
 
     @property
     def evaluations(self) -> list[MeasureRecord]:

@@ -23,10 +23,8 @@ from trainables.training.config import MEASURED_UNITS, TrainingConfig, Unit
 
 @dataclass(frozen=True)
 class ArmPlan:
-    """What a trial of one arm trains and spends, at the settings that the search does not vary.
-
-    Letters: L tokens a sequence, K target positions, C candidates, V vocabulary.
-    """
+    """What a trial of one arm trains and spends, at the settings that the search does not vary. Letters: L tokens a
+    sequence, K target positions, C candidates, V vocabulary."""
 
     spec: StudySpec
     name: str
@@ -54,11 +52,8 @@ class ArmPlan:
 
     @cached_property
     def learner(self) -> Learner:
-        """The model, without memory for its weights.
-
-        Raises:
-            InputError: it does not fit the arm or the text, or is no model.
-        """
+        """The model, without memory for its weights. Raises InputError if it does not fit the arm or the text, or is
+        none."""
         own = self.arm.model
         model, where = own or self.spec.model, f"arms.{self.name}.model" if own else "model"
         length = self.spec.corpora.sequence_length
@@ -123,12 +118,8 @@ class ArmPlan:
         return self.objective.candidates_vary
 
     def step_flops(self, num_sequences: int, *, restored: bool = False) -> int:
-        """FLOPs of a step with so many sequences; where they depend on the text, at most.
-
-        Args:
-            num_sequences: over all workers.
-            restored: after the head was restored.
-        """
+        """FLOPs of a step with so many sequences over all workers, before or after the head was restored; where they
+        depend on the text, at most."""
         objective = vanilla_objective(self.objective.task) if restored else self.objective
         config, num_targets = self.learner.config, num_sequences * self.targets_per_sequence
         body = body_flops(config, num_sequences, self.spec.corpora.sequence_length, num_targets)
@@ -151,11 +142,8 @@ class ArmPlan:
 
     def trial_in_units(self) -> dict[Unit, float]:
         """What a trial's budget comes to, by unit; the binding one alone where the others depend on the machine.
-
-        Hardware FLOPs are named where they differ from the model's.
-
-        For a headless objective FLOPs are at most, and what FLOPs buy at least, as much.
-        """
+        Hardware FLOPs are named where they differ. For a headless objective FLOPs are at most, and what FLOPs buy at
+        least, as much."""
         unit, amount = self.spec.budget.unit, self.spec.budget.amount
         batch, length = self.training.batch_sequences, self.spec.corpora.sequence_length
         if unit in MEASURED_UNITS:
@@ -197,11 +185,7 @@ def _refuse_unknown_settings(model: ModelConfig, where: str) -> None:
 
 
 def arm_plans(spec: StudySpec) -> list[ArmPlan]:
-    """The plans of a study's arms, in its order.
-
-    Raises:
-        InputError: a model does not fit its arm, or there is no such pretrained tokenizer.
-    """
+    """The plans of a study's arms, in its order. Raises InputError if there is no such pretrained tokenizer."""
     train, pretrained = spec.tokenizer.train, spec.tokenizer.pretrained
     if train is not None:
         vocabulary_size = train.vocabulary_size
@@ -212,11 +196,7 @@ def arm_plans(spec: StudySpec) -> list[ArmPlan]:
 
 
 def require_confirmable(plans: Sequence[ArmPlan]) -> None:
-    """Refuse a cap that cannot pay for confirmation, where that can be told before anything runs.
-
-    Raises:
-        InputError: it cannot.
-    """
+    """Raises InputError if a cap cannot pay for confirmation, where that can be told before anything runs."""
     spec = plans[0].spec
     if spec.cap is None:
         return

@@ -9,25 +9,23 @@ from functools import cached_property
 import torch
 
 from orchestrator import formatting
-from orchestrator.analysis.statistics import Sequential, minimum_detectable_effect
+from orchestrator.analysis.statistics.planning import minimum_detectable_effect
+from orchestrator.analysis.statistics.sequential import Sequential
 from orchestrator.config.study import StudySpec
 from orchestrator.ledger.history import History
 from orchestrator.planning.arm_plan import ArmPlan, arm_plans
-from orchestrator.planning.limits import num_compared_pairs
 from orchestrator.planning.machine import Machine
 from orchestrator.planning.preflight import check_resources, require_measurable
 from orchestrator.scheduling.trials import Planner, search_seed
 from trainables.errors import InputError
 from trainables.training.calibration import Calibration, calibrate
 
-SECONDS = 2.0
-"""Of a calibration, for each arm."""
+SECONDS = 2.0  # of a calibration, for each arm
 
 CPU_FLOPS = 5e9
 """A second, of a core: too few rather than too many, to see beforehand which step would take too long to try."""
 
-LONGEST_STEP_SECONDS = 20.0
-"""A step that would take longer is not tried."""
+LONGEST_STEP_SECONDS = 20.0  # a step that would take longer is not tried
 
 WEIGHT_BYTES = 16
 """Of a parameter while it is trained: the weight, its gradient and AdamW's two moments, four bytes each."""
@@ -35,8 +33,7 @@ WEIGHT_BYTES = 16
 LEAST_BYTES = 12
 """Of a parameter at least: the weight, and two of gradient and moments, by whichever optimiser, in rows or not."""
 
-CHECKPOINT_BYTES, FINAL_BYTES = 12, 4
-"""Of a parameter in a checkpoint to go on from, and in that of a finished trial."""
+CHECKPOINT_BYTES, FINAL_BYTES = 12, 4  # of a parameter in a checkpoint to go on from, and in that of a finished trial
 
 
 @dataclass(frozen=True)
@@ -44,8 +41,7 @@ class ArmForecast:
     """An arm's trials on this machine."""
 
     plan: ArmPlan
-    calibration: Calibration | None
-    """None where a step is too large to be tried here."""
+    calibration: Calibration | None  # None where a step is too large to be tried here
 
     @cached_property
     def parameters(self) -> int:
@@ -126,7 +122,7 @@ class Forecast:
     @property
     def detectable(self) -> float | None:
         """The smallest difference that all seeds find four times in five, in deviations of the paired differences."""
-        family, confirm = max(1, num_compared_pairs(self.spec)), self.spec.confirm
+        family, confirm = max(1, self.spec.num_compared_pairs), self.spec.confirm
         seeds, stopping = confirm.seeds, confirm.stopping
         if stopping is None:
             return minimum_detectable_effect(seeds, family_size=family)
@@ -148,11 +144,8 @@ def usd_per_hour(spec: StudySpec) -> float | None:
 
 
 def forecast(spec: StudySpec) -> Forecast:
-    """Measure a step of each arm, some seconds each.
-
-    Raises:
-        InputError: a model does not fit its arm or a step the GPU, or there is no such pretrained tokenizer.
-    """
+    """Measure a step of each arm, some seconds each. Raises InputError if a model does not fit its arm, a step the GPU,
+    or there is no such pretrained tokenizer."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     planner = Planner(spec, History(), "")
     arms = []
@@ -182,11 +175,8 @@ def _is_tried(plan: ArmPlan) -> bool:
 
 
 def require_feasible(spec: StudySpec) -> None:
-    """Refuse what this machine could not run, so far as can be told without running it.
-
-    Raises:
-        InputError: a trial needs more processors or memory than there is, or a unit is not measured here.
-    """
+    """Raises InputError if a trial needs more processors or memory than this machine has, or a unit is not measured
+    here."""
     machine, resources = Machine.here(), spec.resources
     gpus = machine.gpus_per_worker(resources)
     check_resources(spec, machine, gpus)

@@ -25,14 +25,8 @@ if TYPE_CHECKING:
 
 
 def check_study(spec: StudySpec) -> PreTrainedTokenizerFast:
-    """Check sources, models, storage, the cap; make the tokenizer.
-
-    Returns:
-        The tokenizer: training it shows whether the text supports its vocabulary.
-
-    Raises:
-        InputError: something is wrong.
-    """
+    """Check sources, models, storage, the cap, and make the tokenizer: training it shows whether the text supports its
+    vocabulary. Raises InputError if something is wrong."""
     check_text(spec)
     tokenizer = make_tokenizer(spec.corpora, spec.tokenizer)
     plans = [ArmPlan(spec, name, max(tokenizer.get_vocab().values()) + 1) for name in spec.arms]
@@ -45,15 +39,9 @@ def check_study(spec: StudySpec) -> PreTrainedTokenizerFast:
 
 
 def check_text(spec: StudySpec, *, writing: bool = True) -> None:
-    """Check all that can be seen without a tokenizer: models, storage, sources and their splits.
-
-    Args:
-        writing: the storage is tried out by writing to it; else its rights are looked at, and data sets on the hub
-            are not asked for, nor the other sources beside them: a plan needs no network.
-
-    Raises:
-        InputError: something is wrong.
-    """
+    """Check what needs no tokenizer: models, storage, sources and their splits. Without ``writing``, the storage's
+    rights are looked at alone, and data sets on the hub are not asked for, nor other sources beside them: a plan needs
+    no network. Raises InputError if something is wrong."""
     # Before the text is read, any vocabulary does: a model that cannot be built shows at once.
     for name in spec.arms:
         require_a_step(ArmPlan(spec, name, vocabulary_size=1000))
@@ -68,11 +56,7 @@ def _is_on_the_hub(source: SourceConfig) -> bool:
 
 
 def require_a_step(plan: ArmPlan) -> None:
-    """Refuse a budget that is smaller than the smallest step, or a restoration that is.
-
-    Raises:
-        InputError: it is; or the model cannot be built.
-    """
+    """Raises InputError if a budget or a restoration is below one step, or the model cannot be built."""
     unit, workers = plan.spec.budget.unit, plan.spec.resources.workers
     least = plan.step_flops(workers) + (plan.recomputed_flops(workers) if unit == "hardware_flops" else 0)
     if unit in ("flops", "hardware_flops") and plan.spec.budget.amount < least:
@@ -96,19 +80,13 @@ def _require_a_restoration(plan: ArmPlan) -> None:
         )
 
 
-CHECK_CHARACTERS = 1 << 26
-"""Of each language's sources at most so much is read to see that no split is empty."""
+CHECK_CHARACTERS = 1 << 26  # of each language's sources at most so much is read to see that no split is empty
 
 
 def check_splits(corpora: CorporaConfig) -> None:
-    """See that every language has documents in every split; as many documents are read as that takes.
-
-    Where :data:`CHECK_CHARACTERS` do not show it, as of a language that is rare in files of several, the preparation
-    does, which reads all.
-
-    Raises:
-        InputError: a split would be empty.
-    """
+    """Raises InputError if a language has no document in a split; reads as many as it takes to see. Where
+    :data:`CHECK_CHARACTERS` do not show it, as of a language that is rare in files of several, the preparation does,
+    which reads all."""
     sources: dict[str, list[tuple[SourceConfig, str]]] = {}
     for number, source in enumerate(corpora.sources):
         sources.setdefault(source.language, []).append((source, f"corpora.sources[{number}]"))
@@ -152,11 +130,7 @@ def _documents(sources: list[tuple[SourceConfig, str]], allowance: Allowance) ->
 
 
 def check_resources(spec: StudySpec, machine: Machine, gpus_per_worker: int) -> None:
-    """Refuse what would wait for ever.
-
-    Raises:
-        InputError: a trial needs more than there is.
-    """
+    """Raises InputError if a trial needs more than there is, and would wait for ever."""
     resources = spec.resources
     for kind, per_worker, available in (
         ("CPU", resources.cpus_per_worker, machine.cpus),
@@ -189,14 +163,8 @@ class EnergyProblem(NamedTuple):
 def require_measurable(
     spec: StudySpec, gpus_per_worker: int, energy_problem: Callable[[int, int], EnergyProblem | None] | None = None
 ) -> None:
-    """Refuse a budget or a cap in a unit that is not measured where the trials will run.
-
-    Args:
-        energy_problem: :func:`energy_problem_here`, where the trials will run; None: on this machine.
-
-    Raises:
-        InputError: there is no price, or no energy counter.
-    """
+    """Raises InputError if a budget or a cap has no price, or no energy counter where the trials will run: as
+    ``energy_problem`` says there, else on this machine."""
     for key, unit in spec.units_in_use.items():
         if unit == "usd" and spec.resources.usd_per_hour(gpus_per_worker) is None:
             kind = "gpu_hour" if gpus_per_worker else "cpu_hour"

@@ -28,14 +28,9 @@ from trainables.corpora.stream.manifest import LanguageCounts
 from trainables.corpora.stream.packed import PackedCorpus
 from trainables.corpora.stream.token_stream import TokenStream
 
-SAMPLE_CHARACTERS = 240
-"""Shown of a sample."""
-
-BARS_WIDTH = 78
-"""At most, in characters, as the table above them."""
-
-PICTURE_WIDTH = 100
-"""Of a picture, in characters."""
+SAMPLE_CHARACTERS = 240  # shown of a sample
+BARS_WIDTH = 78  # at most, in characters, as the table above them
+PICTURE_WIDTH = 100  # of a picture, in characters
 
 STAGES = {
     "tokenizer": "making the tokenizer",
@@ -93,11 +88,8 @@ def sequences_of_a_trial(spec: StudySpec) -> float | None:
 
 
 def show_corpus(corpus: PackedCorpus, corpora: CorporaConfig, trial_sequences: float | None = None) -> RenderableType:
-    """The training text by language, what was held out, and what was left out of the sources.
-
-    Args:
-        trial_sequences: how many a trial reads; None: how often it sees a language is not told.
-    """
+    """The training text by language, what was held out and left out; where a trial's sequences are known, how often it
+    sees each."""
     stream = TokenStream(corpus, 0, corpora.alpha, corpora.maximum_repetition)
     counts = corpus.manifest.splits["train"]
     natural_l = np.array([counts[language].sequences for language in corpus.languages], dtype=np.float64)

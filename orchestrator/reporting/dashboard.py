@@ -32,14 +32,9 @@ from orchestrator.reporting.table import on_terminal
 from trainables.storage import Location
 
 POLL_SECONDS = 0.5
-REMOTE_POLL_SECONDS = 5.0
-"""An object store is asked less often: every question costs money."""
-
-QUIET_SECONDS = 8.0
-"""A log in which nothing noteworthy was written for so long says what goes on."""
-
-ARM_WIDTH = 48
-"""Columns an arm's panel needs."""
+REMOTE_POLL_SECONDS = 5.0  # an object store is asked less often: every question costs money
+QUIET_SECONDS = 8.0  # a log in which nothing noteworthy was written for so long says what goes on
+ARM_WIDTH = 48  # columns an arm's panel needs
 
 
 class Stage:
@@ -54,12 +49,8 @@ class Stage:
 
 
 def render(history: History, now: float | None = None, stage: str = "") -> RenderableType:
-    """The dashboard of a study's state.
-
-    Args:
-        now: seconds since the epoch; without it, the time of the last record.
-        stage: what is done beside what the ledger says.
-    """
+    """The dashboard of a study's state at ``now``, seconds since the epoch, else at the last record; ``stage`` says
+    what is done beside the ledger."""
     doing = [Text(f"{stage} ...", style="dim")] if stage else []
     if history.study is None:
         return Group(*doing)
@@ -85,16 +76,9 @@ def follow(
     since: float = 0.0,
     stage: Stage | None = None,
 ) -> History:
-    """Show a study while it runs: a live dashboard on a terminal, else a line for every noteworthy thing.
-
-    Args:
-        until: asked at every turn whether to stop; without it, the study's comparison is waited for.
-        since: records before this time, seconds since the epoch, print no lines: no old news on a resume.
-        stage: what the study does beside what is in its ledger.
-
-    Returns:
-        The study's state at the end.
-    """
+    """Show a study while it runs, a dashboard on a terminal, else a line for every noteworthy record after ``since``,
+    seconds since the epoch; returns its last state. ``until`` is asked at every turn whether to stop, else its
+    comparison is waited for; ``stage`` says what is done beside the ledger."""
     reader, history = LedgerReader(folder / LEDGER), History()
     pause = POLL_SECONDS if folder.local else REMOTE_POLL_SECONDS
     log = _Log(console, stage)

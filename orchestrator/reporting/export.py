@@ -176,18 +176,9 @@ def _unreadable(where: str, why: str) -> InputError:
 
 
 def push(folder: Location, names: tuple[str, ...], repository: str) -> str:
-    """Upload an exported model to the Hugging Face hub, into a repository that is made private if it is new.
-
-    Args:
-        folder: of :func:`export_study`, on this machine.
-        repository: ``OWNER/NAME``, or ``NAME`` for one's own.
-
-    Returns:
-        Its address.
-
-    Raises:
-        InputError: the folder is on an object store; no network, no token or no right to write.
-    """
+    """Upload an exported model on this machine to the hub's repository, ``OWNER/NAME`` or ``NAME``, made private if it
+    is new; returns its address. Raises InputError if the folder is on an object store, or there is no network, token or
+    right."""
     if folder.local is None:
         raise InputError(
             "only a folder on this machine can be pushed", where="--to", remedy="--to FOLDER, and push from there"

@@ -25,12 +25,8 @@ _OF: dict[str, str] = {"device_seconds": " of device time"}
 def model_card(
     history: History, run: TrialHistory, *, name: str, embedding_head: bool, document_attention: bool
 ) -> str:
-    """The card, Markdown with the hub's front matter. Its licence is left to whoever publishes the model.
-
-    Args:
-        embedding_head: whether its head was made of a table of embeddings, for want of one.
-        document_attention: whether attention stayed inside documents.
-    """
+    """The card, Markdown with the hub's front matter, for a head made of embeddings or a trained one, and for attention
+    inside documents or not. Its licence is left to whoever publishes the model."""
     assert history.study is not None
     assert history.corpus is not None
     study, design, answer = history.study, history.design, answer_of(history)

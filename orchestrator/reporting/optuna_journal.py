@@ -38,11 +38,7 @@ _STATES = {
 
 
 def write_optuna_journal(folder: Location, spec: StudySpec, history: History) -> None:
-    """Make the file anew, whole.
-
-    Raises:
-        FullDiskError: there is no space for it.
-    """
+    """Make the file anew, whole. Raises FullDiskError if there is no space for it."""
     design = history.design
     higher = not design.lower_is_better(design.yardsticks.primary)
     with (

@@ -13,7 +13,7 @@ from rich.text import Text
 from orchestrator import formatting
 from orchestrator.analysis.comparison import ArmSummary, Comparison, Counts, Pair
 from orchestrator.analysis.selection import best_of_search
-from orchestrator.analysis.statistics import TimeToTarget
+from orchestrator.analysis.statistics.time_to_target import TimeToTarget
 from orchestrator.analysis.wording import what_would_settle
 from orchestrator.ledger.history import History
 from orchestrator.ledger.records import PHASES
@@ -25,11 +25,8 @@ from trainables.training.config import Unit
 MOST_RUNNING, MOST_EVENTS, MOST_DOTS = 8, 4, 12
 """Running trials and events shown; confirmation runs shown as dots, above which a number says it."""
 
-SPEED_MEASURES = 5
-"""Reports over which a trial's speed is taken."""
-
-SILENT_SECONDS = 120
-"""A study that has not been heard of for so long, though it is not done, is said to be silent."""
+SPEED_MEASURES = 5  # reports over which a trial's speed is taken
+SILENT_SECONDS = 120  # a study that has not been heard of for so long, though it is not done, is said to be silent
 
 STOP = {
     "begin": "stopping: what runs is saved first; Ctrl-C once more to stop at once",

@@ -9,19 +9,17 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from orchestrator import formatting
+from orchestrator.analysis.statistics.paired import fewest_pairs
+from orchestrator.config.confirmation import ALPHA
 from orchestrator.config.study import StudySpec
 from orchestrator.planning.arm_plan import ArmPlan, arm_plans, require_confirmable
 from orchestrator.planning.forecast import ArmForecast, Forecast
-from orchestrator.planning.limits import warnings_of
 from orchestrator.reporting.layout import SideBySide, labelled, panel
 from orchestrator.reporting.table import Table, on_terminal
 from search_spaces import Categorical, Dimension
 
-ARM_WIDTH = 58
-"""Columns an arm's panel needs."""
-
-MOST_LANGUAGES = 8
-"""Languages shown by name."""
+ARM_WIDTH = 58  # columns an arm's panel needs
+MOST_LANGUAGES = 8  # languages shown by name
 
 _ALGORITHMS = {
     "tpe": "TPE",
@@ -34,11 +32,8 @@ _ALGORITHMS = {
 
 
 def show_plan(spec: StudySpec) -> RenderableType:
-    """What the study will train and spend, in closed form.
-
-    Raises:
-        InputError: as :func:`arm_plans` does; or the study's cap cannot pay for confirmation.
-    """
+    """What the study will train and spend, in closed form. Raises InputError as :func:`arm_plans` does, or if the cap
+    cannot pay for confirmation."""
     plans = arm_plans(spec)
     require_confirmable(plans)
     lines = [Text(f"! {warning}", style="yellow") for warning in warnings_of(spec)]
@@ -50,6 +45,31 @@ def show_plan(spec: StudySpec) -> RenderableType:
         on_terminal(phases_table(spec)),
         *lines,
     )
+
+
+def warnings_of(spec: StudySpec) -> list[str]:
+    """A sentence on each thing that the study cannot do."""
+    num_pairs = spec.num_compared_pairs
+    fewest = fewest_pairs(max(num_pairs, 1))
+    warnings = []
+    if len(spec.arms) < 2:
+        warnings.append("There is one arm, and nothing to compare it with.")
+    elif not num_pairs:
+        warnings.append("No two arms have the same task, masked or causal: they cannot be compared.")
+    elif num_pairs < math.comb(len(spec.arms), 2):
+        warnings.append("Arms of different tasks, masked and causal, are not compared with each other.")
+    if num_pairs and spec.confirm.seeds < fewest:
+        warnings.append(
+            f"No arm can win: with {formatting.plural(spec.confirm.seeds, 'seed')} and "
+            f"{formatting.plural(num_pairs, 'pair')} of arms p cannot reach {ALPHA}. "
+            f"It takes {fewest}: --set confirm.seeds={fewest}"
+        )
+    if num_pairs and spec.confirm.top > 1:
+        warnings.append(
+            f"The verdict will be exploratory: of confirm.top={spec.confirm.top} configurations of an arm the best is "
+            "chosen by the values that are compared."
+        )
+    return warnings
 
 
 def _headline(spec: StudySpec, vocabulary_size: int) -> RenderableType:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from orchestrator import formatting
-from orchestrator.analysis.comparison import ArmSummary, BranchRow, Comparison, Pair, Row, Summary
+from orchestrator.analysis.comparison import ArmSummary, Comparison, Pair, Row, Summary
 from orchestrator.ledger.history import History
 from orchestrator.ledger.records import TRAINING_PHASES
 from orchestrator.reporting.table import Row as Line
 from orchestrator.reporting.table import Table
 
-FEW_SEEDS = 3
-"""With so many or fewer no interval should be leaned on (docs/statistics.md)."""
+FEW_SEEDS = 3  # with so many or fewer no interval should be leaned on (docs/statistics.md)
 
 
 def arms_table(comparison: Comparison) -> Table:
@@ -43,16 +42,12 @@ def comparison_table(comparison: Comparison) -> Table:
     rows, few = [], False
     for pair in comparison.pairs:
         found: list[tuple[str, Row]] = list(pair.yardsticks.items())
-        found += [(_branch_title(row), row) for row in pair.branches]
+        found += [(f"{row.yardstick}\nat {row.share:.0%} of the budget", row) for row in pair.branches]
         for title, row in found:
             rows.append(_comparison_row(pair, title, row))
             few |= row.n <= FEW_SEEDS and row.interval is not None
     notes = (f"n <= {FEW_SEEDS}: do not lean on the interval",) if few else ()
     return Table(("pair", "yardstick", "n", "difference", "p\n(Holm)"), tuple(rows), notes=notes)
-
-
-def _branch_title(row: BranchRow) -> str:
-    return f"{row.yardstick}\nat {row.share:.0%} of the budget"
 
 
 def _comparison_row(pair: Pair, title: str, row: Row) -> Line:

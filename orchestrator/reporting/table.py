@@ -27,8 +27,7 @@ class Row:
     """A line of a table."""
 
     cells: tuple[str, ...]
-    quiet: bool = False
-    """It decides nothing: shown dimmed where there is colour."""
+    quiet: bool = False  # it decides nothing: shown dimmed where there is colour
 
 
 @dataclass(frozen=True)
@@ -37,10 +36,8 @@ class Table:
 
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
-    align: tuple[Align, ...] = ()
-    """Of the first columns; the others are on the left."""
-    notes: tuple[str, ...] = ()
-    """Below it, a line each."""
+    align: tuple[Align, ...] = ()  # of the first columns; the others are on the left
+    notes: tuple[str, ...] = ()  # below it, a line each
 
     @classmethod
     def of(

@@ -27,33 +27,25 @@ class _WholeRuns:
         self._planner, self._pending = planner, pending
 
     def next(self) -> PlannedTrial | None:
-        """The next run; None while there is none to start."""
         return self._pending.pop(0) if self._pending else None
 
     def exhausted(self) -> bool:
-        """Whether all runs were started."""
         return not self._pending
 
     def prunes(self, trial: TrialHistory, measure: MeasureRecord) -> bool:
-        """No run is stopped early: each spends its whole budget."""
-        return False
+        return False  # each run spends its whole budget
 
     def ended_early(self) -> str:
-        """Empty: it does not."""
         return ""
 
     def ended(self, trial: TrialHistory, outcome: AttemptOutcome) -> None:
-        """A failed attempt that may be repeated goes back to the front."""
-        if trial.outcome is None:
+        if trial.outcome is None:  # a failed attempt that may be repeated goes back to the front
             self._pending.insert(0, self._planner.plan_again(trial))
 
 
 class ConfirmPhase(_WholeRuns):
-    """Runs each arm's best configurations over the paired seeds.
-
-    With ``confirm.stopping`` no seed is begun after the ones that answer the question; with a cap, none that it does
-    not pay for, with the runs of all arms.
-    """
+    """Runs each arm's best configurations over the paired seeds. With ``confirm.stopping`` no seed begins after those
+    that answer the question; with a cap, none that it does not pay for, with the runs of all arms."""
 
     def __init__(self, spec: StudySpec, history: History, corpus: str) -> None:
         self._spec, self._history = spec, history
@@ -92,7 +84,6 @@ class ConfirmPhase(_WholeRuns):
                             yield planner.plan_again(run)
 
     def next(self) -> PlannedTrial | None:
-        """The next run; None while there is none that may begin."""
         if self.exhausted() or self._waits():
             return None
         run = self._pending.pop(0)
@@ -100,7 +91,6 @@ class ConfirmPhase(_WholeRuns):
         return run
 
     def ended(self, trial: TrialHistory, outcome: AttemptOutcome) -> None:
-        """Takes it from those that run."""
         self._running.discard(trial.trial)
         super().ended(trial, outcome)
 
@@ -153,7 +143,6 @@ class ConfirmPhase(_WholeRuns):
         return len({trial.seed for trial in current_runs(self._history)})
 
     def ended_early(self) -> str:
-        """Why the study's cap ended confirmation, for a person; empty where it did not."""
         if self._cap is None or not self._pending or self._is_answered() or self._cap_allows():
             return ""
         return self._cap.confirmation_ended(self.seeds_begun(), len(self._pending), self._next_arms())

@@ -15,16 +15,8 @@ from trainables.errors import InputError
 
 
 def require_work(spec: StudySpec, history: History, changes: Mapping[str, Change]) -> None:
-    """Refuse an extension of a finished study by which no trial could begin.
-
-    Branches are not asked for: all that could begin were made.
-
-    Args:
-        history: as it came to its end; it is not to be used afterwards.
-
-    Raises:
-        InputError: the study's cap pays for nothing of it, or there is nothing left to do.
-    """
+    """Raises InputError if an extension of a finished study could begin no trial: the cap pays for nothing of it, or
+    nothing is left to do. All possible branches were made. The history is used up."""
     assert history.study is not None
     history.apply(ExtensionRecord(time=history.updated, changes=dict(changes)))
     if history.finished:

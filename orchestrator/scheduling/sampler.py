@@ -10,6 +10,7 @@ import copy
 import hashlib
 import random
 import warnings
+from bisect import bisect_left, insort
 from collections.abc import Callable, Container, Iterable, Mapping
 
 import optuna
@@ -21,7 +22,6 @@ from orchestrator.config.search import SearchSpec
 from orchestrator.ledger.history import Arrived, Asked, SearchEvent
 from orchestrator.ledger.records import AttemptOutcome, Design
 from orchestrator.ledger.trials import TrialHistory
-from orchestrator.scheduling.halving import Rungs
 from search_spaces import Categorical, Configuration, Dimension, Float, Space
 from trainables.errors import InputError
 
@@ -94,11 +94,8 @@ class ArmSampler:
         self._asked += 1
 
     def prunes(self, number: int, rung: int, score: float) -> bool:
-        """Whether a trial that reports from a rung stops there.
-
-        A trial that was resumed repeats the report of its checkpoint: what was decided then stands, also if the
-        study was cut off before it was carried out.
-        """
+        """Whether a trial that reports from a rung stops there. A resumed trial repeats the report of its checkpoint:
+        what was decided then stands, also if the study was cut off before it was carried out."""
         if rung >= self.search.halving.rungs - 1:
             raise InputError(
                 f"the ledger has a trial at rung {rung} of an arm that has {self.search.halving.rungs - 1} rungs",
@@ -166,6 +163,21 @@ class ArmSampler:
         return alone
 
 
+class Rungs:
+    """The scores of an arm's trials at each rung. A trial goes on while among the best ``1 / reduction``; the first
+    always does."""
+
+    def __init__(self, number: int, reduction: int, *, higher_is_better: bool) -> None:
+        self._reduction, self._sign = reduction, -1.0 if higher_is_better else 1.0
+        self._best_first: list[list[float]] = [[] for _ in range(number)]
+
+    def goes_on(self, rung: int, score: float) -> bool:
+        """Take in a trial's score at a rung; whether the trial is among the best there so far."""
+        scores, loss = self._best_first[rung], self._sign * score
+        insort(scores, loss)
+        return bisect_left(scores, loss) < max(1, len(scores) // self._reduction)
+
+
 class _TpeOfFixedSpace(optuna.samplers.TPESampler):
     """TPE that is told the space: to infer it, it compares all trials, which takes longer than to sample."""
 
@@ -174,7 +186,6 @@ class _TpeOfFixedSpace(optuna.samplers.TPESampler):
         self._varied = {name: d for name, d in sorted(distributions.items()) if not d.single()}
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """Optuna's interface."""
         return self._varied
 
 
@@ -208,7 +219,6 @@ class _ShownTrials(optuna.storages.InMemoryStorage):
     def get_all_trials(
         self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
     ) -> list[FrozenTrial]:
-        """Optuna's interface."""
         if states == (TrialState.WAITING,):
             return list(super().get_all_trials(study_id, deepcopy, states))
         trials = [self._shown.get(t.number, t) for t in super().get_all_trials(study_id, deepcopy=False)]

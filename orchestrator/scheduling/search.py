@@ -63,11 +63,9 @@ class SearchPhase:
         return None
 
     def exhausted(self) -> bool:
-        """Whether no arm can go on."""
         return not any(budget.live for budget in self._budgets.values()) and self._next_arm() is None
 
     def prunes(self, trial: TrialHistory, measure: MeasureRecord) -> bool:
-        """Successive halving, inside the trial's own arm."""
         primary = self._history.design.yardsticks.primary
         if measure.rung is None or primary not in measure.yardsticks:
             return False
@@ -75,7 +73,6 @@ class SearchPhase:
         return self._samplers[trial.arm].prunes(trial.number, measure.rung, score)
 
     def ended(self, trial: TrialHistory, outcome: AttemptOutcome) -> None:
-        """Lets the arm's sampler and budget know; an attempt that may be repeated waits for its next."""
         self._samplers[trial.arm].ended(trial, outcome)
         if trial.outcome is None:
             self._waiting.append(trial)
@@ -83,7 +80,6 @@ class SearchPhase:
             self._budgets[trial.arm].settle(trial)
 
     def ended_early(self) -> str:
-        """Why the study's cap ended the search, for a person; empty where it did not."""
         if self._cap is None or self._next_arm(capped=False) is None:
             return ""
         return self._cap.search_ended()

@@ -8,23 +8,18 @@ from orchestrator.ledger.history import Ended, History
 from orchestrator.ledger.records import AttemptOutcome
 from orchestrator.ledger.trials import TrialHistory
 
-TOLERANCE = 1e-9
-"""Amounts in trial budgets that differ by less are the same."""
-
-HOPELESS_TRIALS = 16
-"""An arm of which so many trials in a row diverged or failed is searched no further."""
+TOLERANCE = 1e-9  # amounts in trial budgets that differ by less are the same
+HOPELESS_TRIALS = 16  # an arm of which so many trials in a row diverged or failed is searched no further
 
 
 class Totals(NamedTuple):
     """What an arm's search has spent and may yet spend, in trial budgets."""
 
-    spent: float
-    """What the ledger bills: by this the arms are balanced."""
+    spent: float  # what the ledger bills: by this the arms are balanced
     paid: float
     """Progress, from which the arm's own budget is taken: a clock is read after a step, and the moment by which a trial
     came out longer than its budget costs the arm no trial."""
-    owed: float
-    """What the trials under way may yet add."""
+    owed: float  # what the trials under way may yet add
 
 
 class SearchBudget:
@@ -33,12 +28,9 @@ class SearchBudget:
     def __init__(self, history: History, arm: str) -> None:
         self._history = history
         self._settled_spent = self._settled_paid = 0.0
-        self.begun = 0
-        """Trials so far."""
-        self.broken = 0
-        """Trials that diverged or failed since the last one that did not, in the order of their ends."""
-        self.live: set[str] = set()
-        """The trials that run or wait to be gone on with."""
+        self.begun = 0  # trials so far
+        self.broken = 0  # trials that diverged or failed since the last one that did not, in the order of their ends
+        self.live: set[str] = set()  # the trials that run or wait to be gone on with
         for trial in history.trials_of("search", arm):
             self.begin(trial.trial)
             if trial.outcome is not None:

@@ -33,8 +33,7 @@ from orchestrator.ledger.trials import TrialHistory
 from trainables.errors import InputError
 from trainables.training.config import MEASURED_UNITS, CapConfig
 
-MARGIN = 0.2
-"""Share of the expected cost of confirmation that is kept back on top, where that cost is measured."""
+MARGIN = 0.2  # share of the expected cost of confirmation that is kept back on top, where that cost is measured
 
 _ROUNDING = 1 + 1e-9
 
@@ -61,14 +60,9 @@ class StudyBudget:
     def _margin(self) -> float:
         return 0.0 if self.exact else MARGIN
 
-    # --- what a trial costs ------------------------------------------------------------------------------------------
-
     def trial_cost(self, phase: TrainingPhase, arm: str, share: float = 1.0) -> float:
-        """What a trial is expected to cost; in a unit of which nothing is known yet 0.
-
-        Args:
-            share: of the phase's budget that it spends by itself.
-        """
+        """What a trial of a ``share`` of the phase's budget is expected to cost; in a unit of which nothing is known
+        yet 0."""
         amount = self._amount(phase) * share
         if self.exact:
             return amount
@@ -137,8 +131,6 @@ class StudyBudget:
         """What confirmation is expected to cost, without the margin."""
         return self.spec.confirm.seeds * self._seed_cost
 
-    # --- the rules ---------------------------------------------------------------------------------------------------
-
     def allows_search_trial(self, arm: str) -> bool:
         """Whether an arm may begin a search trial; see the rules of the module."""
         live = any(trial.outcome is None for trial in self._trials("search", arm))
@@ -158,21 +150,13 @@ class StudyBudget:
         return self._fits(self._still_running("search") + needed + self.reserve + margin)
 
     def allows_runs(self, arms: Iterable[str]) -> bool:
-        """Whether what a confirmation seed is still to begin may begin; see the rules of the module.
-
-        Args:
-            arms: of its runs, one for each.
-        """
-        return self._fits(self._cost_of_runs(arms))
-
-    def _cost_of_runs(self, arms: Iterable[str]) -> float:
+        """Whether the runs, of these arms, that a confirmation seed is still to begin may begin; see the rules of the
+        module."""
         cost = sum(map(self._run_cost, arms)) * (1.0 + self._margin)
-        return self._still_running("confirm") + self._branches_owed + cost
+        return self._fits(self._still_running("confirm") + self._branches_owed + cost)
 
     def _fits(self, cost: float) -> bool:
         return self.spent + cost <= self.cap.amount * _ROUNDING
-
-    # --- in words ----------------------------------------------------------------------------------------------------
 
     def search_ended(self) -> str:
         """Why the search ends early, for a person."""
@@ -182,12 +166,8 @@ class StudyBudget:
         )
 
     def confirmation_ended(self, seeds: int, runs: int, arms: Sequence[str]) -> str:
-        """Why confirmation ends early, for a person.
-
-        Args:
-            seeds: that have begun.
-            arms: of those of them that would have been next, as of :meth:`allows_runs`.
-        """
+        """Why confirmation ends early, for a person: how many seeds have begun, what is left, whose runs would have
+        been next."""
         return (
             f"confirmation ends after {seeds} of {formatting.plural(self.spec.confirm.seeds, 'seed')}, without "
             f"{formatting.plural(runs, 'run')}: {self._standing}, and those of the next seed cost "
@@ -207,14 +187,8 @@ class StudyBudget:
 
 
 def require_confirmation(spec: StudySpec, cap: CapConfig, costs: Mapping[str, float]) -> None:
-    """Refuse a cap that cannot pay for confirmation, and a search trial of each arm before it where there is a search.
-
-    Args:
-        costs: by arm, of a whole search trial, in the cap's unit, at least.
-
-    Raises:
-        InputError: it cannot.
-    """
+    """Raises InputError if a cap cannot pay for confirmation, with a search trial of each arm before it where there is
+    a search; ``costs`` are of a whole search trial, by arm, in the cap's unit, at least."""
     searched = 1.0 if spec.search.budget_per_arm else 0.0
     runs = spec.confirm.seeds * spec.confirm.top * spec.confirm_budget.amount / spec.budget.amount
     needed = sum((searched + runs * (1.0 + spec.cooldown_share(arm))) * cost for arm, cost in costs.items())

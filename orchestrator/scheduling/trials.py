@@ -26,8 +26,7 @@ class PlannedTrial:
     configuration: Configuration
     attempt: int
     config: TrialConfig
-    share: float | None = None
-    """Of a branch: the share of its confirmation run's budget at which it is compared."""
+    share: float | None = None  # of a branch: the share of its confirmation run's budget at which it is compared
 
 
 class PhaseOfTrials(Protocol):
@@ -69,12 +68,8 @@ class Planner:
         configuration: Mapping[str, Setting],
         share: float | None = None,
     ) -> PlannedTrial:
-        """The next attempt at an arm's trial of that number.
-
-        Args:
-            number: among the arm's trials of the phase; a branch has that of its confirmation run.
-            share: of a branch, the share of its confirmation run's budget at which it is compared.
-        """
+        """The next attempt at an arm's trial of that number; a branch has its confirmation run's, and the share of its
+        budget at which it is compared."""
         name, searching = trial_name(phase, arm, number, share), phase == "search"
         spec, own = self.spec, self.spec.arms[arm]
         training = spec.training_of(arm, configuration)

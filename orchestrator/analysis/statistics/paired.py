@@ -12,21 +12,16 @@ from scipy import special
 
 from orchestrator.config.confirmation import ALPHA
 
-NUM_RESAMPLES = 9999
-"""The most sign patterns a permutation test enumerates; of more it samples so many."""
-
-TIE = 1e-12
-"""Sums of differences that are closer, as a share of the sum of their sizes, are the same in another order."""
+NUM_RESAMPLES = 9999  # the most sign patterns a permutation test enumerates; of more it samples so many
+TIE = 1e-12  # sums of differences that are closer, as a share of the sum of their sizes, are the same in another order
 
 Interval = tuple[float, float]
 
 
 def mean_interval(differences: Sequence[float], confidence: float = 0.95) -> Interval | None:
-    """Student's t interval of the mean difference; none of fewer than two, since one cannot vary.
-
-    The arms are equivalent where the 90% interval lies within the margin: those are two one-sided paired t-tests at
-    5% (Schuirmann 1987, "A comparison of the two one-sided tests procedure and the power approach").
-    """
+    """Student's t interval of the mean difference; none of fewer than two. The arms are equivalent where the 90%
+    interval lies within the margin: those are two one-sided paired t-tests at 5% (Schuirmann 1987, "A comparison of the
+    two one-sided tests procedure and the power approach")."""
     n = len(differences)
     if n < 2:
         return None
@@ -37,11 +32,8 @@ def mean_interval(differences: Sequence[float], confidence: float = 0.95) -> Int
 
 @lru_cache(maxsize=4096)
 def permutation_p(differences: tuple[float, ...]) -> float | None:
-    """The two-sided p-value of "the arms may be swapped at every seed", by flipping the differences' signs.
-
-    Exact up to 13 pairs (2^13 sign patterns), sampled above (Fisher 1935, "The design of experiments").
-    With n pairs it is never below 2 / 2^n: see :func:`fewest_pairs`. None where there is no pair.
-    """
+    """The two-sided p-value of "the arms may be swapped at every seed", by flipping the differences' signs: exact up to
+    13 pairs, sampled above (Fisher 1935, "The design of experiments"). None where there is no pair."""
     if len(differences) < 2:
         return 1.0 if differences else None  # of one pair, both signings are as extreme as the one observed
     values = np.array(differences)
@@ -63,10 +55,8 @@ def permutation_p(differences: tuple[float, ...]) -> float | None:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjust p-values for their number (Holm 1979, "A simple sequentially rejective multiple test...").
-
-    The k-th smallest of m is multiplied by m - k + 1, and none comes out below a smaller one's, nor above 1.
-    """
+    """Adjust p-values for their number (Holm 1979, "A simple sequentially rejective multiple test..."): the k-th
+    smallest of m is multiplied by m - k + 1, and none comes out below a smaller one's, nor above 1."""
     adjusted, floor = [1.0] * len(p_values), 0.0
     for rank, index in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
         floor = max(floor, min(1.0, p_values[index] * (len(p_values) - rank)))

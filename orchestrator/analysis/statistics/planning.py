@@ -14,14 +14,9 @@ from scipy import special
 from orchestrator.analysis.statistics.paired import fewest_pairs
 from orchestrator.config.confirmation import ALPHA
 
-POWER = 0.8
-"""Chance with which seeds that are planned or asked for would settle a difference."""
-
-MOST_SEEDS = 1000
-"""Where more pairs than this would be needed, no number is given: it would be no advice."""
-
-SIMULATED = 4000
-"""Studies simulated for a power: its standard error is below 0.008."""
+POWER = 0.8  # chance with which seeds that are planned or asked for would settle a difference
+MOST_SEEDS = 1000  # where more pairs than this would be needed, no number is given: it would be no advice
+SIMULATED = 4000  # studies simulated for a power: its standard error is below 0.008
 
 MOST_ENUMERATED = 10
 """Pairs up to which the permutation test is run on every simulated study; above, the t-test stands for it."""
@@ -70,11 +65,8 @@ def minimum_detectable_effect(
     alpha: float = ALPHA,
     wanted: float = POWER,
 ) -> float | None:
-    """The smallest true difference that so many pairs would name with the power wanted; see :func:`power`.
-
-    The standard deviation of paired differences is a guess before a study runs: from an earlier study, or 1 for
-    a result in standard deviations. None where so few pairs can never name a winner, or do not vary.
-    """
+    """The smallest true difference that so many pairs would name with the power wanted; see :func:`power`. With a
+    deviation of 1 it is in standard deviations. None where so few pairs can never name a winner, or do not vary."""
     if num_pairs < fewest_pairs(family_size, alpha) or deviation == 0:
         return None
     return smallest_with(

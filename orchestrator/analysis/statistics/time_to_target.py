@@ -34,8 +34,7 @@ Curve = tuple[tuple[float, float, float], ...]
 """A run's evaluations: progress (0 to 1, increasing), spending, yardstick. One that broke off is a single point: where,
 what it had spent, and the worst value there is (an infinity)."""
 
-Curves = tuple[Curve, ...]
-"""An arm's, one a seed."""
+Curves = tuple[Curve, ...]  # an arm's, one a seed
 
 
 @dataclass(frozen=True)
@@ -49,23 +48,15 @@ class TimeToTarget:
     interval: tuple[float | None, float | None] | None
     """95%; an end is None where what was not seen leaves it open. None of fewer than 6 seeds: see
     :func:`orchestrator.analysis.statistics.fewest_pairs`."""
-    reached_a: int
-    """Runs of A that reach the target by themselves."""
+    reached_a: int  # runs of A that reach the target by themselves
     reached_b: int
     n: int
 
 
 @lru_cache(maxsize=1024)
 def time_to_target(a: Curves, b: Curves, target: float | None = None, lower_is_better: bool = False) -> TimeToTarget:
-    """Compare paired runs; see the module.
-
-    Args:
-        a: A's runs, by seed.
-        b: B's, by the same seeds, at least one.
-        target: the yardstick's value to reach. None: the worse of the two arms' final means over the runs that did
-            not break off, taken anew from every draw of seeds, as it is estimated from them.
-        lower_is_better: of the yardstick.
-    """
+    """Compare paired runs, by seed, at least one; see the module. The target is a value of the yardstick; None: the
+    worse of the two arms' final means over the runs that did not break off, estimated anew from every draw of seeds."""
     sign = -1.0 if lower_is_better else 1.0
     wanted = None if target is None else sign * target
     curves = [_on_one_grid(runs, sign) for runs in (a, b)]

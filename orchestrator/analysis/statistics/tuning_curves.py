@@ -15,25 +15,18 @@ from scipy import special
 
 Floats = NDArray[np.float64]
 
-SIMULATED = 20_000
-"""Samples from which the band's level is found; of many trials fewer, but none below 1000."""
-
-MOST_POINTS = 64
-"""Of a curve: all n up to about 20, then further and further apart."""
+SIMULATED = 20_000  # samples from which the band's level is found; of many trials fewer, but none below 1000
+MOST_POINTS = 64  # of a curve: all n up to about 20, then further and further apart
 
 
 @dataclass(frozen=True)
 class TuningCurve:
     """The best of n trials; higher is better."""
 
-    n: tuple[int, ...]
-    """From 1 up to as many trials as there are."""
-    expected: tuple[float, ...]
-    """Mean of the best of n."""
-    median: tuple[float, ...]
-    """Median of the best of n."""
-    low: tuple[float | None, ...]
-    """Lower end of the median's band; None where the trials set no bound."""
+    n: tuple[int, ...]  # from 1 up to as many trials as there are
+    expected: tuple[float, ...]  # mean of the best of n
+    median: tuple[float, ...]  # median of the best of n
+    low: tuple[float | None, ...]  # lower end of the median's band; None where the trials set no bound
     high: tuple[float | None, ...]
     """Upper end; None where the trials set no bound: with N of them, for n above about N / 8."""
 
@@ -77,11 +70,8 @@ def tuning_curve(scores: tuple[float, ...], confidence: float = 0.95) -> TuningC
 
 @lru_cache(maxsize=256)
 def _band(num: int, confidence: float) -> tuple[Floats, Floats]:
-    """Bounds of F at each of the ordered scores, all at once.
-
-    F at the i-th of N is distributed as Beta(i, N - i + 1). Each bound is taken at the level that all hold at
-    with the confidence wanted, found from uniform samples.
-    """
+    """Bounds of F at each of the ordered scores, all at once. F at the i-th of N is distributed as Beta(i, N - i + 1);
+    each bound is taken at the level that all hold at with the confidence wanted, found from uniform samples."""
     ranks = np.arange(1, num + 1)
     samples = np.sort(np.random.default_rng(0).random((max(1000, min(SIMULATED, 500_000 // num)), num)), axis=1)
     ranked = special.betainc(ranks, num - ranks + 1, samples)

@@ -11,7 +11,9 @@ from scipy import stats
 from orchestrator.analysis.compare import answered, compare
 from orchestrator.analysis.comparison import Comparison, Counts, Failures, Gap, Matched, Stopping
 from orchestrator.analysis.selection import chosen_runs
-from orchestrator.analysis.statistics import Sequential, minimum_detectable_effect, tuning_curve
+from orchestrator.analysis.statistics.planning import minimum_detectable_effect
+from orchestrator.analysis.statistics.sequential import Sequential
+from orchestrator.analysis.statistics.tuning_curves import tuning_curve
 from orchestrator.analysis.wording import verdict_in_words
 from orchestrator.ledger.history import History
 from orchestrator.ledger.records import ArmDesign, EndRecord, MeasureRecord, Score, StudyRecord

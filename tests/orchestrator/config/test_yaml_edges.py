@@ -6,9 +6,9 @@ from pathlib import Path
 
 import huggingface_hub.constants
 import pytest
+from orchestrator.config.overrides import override
 
 from orchestrator.config.files import SHIPPED, freeze, load_study
-from orchestrator.config.overrides import override
 from orchestrator.planning.preflight import check_text
 from trainables.errors import InputError
 

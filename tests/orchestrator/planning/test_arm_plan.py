@@ -9,10 +9,9 @@ from rich.console import Console
 
 from orchestrator.config.files import load_study, study_names
 from orchestrator.planning.arm_plan import arm_plans
-from orchestrator.planning.limits import warnings_of
 from orchestrator.planning.preflight import require_a_step
 from orchestrator.reporting.catalogue import catalogue
-from orchestrator.reporting.plan_table import show_plan
+from orchestrator.reporting.plan_table import show_plan, warnings_of
 from trainables.errors import InputError
 from trainables.models.body_config import body_config
 from trainables.objectives import find_objective

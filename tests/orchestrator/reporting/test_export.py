@@ -17,6 +17,7 @@ from tests.helpers.corpus import LENGTH, VOCABULARY, write_corpus
 from tests.helpers.exports import SIZE, WIDE, held_out, make_learner, make_tokenizer
 from tests.helpers.ledgers import end, measure, spent, trial, write_ledger
 from tests.helpers.ledgers import study as study_record
+from tests.helpers.trials import make_state
 from trainables.corpora.stream.packed import PackedCorpus
 from trainables.storage import Location
 from trainables.training.checkpoint import Checkpoints
@@ -101,7 +102,7 @@ def learner_of(arm, seed):
 
 def write_checkpoint(trial, step, learner):
     checkpoints = Checkpoints(Location(trial))
-    checkpoints.save(step, {"model": module_tensors(learner)}, {})
+    checkpoints.save(step, {"model": module_tensors(learner)}, make_state())
     checkpoints.wait()
     checkpoints.close()
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from orchestrator.ledger.history import History
 from orchestrator.ledger.records import EndRecord, MeasureRecord, TrialRecord
 from orchestrator.reporting.optuna_journal import OPTUNA_FILE, write_optuna_journal
-from orchestrator.scheduling.halving import Rungs
+from orchestrator.scheduling.sampler import Rungs
 from orchestrator.scheduling.search import SearchPhase
 from orchestrator.scheduling.search_budget import HOPELESS_TRIALS
 from search_spaces import Space

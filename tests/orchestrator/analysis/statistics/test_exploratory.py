@@ -5,8 +5,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from orchestrator.analysis.statistics import time_to_target, tuning_curve
-from orchestrator.analysis.statistics.tuning_curves import _band
+from orchestrator.analysis.statistics.time_to_target import time_to_target
+from orchestrator.analysis.statistics.tuning_curves import _band, tuning_curve
 
 SCORES = (0.31, 0.12, 0.44, 0.27, 0.39)
 

@@ -10,14 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from orchestrator.analysis.statistics import (
-    fewest_pairs,
-    holm,
-    mean_interval,
-    minimum_detectable_effect,
-    permutation_p,
-    seeds_needed,
-)
+from orchestrator.analysis.statistics.paired import fewest_pairs, holm, mean_interval, permutation_p
+from orchestrator.analysis.statistics.planning import minimum_detectable_effect, seeds_needed
 
 # Multiples of 1/64: sums, negations and doublings of them are exact, so that ties stay ties.
 exact_values = st.lists(st.integers(-64, 64).map(lambda k: k / 64), min_size=2, max_size=8).map(tuple)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from orchestrator.analysis.statistics import fewest_pairs, minimum_detectable_effect, permutation_p, power
+from orchestrator.analysis.statistics.paired import fewest_pairs, permutation_p
+from orchestrator.analysis.statistics.planning import minimum_detectable_effect, power
 
 
 def test_power_of_six_pairs_is_that_of_six_equal_signs():

@@ -5,7 +5,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from orchestrator.analysis.statistics import Sequential, permutation_p
+from orchestrator.analysis.statistics.paired import permutation_p
+from orchestrator.analysis.statistics.sequential import Sequential
 
 RULE = Sequential(minimum=6, maximum=20, margin=0.5)
 
