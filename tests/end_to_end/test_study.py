@@ -16,6 +16,8 @@ from orchestrator.ledger.segments import read_ledger
 from tests.helpers.study import patient, small_study
 from trainables.errors import InputError
 
+pytestmark = pytest.mark.timeout(1800)
+
 
 @pytest.fixture(scope="module")
 def finished(ray_cluster, tmp_path_factory) -> Study:
