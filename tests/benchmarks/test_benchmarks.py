@@ -10,6 +10,7 @@ from functools import partial
 
 import pytest
 import torch
+import yaml
 from scipy import stats
 
 from tests.helpers.repository import REPOSITORY
@@ -112,14 +113,14 @@ def test_search(benchmarks, capsys):
 def test_the_surrogates_optimum_is_that_of_its_curves(benchmarks):
     import search
 
-    from search_spaces import load_space
+    from search_spaces import Space, space_path
 
     curves = search.Surrogate({"learning_rate": 1e-3, "temperature": 1.0}, 256)
     slow = {"learning_rate": 2e-3, "temperature": 1.0, "negatives": 256}
     fast = {**slow, "learning_rate": 5e-3}
     assert curves.accuracy(fast, 1 / 9) > curves.accuracy(slow, 1 / 9) + 0.02  # curves cross
     assert curves.accuracy(fast, 1.0) < curves.accuracy(slow, 1.0) - 0.01
-    space = load_space("headless_mlm")
+    space = Space.model_validate(yaml.safe_load(space_path("headless_mlm").read_text()))
     best = curves.best(space)
     assert best == pytest.approx(curves.accuracy(slow, 1.0), abs=2e-3)
     for rate, temperature, negatives in ((2e-3, 1.0, 64), (5e-4, 1.0, 256), (2e-3, 3.0, 256)):

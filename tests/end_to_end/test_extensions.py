@@ -35,7 +35,7 @@ def environment(tmp_path):
     return os.environ | {"PYTHONPATH": f"{folder}:{REPOSITORY}"}
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1800)
 def test_a_study_of_what_another_package_brings(tmp_path, environment):
     space = tmp_path / "space.yaml"
     space.write_text(yaml.safe_dump(SPACE))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -12,8 +13,10 @@ import pytest
 from orchestrator import Study
 from orchestrator.cli import main
 from orchestrator.ledger.segments import read_ledger
-from tests.helpers.study import small_study
+from tests.helpers.study import patient, small_study
 from trainables.errors import InputError
+
+pytestmark = pytest.mark.timeout(1800)
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +174,8 @@ with ray_session(None, Machine(1, 0), dashboard=True):
             if fields[3] == "0A" and fields[9] in sockets:
                 print(fields[1].split(":")[0])
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
+    done = patient([sys.executable, "-c", script], env=environment)
     assert done.returncode == 0, done.stderr
     addresses = set(done.stdout.split())
     assert addresses, "no listening socket was found"

@@ -14,6 +14,8 @@ from orchestrator import Results
 from tests.helpers.repository import REPOSITORY
 from tests.helpers.study import patient
 
+pytestmark = pytest.mark.timeout(1800)
+
 EXAMPLES = REPOSITORY / "examples"
 SHORT = ("budget.tokens=20000", "search.budget_per_arm=1", "search.halving.rungs=1", "confirm.seeds=2")
 WORDS = [
@@ -58,7 +60,6 @@ def own_text(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return folder, example("own_text.py", "part-*.txt", vocabulary, *SHORT, folder=folder)
 
 
-@pytest.mark.timeout(600)
 def test_own_text(own_text: tuple[Path, str]) -> None:
     folder, printed = own_text
     results = Results(str(folder / "studies" / "own-text"))
@@ -79,7 +80,6 @@ def test_read_results(own_text: tuple[Path, str]) -> None:
     assert f"{row['difference']:.6f}"[:7] in printed
 
 
-@pytest.mark.timeout(600)
 def test_plain_loop(tmp_path: Path) -> None:
     printed = example("plain_loop.py", "100", folder=tmp_path)
     losses = {int(step): float(loss) for step, loss in re.findall(r"step +(\d+)  loss ([\d.]+)", printed)}

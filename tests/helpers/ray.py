@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import os
 
+import psutil
+
+os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # else it listens on all interfaces; read when Ray is imported
+
 STARTS = 3
 """Ray gives its own processes half a minute to start: on a machine that is busy it may take another."""
 
@@ -15,9 +19,9 @@ def start_ray(folder: str, *, include_dashboard: bool = False) -> None:
         folder: its own, with a short name: the names of unix sockets are limited.
         include_dashboard: with its server, which answers questions about the cluster's state.
     """
-    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # else it listens on all interfaces
     import ray
 
+    before = set(psutil.Process().children(recursive=True))
     for start in range(1, STARTS + 1):
         try:
             ray.init(
@@ -33,4 +37,5 @@ def start_ray(folder: str, *, include_dashboard: bool = False) -> None:
         except Exception as error:
             if start == STARTS or "timed out during startup" not in str(error):
                 raise
-            ray.shutdown()
+            for process in set(psutil.Process().children(recursive=True)) - before:
+                process.kill()
