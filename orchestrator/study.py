@@ -304,7 +304,7 @@ class Study:
                 remedy=f"make space there; then h2h resume {self.folder} goes on from the checkpoints",
             )
         if executor.interrupted:
-            raise StudyInterrupted
+            raise StudyInterrupted(f"it was saved; Study.open({self.folder.uri!r}).resume() goes on")
 
     def _corpus_of(self, recorder: Recorder, tokenizer: PreTrainedTokenizerFast | None) -> Location:
         """The prepared corpus: an earlier session's, or prepared now."""

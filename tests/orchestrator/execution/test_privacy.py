@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import ray
 
+from cluster.local import LocalCluster
 from orchestrator.execution.privacy import ensure_private_token, private_ray_folder
+from orchestrator.execution.ray_session import ray_session
+from orchestrator.planning.machine import Machine
 
 
 @pytest.fixture
-def token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Where Ray looks for it; under the widest umask."""
     monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
     monkeypatch.delenv("RAY_AUTH_TOKEN_PATH", raising=False)
@@ -87,3 +92,34 @@ def test_names_of_sockets_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     with private_ray_folder() as folder:
         added = "/session_2026-11-22_10-00-00_000000_1234567/sockets/plasma_store.1"
         assert len((folder + added).encode()) <= 107
+
+
+def test_a_studys_own_ray_is_private(token: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a study starts Ray itself, it has both before Ray begins."""
+    seen: list[tuple[int, int, str]] = []
+
+    def init(**options: str) -> None:
+        folder = Path(options["_temp_dir"])
+        seen.append((mode(folder.parent), mode(token), options["_node_ip_address"]))
+
+    for name in ("RAY_ADDRESS", "RAY_TMPDIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    with ray_session(None, Machine(2, 0), dashboard=False):
+        pass
+    assert seen == [(0o700, 0o600, "127.0.0.1")]
+
+
+def test_a_local_cluster_is_private(token: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = LocalCluster(autoscaling=False)
+    seen: list[tuple[int, int]] = []
+
+    def run(*words: str) -> None:
+        (folder,) = [Path(word.partition("=")[2]) for word in words if word.startswith("--temp-dir=")]
+        seen.append((mode(folder.parent), mode(token)))
+
+    monkeypatch.setattr(cluster, "_run", run)
+    with cluster:
+        assert seen == [(0o700, 0o600)]

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.helpers.fuzzed_ledgers import CASES, prepare
 from tests.helpers.fuzzing import fuzz
 
 
+@pytest.mark.timeout(0)  # the runner has limits of its own, for each case
 def test_fuzzed_ledgers(tmp_path: Path) -> None:
-    fuzz(CASES, tmp_path, 40, prepare)
+    fuzz(CASES, tmp_path, 30, prepare)

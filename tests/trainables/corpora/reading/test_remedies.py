@@ -324,3 +324,18 @@ def test_a_table_that_grows_out_of_proportion(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "too large when it is decompressed" in done.stdout
     assert int(done.stdout.rpartition("MB: ")[2]) < 200
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("A.TXT", b"one\n\ntwo\n"),
+        ("a.ndjson", b'{"text": "one"}\n{"text": "two"}\n'),
+        ("a.NDJSON.GZ", gzip.compress(b'{"text": "one"}\n{"text": "two"}\n')),
+        ("a.JsonL", b'{"text": "one"}\n{"text": "two"}\n'),
+    ],
+)
+def test_other_spellings_of_a_suffix_are_read(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    check_sources([files(f"{tmp_path}/*")])
+    assert [one.text.strip() for one in documents_of(files(f"{tmp_path}/*"))] == ["one", "two"]
