@@ -4,6 +4,7 @@ each, T targets a sequence, K targets in all, V vocabulary.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Literal, NamedTuple
 
@@ -18,6 +19,7 @@ from trainables.models.config import Task
 from trainables.objectives.corruption import masked_positions
 
 HELD_OUT_SEED = 20_230_915  # held-out targets are the same for every arm, trial and seed
+ROWS = 256  # of a batch of sentences
 
 
 class Targets(NamedTuple):
@@ -102,3 +104,23 @@ class HeldOut:
         pairs, tokenizer = self.corpus.minimal_pairs(), self.corpus.tokenizer()
         texts = [pair.good for pair in pairs] + [pair.bad for pair in pairs]
         return [list(ids) for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]]
+
+
+def passed_tokens(sentences: Sequence[Sequence[int]], task: Task, manifest: Manifest) -> int:
+    """Tokens, padding too, that ``passes.log_likelihoods`` passes through a model of the task."""
+    length_S = np.array([len(tokens) for tokens in framed(sentences, manifest)])
+    lengths = length_S if task == "causal" else np.repeat(length_S, length_S - 2)
+    return sum(len(part) * int(lengths[part].max()) for part in batches(lengths))
+
+
+def framed(sentences: Sequence[Sequence[int]], manifest: Manifest) -> list[NDArray[np.int64]]:
+    """Between separators, and no longer than a sequence."""
+    separator, limit = manifest.separator_token, manifest.sequence_length - 2
+    return [np.array([separator, *sentence[:limit], separator], dtype=np.int64) for sentence in sentences]
+
+
+def batches(lengths: Sequence[int] | NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+    """Numbers of rows that make a batch: of similar lengths, for little padding."""
+    order = np.argsort(lengths, kind="stable")
+    for start in range(0, len(order), ROWS):
+        yield order[start : start + ROWS]

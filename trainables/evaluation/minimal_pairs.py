@@ -34,6 +34,6 @@ class MinimalPairAccuracy(Yardstick):
 
     def tokens(self, held_out: HeldOut, task: Task) -> int:
         """An encoder sees a sentence once for each of its tokens."""
-        from trainables.evaluation.passes import passed_tokens
+        from trainables.evaluation.held_out import passed_tokens
 
         return passed_tokens(held_out.sentences, task, held_out.corpus.manifest)

@@ -4,7 +4,7 @@ a batch, L tokens each, K targets, D hidden size, V vocabulary, P minimal pairs,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -16,14 +16,12 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from trainables.corpora.stream.manifest import Manifest
-from trainables.evaluation.held_out import HeldOut, Targets
+from trainables.evaluation.held_out import HeldOut, Targets, batches, framed
 from trainables.evaluation.registry import find_yardstick
 from trainables.evaluation.yardstick import Score
-from trainables.models.config import Task
 from trainables.objectives.learner import Learner
 
 SLICE_ELEMENTS = 1 << 24  # logits, or numbers of the last layers, held at a time
-ROWS = 256  # of a batch of sentences
 
 
 class TargetNats(NamedTuple):
@@ -120,14 +118,14 @@ def log_likelihoods(learner: Learner, sentences: Sequence[Sequence[int]], manife
 
     An encoder's are pseudo-log-likelihoods: each token masked in turn (arXiv 1910.14659).
     """
-    framed = _framed(sentences, manifest)
+    rows = framed(sentences, manifest)
     if learner.objective.task == "causal":
-        return _causal(learner, framed, manifest)
-    score = np.zeros(len(framed))
-    masked = [(owner, position) for owner, tokens in enumerate(framed) for position in range(1, len(tokens) - 1)]
-    for part in _batches([len(framed[owner]) for owner, _ in masked]):
-        owner_N, position_N = np.array(masked)[part].T
-        token_NL, mask_NL = _pad([framed[owner] for owner in owner_N], manifest, learner.embedding_VD.device)
+        return _causal(learner, rows, manifest)
+    score = np.zeros(len(rows))
+    masked = np.array([(owner, place) for owner, row in enumerate(rows) for place in range(1, len(row) - 1)])
+    for part in batches([len(rows[owner]) for owner, _ in masked]):
+        owner_N, position_N = masked[part].T
+        token_NL, mask_NL = _pad([rows[owner] for owner in owner_N], manifest, learner.embedding_VD.device)
         place = torch.arange(len(part)), torch.from_numpy(position_N)
         target_N = token_NL[place]
         token_NL[place] = manifest.required_mask_token
@@ -137,10 +135,10 @@ def log_likelihoods(learner: Learner, sentences: Sequence[Sequence[int]], manife
     return score
 
 
-def _causal(learner: Learner, framed: list[NDArray[np.int64]], manifest: Manifest) -> NDArray[np.float64]:
-    score = np.zeros(len(framed))
-    for part in _batches([len(tokens) for tokens in framed]):
-        token_NL, mask_NL = _pad([framed[i] for i in part], manifest, learner.embedding_VD.device)
+def _causal(learner: Learner, rows: list[NDArray[np.int64]], manifest: Manifest) -> NDArray[np.float64]:
+    score = np.zeros(len(rows))
+    for part in batches([len(tokens) for tokens in rows]):
+        token_NL, mask_NL = _pad([rows[i] for i in part], manifest, learner.embedding_VD.device)
         hidden_NLD = learner.hidden(token_NL, mask_NL)
         scored_NL = mask_NL[:, 1:].bool()
         log_probability = learner.logits(hidden_NLD[:, :-1][scored_NL]).float().log_softmax(dim=-1)
@@ -149,26 +147,6 @@ def _causal(learner: Learner, framed: list[NDArray[np.int64]], manifest: Manifes
         taken[scored_NL] = log_probability.gather(1, target_K[:, None])[:, 0]
         score[part] = taken.sum(dim=1).cpu().numpy()
     return score
-
-
-def passed_tokens(sentences: Sequence[Sequence[int]], task: Task, manifest: Manifest) -> int:
-    """Tokens, padding too, that :func:`log_likelihoods` passes through a model of the task."""
-    length_S = np.array([len(tokens) for tokens in _framed(sentences, manifest)])
-    lengths = length_S if task == "causal" else np.repeat(length_S, length_S - 2)
-    return sum(len(part) * int(lengths[part].max()) for part in _batches(lengths))
-
-
-def _framed(sentences: Sequence[Sequence[int]], manifest: Manifest) -> list[NDArray[np.int64]]:
-    """Between separators, and no longer than a sequence."""
-    separator, limit = manifest.separator_token, manifest.sequence_length - 2
-    return [np.array([separator, *sentence[:limit], separator], dtype=np.int64) for sentence in sentences]
-
-
-def _batches(lengths: Sequence[int] | NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-    """Numbers of rows that make a batch: of similar lengths, for little padding."""
-    order = np.argsort(lengths, kind="stable")
-    for start in range(0, len(order), ROWS):
-        yield order[start : start + ROWS]
 
 
 def _pad(rows: list[NDArray[np.int64]], manifest: Manifest, device: torch.device) -> tuple[Tensor, Tensor]:

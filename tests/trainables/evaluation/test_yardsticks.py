@@ -256,7 +256,7 @@ def test_log_likelihoods_against_a_loop_over_tokens(corpus, monkeypatch, name):
     """Many batches of mixed lengths, in an order that sorting by length must undo."""
     learner, manifest = make_scored_learner(name), corpus.manifest
     given = drawn_sentences(9)
-    monkeypatch.setattr(passes, "ROWS", 4)
+    monkeypatch.setattr("trainables.evaluation.held_out.ROWS", 4)
     got = log_likelihoods(learner, given, manifest)
     expected = [alone(learner, sentence, manifest) for sentence in given]
     np.testing.assert_allclose(got, expected, rtol=1e-4)
