@@ -47,13 +47,10 @@ def check_text(spec: StudySpec, *, writing: bool = True) -> None:
     for name in spec.arms:
         require_a_step(ArmPlan(spec, name, vocabulary_size=1000))
     Location(spec.storage).require_writable(trying=writing)
-    if writing or not any(_is_on_the_hub(source) for source in spec.corpora.sources):
+    datasets = [source.dataset for source in spec.corpora.sources if source.dataset is not None]
+    if writing or all(Path(dataset).expanduser().exists() for dataset in datasets):
         check_sources(spec.corpora.sources, spec.corpora.malformed_share)
         check_splits(spec.corpora)
-
-
-def _is_on_the_hub(source: SourceConfig) -> bool:
-    return source.dataset is not None and not Path(source.dataset).expanduser().exists()
 
 
 def require_a_step(plan: ArmPlan) -> None:
@@ -139,18 +136,14 @@ def check_resources(spec: StudySpec, machine: Machine, gpus_per_worker: int) -> 
     ):
         needed = resources.workers * per_worker
         if needed > available:
+            fitting = available // per_worker
+            fewer = f"workers={fitting}" if fitting else f"{kind.lower()}s_per_worker={available}"
             raise InputError(
                 f"a trial needs {needed} {kind}s, and there are {available}",
                 where=f"resources.workers = {resources.workers}, resources.{kind.lower()}s_per_worker = {per_worker}",
                 why="it would wait for ever",
-                remedy=f"--set resources.{_fewer(kind, per_worker, available)}, or a larger cluster (--address)",
+                remedy=f"--set resources.{fewer}, or a larger cluster (--address)",
             )
-
-
-def _fewer(kind: str, per_worker: int, available: int) -> str:
-    """The setting that makes a trial fit."""
-    fitting = available // per_worker
-    return f"workers={fitting}" if fitting else f"{kind.lower()}s_per_worker={available}"
 
 
 class EnergyProblem(NamedTuple):
