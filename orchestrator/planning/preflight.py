@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from orchestrator.config.study import StudySpec
 from orchestrator.planning.arm_plan import ArmPlan, require_confirmable
@@ -146,16 +146,8 @@ def check_resources(spec: StudySpec, machine: Machine, gpus_per_worker: int) -> 
             )
 
 
-class EnergyProblem(NamedTuple):
-    """Why a worker has no energy counter."""
-
-    what: str
-    why: str
-    remedy: str
-
-
 def require_measurable(
-    spec: StudySpec, gpus_per_worker: int, energy_problem: Callable[[int, int], EnergyProblem | None] | None = None
+    spec: StudySpec, gpus_per_worker: int, energy_problem: Callable[[int, int], InputError | None] | None = None
 ) -> None:
     """Raises InputError if a budget or a cap has no price, or no energy counter where the trials will run: as
     ``energy_problem`` says there, else on this machine."""
@@ -175,7 +167,7 @@ def require_measurable(
                 raise InputError(problem.what, where=f"{key}.joules", why=problem.why, remedy=problem.remedy)
 
 
-def energy_problem_here(gpus_per_worker: int, cpus: int) -> EnergyProblem | None:
+def energy_problem_here(gpus_per_worker: int, cpus: int) -> InputError | None:
     """Why a worker on this machine has no energy counter; None where it has one."""
     import torch
 
@@ -184,5 +176,5 @@ def energy_problem_here(gpus_per_worker: int, cpus: int) -> EnergyProblem | None
     try:
         energy_counter(torch.device("cuda" if gpus_per_worker else "cpu"), cpus)
     except InputError as error:
-        return EnergyProblem(error.what, error.why, error.remedy)
+        return error
     return None
