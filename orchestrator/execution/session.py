@@ -70,14 +70,8 @@ def make_executor(
     """What runs the study's trials, as many at a time as there is room for."""
     resources, gpus = spec.resources, machine.gpus_per_worker(spec.resources)
     workers = WorkerConfig.model_validate(
-        {
-            "launcher": launcher,
-            "workers": resources.workers,
-            "minimum_workers": resources.minimum_workers,
-            "cpus_per_worker": resources.cpus_per_worker,
-            "gpus_per_worker": gpus,
-            "usd_per_hour": resources.usd_per_hour(gpus),
-        }
+        resources.model_dump(include={"workers", "minimum_workers", "cpus_per_worker"})
+        | {"launcher": launcher, "gpus_per_worker": gpus, "usd_per_hour": resources.usd_per_hour(gpus)}
     )
     slots = machine.slots(resources, gpus)
     if slots == 0:
