@@ -97,14 +97,10 @@ class BranchRow(Row):
 
 
 class Matched(Difference):
-    """The primary yardstick at equal spending in one unit.
-
-    It is taken at the greatest share of their schedules that all paired runs have reached, where they have spent the
-    same by then. A point in the middle of a schedule is never compared with the end of one: where arms with equal
-    budgets in one unit differ in another, there is none (n = 0), and branches or a study with a budget in that unit
-    are what compares them. Until a pair has completed both are in the middle, interpolated along their evaluations:
-    an indication for who looks on, without an interval.
-    """
+    """The primary yardstick at equal spending in one unit, at the greatest share of their schedules that all paired
+    runs have reached. A point in the middle of a schedule is never compared with the end of one: where arms of equal
+    budgets in one unit differ in another there is none (n = 0). Until a pair has completed both are in the middle,
+    interpolated along their evaluations: an indication, without an interval."""
 
     spent: float | None
     progress: float | None

@@ -50,11 +50,9 @@ class Results:
 
     @cached_property
     def trials(self) -> pd.DataFrame:
-        """One row a trial: what it was, how it ended, and
-
-        one column per searched setting (``configuration.NAME``), budget unit (``spent.UNIT``) and yardstick
-        (``NAME``, the last overall value). What a failure rolled back is not in it.
-        """
+        """One row a trial: what it was, how it ended, and one column per searched setting (``configuration.NAME``),
+        budget unit (``spent.UNIT``) and yardstick (``NAME``, the last overall value). What a failure rolled back is not
+        in it."""
         return _frame([self._describe(trial) for trial in self.history.trials.values()])
 
     def _describe(self, trial: TrialHistory) -> dict[str, object]:
@@ -68,12 +66,9 @@ class Results:
 
     @cached_property
     def spending(self) -> pd.DataFrame:
-        """One row an attempt: what it cost (see :mod:`orchestrator.ledger.spending`).
-
-        The columns are ``useful.UNIT`` and ``lost.UNIT``, ``overhead.CAUSE`` in seconds, ``unreported_seconds``, and
-        ``device_seconds`` and ``usd`` of all of it but for placement, at the prices of the session that
-        asked for the attempt.
-        """
+        """One row an attempt: what it cost (see :mod:`orchestrator.ledger.spending`): ``useful.UNIT``, ``lost.UNIT``,
+        ``overhead.CAUSE`` in seconds, ``unreported_seconds``, and ``device_seconds`` and ``usd`` of all of it but for
+        placement, at the prices of the session that asked for the attempt."""
         rows: list[dict[str, object]] = []
         for trial in self.history.trials.values():
             spendings = trial.spendings(self.history.updated)
@@ -95,11 +90,8 @@ class Results:
 
     @cached_property
     def ledger(self) -> pd.DataFrame:
-        """One row a measure, flattened (``spent.tokens``, ``yardsticks.NAME.overall``).
-
-        ``counts`` is False for what a later attempt rolled back. ``data_wait_seconds``: what the attempt has waited
-        for data so far, its ``overhead.data_wait``.
-        """
+        """One row a measure, flattened (``spent.tokens``, ``yardsticks.NAME.overall``). ``counts`` is False for what a
+        later attempt rolled back; ``data_wait_seconds`` is what the attempt has waited for data so far."""
         import pandas as pd
 
         counted = {
@@ -126,10 +118,8 @@ class Results:
 
     @cached_property
     def comparison(self) -> pd.DataFrame:
-        """One row per pair of arms and yardstick; see :class:`orchestrator.analysis.comparison.Row` for the columns.
-
-        The verdict stands in the rows of the primary yardstick, which alone decides it.
-        """
+        """One row per pair of arms and yardstick; the columns are :class:`orchestrator.analysis.comparison.Row`'s. The
+        verdict stands in the rows of the primary yardstick, which alone decides it."""
         rows: list[dict[str, object]] = []
         for pair in self.answer.comparison.pairs:
             for name, row in pair.yardsticks.items():

@@ -260,8 +260,9 @@ def _check_comparison(found: Verification, records: Sequence[Record]) -> None:
     values = _final_values(before, history.design.confirm_amount)
     for pair in recorded.pairs:
         for name, row in pair.yardsticks.items():
-            where = f"{pair.a} against {pair.b}, {name}"
-            found.check("comparison, by other code", where, _shown(row), _by_other_code(values, pair, name, row))
+            where, shown = f"{pair.a} against {pair.b}, {name}", {"n", "mean_a", "mean_b", "difference", "p"}
+            derived = _by_other_code(values, pair, name, row)
+            found.check("comparison, by other code", where, row.model_dump(include=shown), derived)
 
 
 Values = dict[tuple[str, str], dict[str, dict[int, float]]]
@@ -285,11 +286,6 @@ def _final_values(records: Sequence[Record], amount: float) -> Values:
                     own = values[begin.arm, name][same_configuration(begin.configuration)]
                     own[begin.seed] = score.overall
     return values
-
-
-def _shown(row: Row) -> dict[str, JsonValue]:
-    shown: dict[str, JsonValue] = row.model_dump(include={"n", "mean_a", "mean_b", "difference", "p"})
-    return shown
 
 
 def _by_other_code(values: Values, pair: Pair, yardstick: str, row: Row) -> dict[str, JsonValue]:

@@ -22,13 +22,9 @@ from trainables.trial import DiskFull, OutOfMemory, StopSignal, TrialFailure, Wo
 
 
 class Executor:
-    """Runs phases on a Ray cluster.
-
-    Args:
-        attempts: starts in a row without a newer checkpoint after which a trial has failed.
-        keeps_processes: idle ones are kept for later trials, as many as run at a time; on a cluster that shrinks
-            they would hold its nodes.
-    """
+    """Runs phases on a Ray cluster. A trial has failed after so many ``attempts`` in a row without a newer checkpoint.
+    Idle processes are kept for later trials, as many as run at a time, unless the cluster shrinks, as they would hold
+    its nodes."""
 
     def __init__(
         self,
@@ -185,12 +181,10 @@ class Executor:
         again: bool = True,
         saved: MeasureRecord | None = None,
     ) -> None:
-        """Write how an attempt ended and let the phase know; a failed one may be started ``again``.
-
-        One that left a newer checkpoint than any attempt before it began from came further, and does not count: a
-        machine that is taken away every few hours fails no long trial.
-        Of one that ``saved`` itself only what it had spent is written: the next attempt goes on.
-        """
+        """Write how an attempt ended and let the phase know; a failed one may be started ``again``. One that left a
+        newer checkpoint than any attempt before it began from does not count: a machine that is taken away every few
+        hours fails no long trial. Of one that ``saved`` itself only what it had spent is written: the next attempt goes
+        on."""
         planned, history = self.running[name], self.history_of(name)
         if outcome == "failed" and again:
             came_further = self._steps_kept(planned) > history.furthest_start

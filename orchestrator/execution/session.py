@@ -12,21 +12,15 @@ from orchestrator.config.files import frozen_content, read_frozen
 from orchestrator.config.folder import STUDY_FILE
 from orchestrator.config.study import StudySpec
 from orchestrator.execution.executor import Executor
+from orchestrator.ledger import records
 from orchestrator.ledger.history import History
 from orchestrator.ledger.protocol import design_of, protocol, protocol_digest, study_digest
 from orchestrator.ledger.recorder import Recorder
-from orchestrator.ledger.records import (
-    CapRecord,
-    CorpusLanguage,
-    CorpusRecord,
-    MachineRecord,
-    StudyRecord,
-    TrainingPhase,
-)
 from orchestrator.planning.machine import Machine
-from orchestrator.planning.preflight import EnergyProblem, energy_problem_here, require_measurable
+from orchestrator.planning.preflight import energy_problem_here, require_measurable
 from orchestrator.scheduling.trials import PhaseOfTrials
 from trainables.corpora.config import CorporaConfig
+from trainables.errors import InputError
 from trainables.storage import Location
 from trainables.trial import WorkerConfig
 
@@ -40,7 +34,7 @@ def begin_session(recorder: Recorder, spec: StudySpec, folder: Location, machine
     file = read_frozen(folder)
     fixed = protocol(frozen_content(file, str(folder / STUDY_FILE)))
     recorder.record(
-        StudyRecord(
+        records.StudyRecord(
             name=spec.name,
             folder=str(folder),
             digest=study_digest(file),
@@ -48,7 +42,7 @@ def begin_session(recorder: Recorder, spec: StudySpec, folder: Location, machine
             protocol_digest=protocol_digest(fixed),
             design=design_of(spec),
             versions={package: _version(package) for package in _PACKAGES} | {"python": platform.python_version()},
-            machine=MachineRecord(system=platform.platform(), cpus=os.cpu_count()),
+            machine=records.MachineRecord(system=platform.platform(), cpus=os.cpu_count()),
             usd_per_hour=spec.resources.usd_per_hour(gpus),
         )
     )
@@ -61,12 +55,12 @@ def _version(package: str) -> str:
         return "not installed"
 
 
-def _energy_problem_there(gpus_per_worker: int, cpus: int) -> EnergyProblem | None:
+def _energy_problem_there(gpus_per_worker: int, cpus: int) -> InputError | None:
     """As :func:`energy_problem_here`, of a machine of the cluster that has room for a worker."""
     import ray
 
     task: Callable[..., object] = ray.remote(num_cpus=cpus, num_gpus=gpus_per_worker)(energy_problem_here).remote
-    problem: EnergyProblem | None = ray.get(task(gpus_per_worker, cpus))
+    problem: InputError | None = ray.get(task(gpus_per_worker, cpus))
     return problem
 
 
@@ -76,14 +70,8 @@ def make_executor(
     """What runs the study's trials, as many at a time as there is room for."""
     resources, gpus = spec.resources, machine.gpus_per_worker(spec.resources)
     workers = WorkerConfig.model_validate(
-        {
-            "launcher": launcher,
-            "workers": resources.workers,
-            "minimum_workers": resources.minimum_workers,
-            "cpus_per_worker": resources.cpus_per_worker,
-            "gpus_per_worker": gpus,
-            "usd_per_hour": resources.usd_per_hour(gpus),
-        }
+        resources.model_dump(include={"workers", "minimum_workers", "cpus_per_worker"})
+        | {"launcher": launcher, "gpus_per_worker": gpus, "usd_per_hour": resources.usd_per_hour(gpus)}
     )
     slots = machine.slots(resources, gpus)
     if slots == 0:
@@ -110,7 +98,7 @@ def _import_what_trials_need() -> None:
         importlib.import_module(module)
 
 
-def corpus_record(folder: Location, corpora: CorporaConfig) -> CorpusRecord:
+def corpus_record(folder: Location, corpora: CorporaConfig) -> records.CorpusRecord:
     """What the ledger says of a prepared corpus."""
     from trainables.corpora.stream.packed import PackedCorpus
     from trainables.corpora.stream.token_stream import TokenStream
@@ -119,12 +107,12 @@ def corpus_record(folder: Location, corpora: CorporaConfig) -> CorpusRecord:
     stream = TokenStream(packed, 0, corpora.alpha, corpora.maximum_repetition)
     manifest = packed.manifest
     counts = manifest.splits["train"]
-    return CorpusRecord(
+    return records.CorpusRecord(
         fingerprint=manifest.fingerprint,
         vocabulary_size=manifest.vocabulary_size,
         sequence_length=manifest.sequence_length,
         languages={
-            language: CorpusLanguage(
+            language: records.CorpusLanguage(
                 documents=counts[language].documents,
                 tokens=counts[language].tokens,
                 sequences=counts[language].sequences,
@@ -135,10 +123,10 @@ def corpus_record(folder: Location, corpora: CorporaConfig) -> CorpusRecord:
     )
 
 
-def end_early(recorder: Recorder, name: TrainingPhase, phase: PhaseOfTrials, seeds: int | None = None) -> None:
+def end_early(recorder: Recorder, name: records.TrainingPhase, phase: PhaseOfTrials, seeds: int | None = None) -> None:
     """Record that the study's cap ended a phase, if it did."""
     if message := phase.ended_early():
-        recorder.record(CapRecord(message=message, phase=name, seeds=seeds))
+        recorder.record(records.CapRecord(message=message, phase=name, seeds=seeds))
 
 
 def require_best(history: History) -> str:
@@ -146,7 +134,7 @@ def require_best(history: History) -> str:
     for arm in history.design.arms:
         if best_of_search(history, arm) is None:
             ends = [f"{t.trial} {t.outcome}: {t.reason}" for t in history.trials_of("search", arm)]
-            capped = [event.message for event in history.events if isinstance(event, CapRecord)]
+            capped = [event.message for event in history.events if isinstance(event, records.CapRecord)]
             listing = ". ".join(filter(None, ["; ".join(ends), *capped[-1:]]))
             return f"no search trial of the arm {arm} completed, so there is nothing to confirm. {listing}"
     return ""

@@ -83,19 +83,15 @@ def run_with_tune(executor: Executor) -> None:
 def _inside(folder: str) -> Iterator[None]:
     """Go to a folder of this process's own, and back. Tune asks for the current folder, and a job's may be gone: Ray
     extracts it again, over the old one, when a first node on this machine gets the job's environment."""
-    before = _current_folder()
+    try:
+        before = Path.cwd()
+    except FileNotFoundError:
+        before = Path.home()
     os.chdir(folder)
     try:
         yield
     finally:
-        os.chdir(before if before is not None and before.is_dir() else Path.home())
-
-
-def _current_folder() -> Path | None:
-    try:
-        return Path.cwd()
-    except FileNotFoundError:
-        return None
+        os.chdir(before if before.is_dir() else Path.home())
 
 
 def _resources(workers: WorkerConfig) -> dict[str, float]:

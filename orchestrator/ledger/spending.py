@@ -64,11 +64,6 @@ class AttemptSpending:
     overhead_usd: float = 0.0  # of both, at the attempts' own prices
 
     @property
-    def overhead_seconds(self) -> float:
-        """Of all causes."""
-        return sum(self.overhead.values())
-
-    @property
     def step_device_seconds(self) -> float:
         """In training steps, kept or lost."""
         return self.useful.get("device_seconds", 0.0) + self.lost.get("device_seconds", 0.0)
@@ -82,7 +77,7 @@ class AttemptSpending:
     def wall_seconds(self) -> float:
         """All of the attempts' time, one after the other."""
         steps = self.useful.get("wall_seconds", 0.0) + self.lost.get("wall_seconds", 0.0)
-        return steps + self.overhead_seconds + self.unreported_seconds
+        return steps + sum(self.overhead.values()) + self.unreported_seconds
 
     def __add__(self, other: AttemptSpending) -> AttemptSpending:
         return AttemptSpending(

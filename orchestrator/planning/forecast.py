@@ -84,25 +84,17 @@ class Forecast:
     spec: StudySpec
     arms: list[ArmForecast]
 
-    @property
-    def confirm_share(self) -> float:
-        """A confirmation run's budget, in the search's trial budgets."""
-        return self.spec.confirm_budget.amount / self.spec.budget.amount
-
     def trial_budgets(self, arm: str) -> float:
         """Of an arm, search and confirmation together, at most."""
         runs = self.spec.confirm.seeds * self.spec.confirm.top
-        return self.spec.search.budget_per_arm + runs * self.confirm_share * (1 + self.spec.cooldown_share(arm))
+        share = self.spec.confirm_budget.amount / self.spec.budget.amount
+        return self.spec.search.budget_per_arm + runs * share * (1 + self.spec.cooldown_share(arm))
 
     @property
     def device_seconds(self) -> float | None:
         """Of the whole study, at most; None where an arm was not measured."""
-        total = 0.0
-        for arm in self.arms:
-            if arm.trial_seconds is None:
-                return None
-            total += arm.trial_seconds * self.trial_budgets(arm.plan.name)
-        return total
+        known = [a.trial_seconds * self.trial_budgets(a.plan.name) for a in self.arms if a.trial_seconds is not None]
+        return sum(known) if len(known) == len(self.arms) else None
 
     @property
     def usd(self) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from orchestrator.config.study import StudySpec
 from orchestrator.planning.arm_plan import ArmPlan, require_confirmable
@@ -46,13 +46,10 @@ def check_text(spec: StudySpec, *, writing: bool = True) -> None:
     for name in spec.arms:
         require_a_step(ArmPlan(spec, name, vocabulary_size=1000))
     Location(spec.storage).require_writable(trying=writing)
-    if writing or not any(_is_on_the_hub(source) for source in spec.corpora.sources):
+    datasets = [source.dataset for source in spec.corpora.sources if source.dataset is not None]
+    if writing or all(map(is_here, datasets)):
         check_sources(spec.corpora.sources, spec.corpora.malformed_share)
         check_splits(spec.corpora)
-
-
-def _is_on_the_hub(source: SourceConfig) -> bool:
-    return source.dataset is not None and not is_here(source.dataset)
 
 
 def require_a_step(plan: ArmPlan) -> None:
@@ -138,30 +135,18 @@ def check_resources(spec: StudySpec, machine: Machine, gpus_per_worker: int) -> 
     ):
         needed = resources.workers * per_worker
         if needed > available:
+            fitting = available // per_worker
+            fewer = f"workers={fitting}" if fitting else f"{kind.lower()}s_per_worker={available}"
             raise InputError(
                 f"a trial needs {needed} {kind}s, and there are {available}",
                 where=f"resources.workers = {resources.workers}, resources.{kind.lower()}s_per_worker = {per_worker}",
                 why="it would wait for ever",
-                remedy=f"--set resources.{_fewer(kind, per_worker, available)}, or a larger cluster (--address)",
+                remedy=f"--set resources.{fewer}, or a larger cluster (--address)",
             )
 
 
-def _fewer(kind: str, per_worker: int, available: int) -> str:
-    """The setting that makes a trial fit."""
-    fitting = available // per_worker
-    return f"workers={fitting}" if fitting else f"{kind.lower()}s_per_worker={available}"
-
-
-class EnergyProblem(NamedTuple):
-    """Why a worker has no energy counter."""
-
-    what: str
-    why: str
-    remedy: str
-
-
 def require_measurable(
-    spec: StudySpec, gpus_per_worker: int, energy_problem: Callable[[int, int], EnergyProblem | None] | None = None
+    spec: StudySpec, gpus_per_worker: int, energy_problem: Callable[[int, int], InputError | None] | None = None
 ) -> None:
     """Raises InputError if a budget or a cap has no price, or no energy counter where the trials will run: as
     ``energy_problem`` says there, else on this machine."""
@@ -181,7 +166,7 @@ def require_measurable(
                 raise InputError(problem.what, where=f"{key}.joules", why=problem.why, remedy=problem.remedy)
 
 
-def energy_problem_here(gpus_per_worker: int, cpus: int) -> EnergyProblem | None:
+def energy_problem_here(gpus_per_worker: int, cpus: int) -> InputError | None:
     """Why a worker on this machine has no energy counter; None where it has one."""
     import torch
 
@@ -190,5 +175,5 @@ def energy_problem_here(gpus_per_worker: int, cpus: int) -> EnergyProblem | None
     try:
         energy_counter(torch.device("cuda" if gpus_per_worker else "cpu"), cpus)
     except InputError as error:
-        return EnergyProblem(error.what, error.why, error.remedy)
+        return error
     return None

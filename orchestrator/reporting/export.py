@@ -31,25 +31,12 @@ def export_study(
     repository: str | None = None,
     force: bool = False,
 ) -> tuple[str, ...]:
-    """Write one trained model of a study.
-
-    Without ``trial`` it is the arm's run at the first of the paired seeds, with the configuration that stands for the
-    arm in the comparison. The best of the seeds would be better than the evidence on its card says.
-
-    Args:
-        to: where to: an empty folder or none, on this machine or on an object store.
-        arm: may be left out of a study with one arm, or with ``trial``.
-        trial: a completed trial's name.
-        repository: on the hub, under which the card says it is found; None: as the folder.
-        force: write into a folder that is not empty; files of the same names are replaced.
-
-    Returns:
-        The names of the files.
-
-    Raises:
-        InputError: there is no such arm or trial, or none that is completed; its checkpoint or corpus is gone; the
-            folder is not empty.
-    """
+    """Write one trained model of a study into a folder, new, empty or (``force``) not, on this machine or an object
+    store; returns the files' names. Without ``trial`` it is the arm's run at the first of the paired seeds, with the
+    configuration that stands for the arm: the best of the seeds would be better than the evidence on its card says. The
+    arm may be left out of a study with one, or with ``trial``; the card names the hub's ``repository``, else the
+    folder. Raises InputError if there is no such arm or trial, or none that is completed; its checkpoint or corpus is
+    gone; or the folder is not empty."""
     from trainables.models.export import export_model
 
     if not force and _names(to):

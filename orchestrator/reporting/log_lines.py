@@ -8,20 +8,11 @@ from collections.abc import Iterator
 from orchestrator import formatting
 from orchestrator.analysis.answer import answer_of
 from orchestrator.analysis.selection import best_of_search
+from orchestrator.ledger import records
 from orchestrator.ledger.history import History
-from orchestrator.ledger.records import (
-    CapRecord,
-    ComparisonRecord,
-    EndRecord,
-    EventRecord,
-    PhaseRecord,
-    Record,
-    StudyRecord,
-    TrialRecord,
-)
 
 
-def lines_of(record: Record, history: History) -> Iterator[str]:
+def lines_of(record: records.Record, history: History) -> Iterator[str]:
     """The lines a record is worth: a time, a word for its kind, the rest."""
     for line in _describe(record, history):
         yield f"{clock(record.time)} {line}"
@@ -40,30 +31,30 @@ def standing(history: History) -> str:
     return f"{history.phase or 'between phases'}: {', '.join(told) or 'no trial runs'}{more}"
 
 
-def _describe(record: Record, history: History) -> Iterator[str]:
-    if isinstance(record, StudyRecord):
+def _describe(record: records.Record, history: History) -> Iterator[str]:
+    if isinstance(record, records.StudyRecord):
         yield f"study    {record.name} {record.design.question}".rstrip()
-    elif isinstance(record, PhaseRecord):
+    elif isinstance(record, records.PhaseRecord):
         yield f"phase    {record.phase} {record.status}s"
-    elif isinstance(record, EventRecord | CapRecord):
+    elif isinstance(record, records.EventRecord | records.CapRecord):
         yield f"event    {record.message}"
-    elif isinstance(record, TrialRecord):
+    elif isinstance(record, records.TrialRecord):
         yield _beginning(record)
-    elif isinstance(record, EndRecord):
+    elif isinstance(record, records.EndRecord):
         yield from _ending(record, history)
-    elif isinstance(record, ComparisonRecord):
+    elif isinstance(record, records.ComparisonRecord):
         for paragraph in answer_of(history).verdict.split("\n\n"):
             yield f"verdict  {paragraph}"
 
 
-def _beginning(record: TrialRecord) -> str:
+def _beginning(record: records.TrialRecord) -> str:
     if record.attempt > 1:
         return f"resume   {record.trial} attempt={record.attempt} step={record.start_step}"
     settings = formatting.settings(record.configuration)
     return f"start    {record.trial} arm={record.arm} seed={record.seed} {settings}"
 
 
-def _ending(record: EndRecord, history: History) -> Iterator[str]:
+def _ending(record: records.EndRecord, history: History) -> Iterator[str]:
     trial, design = history.trial(record.trial), history.design
     primary = design.yardsticks.primary
     spent = formatting.quantity(trial.spent.get(design.unit, 0.0), design.unit)

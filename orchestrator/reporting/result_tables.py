@@ -66,10 +66,11 @@ def _comparison_row(pair: Pair, title: str, row: Row) -> Line:
 
 def search_table(comparison: Comparison) -> Table:
     """How the arms' searches went, and what failed. Exploratory."""
-    rows = [
-        Line((arm, _best_of_search(summary), _failures(summary)), quiet=True)
-        for arm, summary in comparison.arms.items()
-    ]
+    rows = []
+    for arm, summary in comparison.arms.items():
+        phases = summary.failures.values()
+        counts = [sum(getattr(phase, kind) for phase in phases) for kind in ("diverged", "failed", "retried")]
+        rows.append(Line((arm, _best_of_search(summary), ", ".join(map(str, counts))), quiet=True))
     return Table(("arm", "median best\nof n trials", "diverged,\nfailed,\nretried"), tuple(rows))
 
 
@@ -81,12 +82,6 @@ def _best_of_search(summary: ArmSummary) -> str:
     wanted = sorted({max(1, total // 4), max(1, total // 2), total})
     places = [max(i for i, n in enumerate(curve.n) if n <= most) for most in wanted]
     return ",\n".join(f"{curve.n[i]}: {formatting.score(curve.median[i])}" for i in places)
-
-
-def _failures(summary: ArmSummary) -> str:
-    phases = summary.failures.values()
-    counts = [sum(getattr(phase, kind) for phase in phases) for kind in ("diverged", "failed", "retried")]
-    return ", ".join(map(str, counts))
 
 
 def spending_table(history: History) -> Table:

@@ -108,14 +108,11 @@ class ArmSampler:
         return self._pruned[number, rung]
 
     def ended(self, trial: TrialHistory, outcome: AttemptOutcome) -> None:
-        """Take in how an attempt ended.
-
-        The sampler is shown what it learns the right thing from. TPE ranks pruned trials below complete ones by how
-        far they came, and those without a value last: so diverged and failed ones are pruned to it before any value.
-        GP and CMA-ES know complete trials only: to them a trial that was pruned is complete with its last score, a
-        diverged or failed one with the worst of all. What Optuna's own file says of them is another matter (see
-        ``orchestrator.reporting.optuna_journal``).
-        """
+        """Take in how an attempt ended, and show the sampler what it learns the right thing from. TPE ranks pruned
+        trials below complete ones by how far they came, and those without a value last: so diverged and failed ones are
+        pruned to it before any value. GP and CMA-ES know complete trials only: to them a pruned trial is complete with
+        its last score, a diverged or failed one with the worst of all. Optuna's own file is another matter
+        (:mod:`orchestrator.reporting.optuna_journal`)."""
         score = trial.score(self._primary)
         if outcome == "completed" and score is not None:
             self._shown.show(trial, TrialState.COMPLETE, score)

@@ -29,13 +29,10 @@ class SearchPhase:
         self._waiting = [t for t in history.trials_of("search") if t.outcome is None]
 
     def next(self) -> PlannedTrial | None:
-        """The next trial of the arm that has spent least; trials of an earlier session are gone on with first.
-
-        While the arm that has spent least cannot start another (its trials run), the others go on only as far as
-        they may spend without being ahead of it by more than a trial's budget (with ``concurrent_per_arm``, by more
-        than that many). That also holds at the end: where an arm can go no further, with its grid at an end or
-        nothing but broken trials, the others soon end too.
-        """
+        """The next trial of the arm that has spent least; trials of an earlier session are gone on with first. While
+        that arm cannot start another (its trials run), the others go on only as far as they may spend without being
+        ahead of it by more than a trial's budget for each of ``concurrent_per_arm``. So where an arm can go no further,
+        its grid at an end or nothing but broken trials, the others soon end too."""
         if self._waiting:
             return self._planner.plan_again(self._waiting.pop(0))
         arm = self._next_arm()

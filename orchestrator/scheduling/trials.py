@@ -73,7 +73,10 @@ class Planner:
         name, searching = trial_name(phase, arm, number, share), phase == "search"
         spec, own = self.spec, self.spec.arms[arm]
         training = spec.training_of(arm, configuration)
-        branches, evaluations = self._branches(arm, number, training.stable_share), spec.confirm.evaluations
+        evaluations, stable = spec.confirm.evaluations, training.stable_share
+        branches = tuple(
+            Branch(trial=trial_name("anytime", arm, number, at), progress=at * stable) for at in spec.confirm.anytime
+        )
         budget = spec.budget if searching else spec.confirm_budget
         if share is not None:
             budget = budget.scaled(share)
@@ -101,12 +104,6 @@ class Planner:
         known = self.history.trials.get(name)
         attempt = known.attempts + 1 if known else 1
         return PlannedTrial(phase, arm, name, number, seed, dict(configuration), attempt, config, share)
-
-    def _branches(self, arm: str, number: int, stable_share: float) -> tuple[Branch, ...]:
-        return tuple(
-            Branch(trial=trial_name("anytime", arm, number, share), progress=share * stable_share)
-            for share in self.spec.confirm.anytime
-        )
 
     def plan_again(self, trial: TrialHistory) -> PlannedTrial:
         """The next attempt at a trial that has begun."""

@@ -26,19 +26,10 @@ MOST_ENUMERATED = 10
 def power(
     num_pairs: int, difference: float, deviation: float, margin: float = 0.0, family_size: int = 1, alpha: float = ALPHA
 ) -> float:
-    """The chance that the rules name the better arm, by simulation of normal differences.
-
-    The rules: the permutation test at ``alpha / family_size`` (Holm's method for the weakest pair of the family,
-    so that at a larger rank it can only be more), unless the difference is found to lie within the margin.
-
-    Args:
-        num_pairs: seeds that both arms complete.
-        difference: the true one, in the yardstick's unit.
-        deviation: standard deviation of the paired differences, above 0.
-        margin: of equivalence, in the yardstick's unit.
-        family_size: pairs of arms that the study compares.
-        alpha: level over the whole family.
-    """
+    """The chance that the rules name the better arm, by simulation of normal differences with this mean and deviation
+    (above 0), in the yardstick's unit as the margin is. The rules: the permutation test at ``alpha / family_size``
+    (Holm's method for the weakest pair of the family, so that at a larger rank it can only be more), unless the
+    difference is found to lie within the margin."""
     if num_pairs < fewest_pairs(family_size, alpha):
         return 0.0
     n, level = num_pairs, alpha / family_size

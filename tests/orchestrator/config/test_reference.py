@@ -15,8 +15,7 @@ import yaml
 
 from orchestrator.cli import main
 from orchestrator.config.files import SHIPPED, dump_study, freeze, load_study, study_names
-from orchestrator.config.schema import study_schema
-from orchestrator.config.study import StudySpec
+from orchestrator.config.study import StudySpec, study_schema
 from tests.helpers.repository import REPOSITORY
 
 VALIDATOR = jsonschema.Draft202012Validator(study_schema())
