@@ -3,8 +3,6 @@
 Ray keeps this where Ray Train, Ray Data and ``h2h`` look for it; its own autoscaler does not write it.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from typing import Any

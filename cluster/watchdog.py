@@ -5,8 +5,6 @@ cluster's processes are those whose environment holds its mark: Ray's daemons le
 groups, but every process inherits the environment of the ``ray start`` it came from.
 """
 
-from __future__ import annotations
-
 import shutil
 import sys
 import time

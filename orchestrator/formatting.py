@@ -1,7 +1,5 @@
 """Numbers and settings as people read them: ``1.2M tokens``, ``3.4 TFLOP``, ``12 s``."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 COUNT_PREFIXES = ("", "k", "M", "B", "T")

@@ -1,7 +1,5 @@
 """What a study's configuration is made of: frozen records, and names that stand for members of a registry."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points

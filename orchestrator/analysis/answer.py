@@ -1,7 +1,5 @@
 """What a study answers: as its ledger recorded it, else as it follows from the ledger so far."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator

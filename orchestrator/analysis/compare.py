@@ -1,7 +1,5 @@
 """From a study's state to its :class:`Comparison`."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations, product

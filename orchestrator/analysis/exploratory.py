@@ -1,7 +1,5 @@
 """What a study shows beside its question: how search went, and what it takes to get far. None of it decides."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Which runs stand for an arm: the best of its search, and the confirmation runs of its chosen configuration."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from statistics import fmean

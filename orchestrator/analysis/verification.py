@@ -5,8 +5,6 @@ directly. What decides is held against the study's file: by the protocol, which 
 ledger is also held against itself: what trials spent, which data they saw, what was confirmed.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import defaultdict

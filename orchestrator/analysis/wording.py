@@ -1,7 +1,5 @@
 """A comparison in words, by rules: docs/statistics.md."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable
 

@@ -3,8 +3,6 @@
 Each command imports what it needs: reading a study takes neither torch nor Ray.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

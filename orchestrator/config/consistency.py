@@ -1,7 +1,5 @@
 """What the parts of a study must have in common: each is valid by itself when this is asked."""
 
-from __future__ import annotations
-
 import math
 from itertools import product
 

@@ -1,7 +1,5 @@
 """From pydantic's findings to the project's own error: file, key, why, the nearest valid name."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, get_args
 

@@ -1,7 +1,5 @@
 """Extending a study that has begun: more of what it may spend, with all that it has done kept."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Study files: finding, reading, freezing and writing them."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A study's folder: how it is known, and what to say where there is none."""
 
-from __future__ import annotations
-
 from trainables.errors import InputError, nearest
 from trainables.storage import Location
 

@@ -1,7 +1,5 @@
 """A study as its author writes it: one question, validated whole before anything starts."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from itertools import combinations

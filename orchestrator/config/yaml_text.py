@@ -3,8 +3,6 @@
 Dates are text: ``name: 2026-11-22`` needs no quotes. Of YAML 1.1's other surprises nothing is left that is not said.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import yaml

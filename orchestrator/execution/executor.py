@@ -5,8 +5,6 @@ one stops and what was spent are the phase's and the ledger's, so a study that w
 with a fresh Tune run.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """What other users of this machine must not read or change: Ray's token, and the files of its session."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import shutil

@@ -1,7 +1,5 @@
 """The connection to a Ray cluster, or a cluster of this machine's own; and what it has, or may come to have."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -1,7 +1,5 @@
 """What a session of a study begins with, and what it records of its beginning and its phases' ends."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import platform

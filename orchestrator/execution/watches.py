@@ -1,7 +1,5 @@
 """What is watched while trials run: signals, the cluster's use, and devices that killed trials have left taken."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

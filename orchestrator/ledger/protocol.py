@@ -5,8 +5,6 @@ is in every session's record in the ledger, with what the comparison reads of it
 an ``extension`` record says; all that is measured after one, and beside the question, is exploratory.
 """
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """What writes the ledger, and at once knows what it adds up to."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

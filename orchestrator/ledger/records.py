@@ -3,8 +3,6 @@
 Times are seconds since the epoch. ``spent`` is by budget unit, those that are known; ``overhead`` by cause, in seconds.
 """
 
-from __future__ import annotations
-
 import time
 from functools import cache
 from typing import Annotated, Literal, get_args

@@ -6,8 +6,6 @@ only be a segment's last one and is passed over by the reader. On an object stor
 is written again whole, now and then.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import threading

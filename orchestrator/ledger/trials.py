@@ -1,7 +1,5 @@
 """One trial, as the ledger tells it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from orchestrator.ledger.records import MeasureRecord, Outcome, Spent, TrainingPhase

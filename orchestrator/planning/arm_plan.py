@@ -1,7 +1,5 @@
 """The plan of a study: what it will train and spend, in closed form, before anything runs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

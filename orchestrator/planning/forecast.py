@@ -1,7 +1,5 @@
 """What a study would take on this machine: steps measured by a short calibration, the rest by multiplication."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """What there is: shipped studies, shapes, objectives, search spaces, yardsticks, formats and grammars."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from rich.console import Group, RenderableType

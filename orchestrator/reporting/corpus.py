@@ -1,7 +1,5 @@
 """A corpus: how its preparation goes on, and what came of it by language."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

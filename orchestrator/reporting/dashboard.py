@@ -4,8 +4,6 @@
 a terminal while the ledger grows, :func:`print_results` shows what came out.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from contextlib import nullcontext

@@ -1,7 +1,5 @@
 """How things are arranged on a terminal. Names and messages are put in as ``Text``: brackets in them are no markup."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from rich import box

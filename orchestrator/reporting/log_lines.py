@@ -1,7 +1,5 @@
 """The dashboard without a terminal: one short line for every noteworthy record, easy to search in a log."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 

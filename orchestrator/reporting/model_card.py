@@ -1,7 +1,5 @@
 """The card of an exported model: what it is, what the study found, how it was trained, how to load it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

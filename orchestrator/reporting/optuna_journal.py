@@ -8,8 +8,6 @@ the first rung's, the outcome (``completed``: COMPLETE, ``pruned``: PRUNED, ``di
 yet to end: RUNNING), and as user attributes ``arm``, ``trial``, ``seed``, ``spent``, ``outcome`` and ``reason``.
 """
 
-from __future__ import annotations
-
 import tempfile
 from datetime import datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The panels of the dashboard: values made of a study's state."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType

@@ -1,7 +1,5 @@
 """What a study will train, spend and take, as it is shown before anything runs."""
 
-from __future__ import annotations
-
 import math
 
 from rich.console import Group, RenderableType

@@ -1,7 +1,5 @@
 """What a study found, as tables."""
 
-from __future__ import annotations
-
 from orchestrator import formatting
 from orchestrator.analysis.comparison import ArmSummary, Comparison, Pair, Row, Summary
 from orchestrator.ledger.history import History

@@ -4,8 +4,6 @@
 each to the end of its share of the budget: a comparison at several budgets for the price of the cooldowns.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import count
 

@@ -1,7 +1,5 @@
 """Whether an extension has anything to run. One that has not would only cost a finished answer its standing."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from orchestrator.config.extension import Change

@@ -4,8 +4,6 @@ All of it is a function of the study's seed and of what happened in the arm's se
 again leads to where an earlier session was, and to the same next suggestion.
 """
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import random

@@ -1,7 +1,5 @@
 """The search: tunes every arm within its budget, the next trial going to the arm that has spent least."""
 
-from __future__ import annotations
-
 from orchestrator.config.study import StudySpec
 from orchestrator.ledger.history import History
 from orchestrator.ledger.records import AttemptOutcome, MeasureRecord

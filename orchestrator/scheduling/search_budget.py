@@ -1,7 +1,5 @@
 """What one arm's search has spent and may still spend: by it arms are balanced, and their budgets kept."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from orchestrator.ledger.history import Ended, History

@@ -19,8 +19,6 @@ Rules:
    is finished, its branches included: when those begin the cap is not asked.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal

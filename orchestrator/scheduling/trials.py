@@ -1,7 +1,5 @@
 """What is to be trained next: a planned trial, the phases that plan them, and what all of them share."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol

@@ -2,8 +2,6 @@
 each, T targets a sequence, K targets in all, V vocabulary.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Literal, NamedTuple

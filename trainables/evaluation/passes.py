@@ -2,8 +2,6 @@
 a batch, L tokens each, K targets, D hidden size, V vocabulary, P minimal pairs, S sentences.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, NamedTuple

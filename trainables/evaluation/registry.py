@@ -1,7 +1,5 @@
 """The yardsticks by name. A new one is a file, and a line here or an entry point of another package."""
 
-from __future__ import annotations
-
 from trainables.config import Registry
 from trainables.evaluation.likelihood import BitsPerByte, Perplexity
 from trainables.evaluation.minimal_pairs import MinimalPairAccuracy

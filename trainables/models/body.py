@@ -2,8 +2,6 @@
 sequences, L tokens each, T targets a sequence, D hidden size, A heads.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """The Hugging Face configuration of a study's model."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from huggingface_hub.errors import StrictDataclassError

@@ -1,7 +1,5 @@
 """A trained model in Hugging Face format: it loads with plain transformers, which knows nothing of this package."""
 
-from __future__ import annotations
-
 import copy
 import tempfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Continued pretraining: the weights of a Hugging Face model, put into a body and its head."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -9,8 +9,6 @@ draws from the vocabulary.
 All of it is made from the token ids alone, with NumPy, beside the data: a GPU need not wait for it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property

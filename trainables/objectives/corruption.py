@@ -2,8 +2,6 @@
 Letters: N sequences, L tokens each, T targets a sequence.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

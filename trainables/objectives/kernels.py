@@ -1,7 +1,5 @@
 """The softmax of the loss as one kernel of Triton, which must be installed. Letters: K positions, C candidates."""
 
-from __future__ import annotations
-
 import torch
 import triton  # type: ignore[import-untyped,import-not-found,unused-ignore]
 import triton.language as tl  # type: ignore[import-untyped,import-not-found,unused-ignore]

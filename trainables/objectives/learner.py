@@ -2,8 +2,6 @@
 targets a sequence, K = N T target positions, D hidden size, C candidates, V vocabulary, R rows of a table.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 

@@ -1,7 +1,5 @@
 """The objectives by name. A new one is a file, and a line here or an entry point of another package."""
 
-from __future__ import annotations
-
 from trainables.config import Registry
 from trainables.models.config import Task
 from trainables.objectives.combined import CombinedCausal, CombinedMasked

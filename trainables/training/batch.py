@@ -2,8 +2,6 @@
 sequence, K targets of a micro-batch, V vocabulary, R rows of a table.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial

@@ -1,7 +1,5 @@
 """What a trial has spent of its budget, and which steps it can still pay for."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What a training step costs on this machine, found by making a few."""
 
-from __future__ import annotations
-
 import statistics
 import tempfile
 import time

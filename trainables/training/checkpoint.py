@@ -4,8 +4,6 @@ The training step waits for a copy to host memory only; a thread writes it. Shar
 workers that hold them, and read again by any number of workers, each only the files that its rows lie in.
 """
 
-from __future__ import annotations
-
 import re
 import secrets
 import threading

@@ -10,8 +10,6 @@ Sources: NVML API reference, nvmlDeviceGetTotalEnergyConsumption; Linux, Documen
 Since CVE-2020-8694 only root may read RAPL on most systems.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 from collections.abc import Callable

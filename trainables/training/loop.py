@@ -1,7 +1,5 @@
 """The training loop: from a trial's configuration to its reports. Needs neither Ray nor a network."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What a run keeps count of."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The largest micro-batch that fits in memory. The batch stays as it is: it is only made in more or fewer parts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The optimiser: AdamW, Muon for matrices, and rows of tables; and the average of the weights over the steps."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping
 

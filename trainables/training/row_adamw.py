@@ -19,8 +19,6 @@ for every s; as w_j falls geometrically, a step changes only those of the last f
 Letters: V vocabulary, D hidden size, R touched rows, T steps so far, W window.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

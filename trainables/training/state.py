@@ -1,7 +1,5 @@
 """What a trial says of itself, and what it goes on from beside its tensors."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal, NamedTuple

@@ -1,7 +1,5 @@
 """One training step: from a worker's sequences to updated weights. When to step, at what rate, is the loop's."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The workers that train one model together."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from functools import cache
 

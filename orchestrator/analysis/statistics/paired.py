@@ -1,7 +1,5 @@
 """Tests and intervals of a fixed number of pairs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from functools import lru_cache

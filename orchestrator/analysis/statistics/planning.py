@@ -1,7 +1,5 @@
 """What a number of seeds can find, asked before they are run, and how many more it would take, asked after."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache

@@ -22,8 +22,6 @@ chance of a false verdict is *spent* over the looks. By n of at most N pairs, a 
   methods for confidence intervals in group sequential trials"; ordered as by Rosner & Tsiatis 1988).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache

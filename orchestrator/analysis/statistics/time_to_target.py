@@ -13,8 +13,6 @@ The interval is by bootstrap over seeds, in pairs, the bounds going with the dra
 widened for few seeds (Hesterberg 2015, "What teachers should know about the bootstrap", section 3).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import lru_cache

@@ -4,8 +4,6 @@ Dodge et al. 2019, "Show your work: improved reporting of experimental results";
 2024, "Show your work with confidence: confidence bands for tuning curves".
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 

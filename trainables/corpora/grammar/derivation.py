@@ -2,8 +2,6 @@
 referred back to.
 """
 
-from __future__ import annotations
-
 from bisect import bisect
 from collections.abc import Iterable, Iterator
 from random import Random

@@ -1,7 +1,5 @@
 """How a language is described: its sounds, lexicon, paradigms, phrase-structure rules and contrasts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from trainables.config import Config

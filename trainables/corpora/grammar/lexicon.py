@@ -1,7 +1,5 @@
 """The lexicon: stems coined from a language's phonotactics, and the forms they inflect to."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from itertools import accumulate, chain, product
 from random import Random

@@ -1,7 +1,5 @@
 """Minimal pairs: a sentence of the grammar, and the same sentence broken in one point."""
 
-from __future__ import annotations
-
 from random import Random
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Writing systems: from romanised words to the script, and from words to a sentence."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Phrase-structure rules with features, compiled so that deriving from them is indexing."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from typing import NamedTuple

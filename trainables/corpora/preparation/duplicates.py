@@ -6,8 +6,6 @@ all but the first of them. A task holds one part's hashes, or those of its bucke
 :data:`TASK_DOCUMENTS` documents of 24 bytes, however large the corpus is (up to a billion documents).
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import struct

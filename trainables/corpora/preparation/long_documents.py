@@ -5,8 +5,6 @@ are tokenised apart, and without words the best segmentation does not look far. 
 both have the same tokens for long enough.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer

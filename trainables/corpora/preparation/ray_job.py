@@ -1,7 +1,5 @@
 """A Ray Data job of independent tasks: items in, results out in the same order, a user's mistake as itself."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """A look at the head of every source, so that a mistake shows before anything starts."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """The documents of a source, one by one."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator

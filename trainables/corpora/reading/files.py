@@ -1,7 +1,5 @@
 """Files: the reader of each is found by its suffix, and what goes wrong with it is said."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager

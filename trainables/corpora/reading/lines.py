@@ -1,7 +1,5 @@
 """The lines of a text file, plain or compressed, whole or from the middle."""
 
-from __future__ import annotations
-
 import io
 import math
 import re

@@ -1,7 +1,5 @@
 """Portions: what of a source is read in one go."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from trainables.corpora.config import SourceConfig

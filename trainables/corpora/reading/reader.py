@@ -1,7 +1,5 @@
 """What a reader of a file format gives, and what is asked of it."""
 
-from __future__ import annotations
-
 import reprlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Tables: Parquet files, and the rows of Arrow tables, whatever bytes they hold."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

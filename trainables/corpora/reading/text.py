@@ -1,7 +1,5 @@
 """Readers of text files: JSON lines, and plain text."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from io import StringIO

@@ -1,7 +1,5 @@
 """Wildcards: the files that a pattern names, on this machine or on an object store."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

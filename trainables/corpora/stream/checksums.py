@@ -3,8 +3,6 @@
 What this machine wrote itself counts as verified; who wants to know for certain has it read afresh.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import tempfile

@@ -4,8 +4,6 @@ The exponent is that of multilingual pretraining since mBERT (arXiv 1901.07291, 
 languages from being repeated too often.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -1,7 +1,5 @@
 """A packed corpus of token ids drawn by Zipf's law, to try things out without text."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
