@@ -153,10 +153,9 @@ def ray_data_batches(
         # the trials that hold the CPUs and wait for them. So nothing but their number limits how many run at
         # once: without it every block of a window starts a process, half a minute's work for two cores.
         begins = ray.data.from_items(firsts, override_num_blocks=len(firsts))
-        tasks = min(_READ_TASKS, len(firsts))
-        dataset = begins.map_batches(
-            partial(_columns, stream, block, world_size), batch_size=1, num_cpus=0, concurrency=tasks
-        )
+        tasks = ray.data.TaskPoolStrategy(size=min(_READ_TASKS, len(firsts)))
+        read = partial(_columns, stream, block, world_size)
+        dataset = begins.map_batches(read, batch_size=1, num_cpus=0, compute=tasks)
         blocks_in_turn = dataset.iter_batches(batch_size=block, prefetch_batches=1, batch_format="numpy")
         with closing(iter(blocks_in_turn)) as columns:
             for column in columns:
