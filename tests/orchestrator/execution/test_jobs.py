@@ -196,7 +196,7 @@ def test_a_runtime_environment_is_read_from_a_file_or_from_the_words_themselves(
     assert jobs.read_runtime_env('{"env_vars": {"A": "1"}}') == {"env_vars": {"A": "1"}}
     with pytest.raises(InputError, match="no mapping"):
         jobs.read_runtime_env("missing.yaml")
-    with pytest.raises(InputError, match="no YAML"):
+    with pytest.raises(InputError, match="not YAML"):
         jobs.read_runtime_env("{pip: [")
 
 
