@@ -80,7 +80,7 @@ class ArmPlan:
                 learner = Learner(body, self.objective)
         except InputError:
             raise
-        except (ValueError, TypeError, KeyError, ZeroDivisionError, StrictDataclassError) as error:
+        except (ValueError, TypeError, KeyError, RuntimeError, ZeroDivisionError, StrictDataclassError) as error:
             reason = str(error).strip().splitlines()[-1].strip().removeprefix("ValueError: ")
             remedy = "h2h list shows shapes that work"
             raise InputError("there is no such model", where=f"{where}.config", why=reason, remedy=remedy) from error
