@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli import looking, running  # noqa: F401 (they make the commands)
-from orchestrator.cli.arguments import make_parser
+from orchestrator.cli import looking, make_parser, running  # noqa: F401 (they make the commands)
 from tests.helpers.repository import REPOSITORY
 
 PAGES = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").glob("*.md"))]

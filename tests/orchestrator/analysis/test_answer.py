@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from orchestrator.analysis.answer import Answer, answer_of, unequal
+from orchestrator.analysis.answer import Answer, answer_of, leaves, same
 from orchestrator.analysis.compare import compare
 from orchestrator.analysis.results import Results
 from orchestrator.ledger.history import History
@@ -148,4 +148,4 @@ def test_everybody_shows_the_recorded_answer(tmp_path: Path) -> None:
     ],
 )
 def test_where_two_values_differ(one: Any, other: Any, places: list[str]) -> None:
-    assert [place for place, _, _ in unequal(one, other)] == places
+    assert [place for place, was, found in leaves(one, other) if not same(was, found)] == places

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import huggingface_hub.constants
 import pytest
-from orchestrator.config.overrides import override
 
-from orchestrator.config.files import SHIPPED, freeze, load_study
+from orchestrator.config.files import SHIPPED, freeze, load_study, override
 from orchestrator.planning.preflight import check_text
 from trainables.errors import InputError
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import ray
-from orchestrator.execution.cluster_size import cluster_machine
 from ray._private.state import state
 from ray.experimental import internal_kv
 
 from orchestrator.config.resources import ResourcesSpec
+from orchestrator.execution.ray_session import cluster_machine
 from orchestrator.planning.machine import Machine
 from trainables.errors import InputError
 

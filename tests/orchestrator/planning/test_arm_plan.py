@@ -1,5 +1,6 @@
 """The plan against what is built and counted elsewhere."""
 
+import json
 from io import StringIO
 
 import numpy as np
@@ -8,7 +9,7 @@ import torch
 from rich.console import Console
 
 from orchestrator.config.files import load_study, study_names
-from orchestrator.planning.arm_plan import arm_plans
+from orchestrator.planning.arm_plan import ArmPlan, arm_plans
 from orchestrator.planning.preflight import require_a_step
 from orchestrator.reporting.catalogue import catalogue
 from orchestrator.reporting.plan_table import show_plan, warnings_of
@@ -133,3 +134,23 @@ def test_warnings():
     assert "cannot be compared" in warnings_of(masked("arms={a: {objective: mlm}, b: {objective: clm}}"))[0]
     assert "exploratory" in warnings_of(masked("confirm.top=2"))[0]
     assert "! No arm can win" in rendered(show_plan(masked("confirm.seeds=5")), 60)
+
+
+@pytest.mark.parametrize(
+    ("size", "why"),
+    [
+        ({"hidden_size": -64}, "negative dimension"),
+        ({"num_hidden_layers": 0}, "1 to 500 layers: num_hidden_layers is 0"),
+        ({"num_hidden_layers": 10**9}, "1 to 500 layers: num_hidden_layers is 1000000000"),
+        ({"num_attention_heads": 0}, ""),
+        ({"intermediate_size": -1}, "negative dimension"),
+    ],
+)
+def test_sizes_that_no_model_has(size, why):
+    """Whatever torch or transformers say, and before it takes an hour to say it."""
+    config = {"model_type": "gpt_neox", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2} | size
+    spec = load_study("demo", [f"model={json.dumps({'config': config})}"])
+    with pytest.raises(InputError, match="there is no such model") as caught:
+        _ = ArmPlan(spec, "vanilla", 300).learner
+    assert caught.value.where == "model.config"
+    assert why in caught.value.why
