@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from cluster.local import free_port
+from orchestrator.ledger.records import EventRecord
 from orchestrator.ledger.segments import LedgerReader, LedgerWriter, read_ledger
 from tests.helpers.files import write_table
 from tests.helpers.trials import make_state
@@ -96,17 +97,17 @@ def test_a_ledger_is_read_while_it_is_written_and_by_sessions(place):
     reader = LedgerReader(folder)
     assert reader.poll() == []
     first = LedgerWriter(folder)
-    first.append("event", message="one")
-    assert [record["message"] for record in reader.poll()] == ["one"]
-    first.append("event", message="two", flush=False)
+    first.append(EventRecord(message="one"))
+    assert [record.message for record in reader.poll()] == ["one"]
+    first.append(EventRecord(message="two"), flush=False)
     first.close()
     second = LedgerWriter(folder)
-    second.append("event", message="three")
-    assert [record["message"] for record in reader.poll()] == ["two", "three"]
-    assert [record["message"] for record in read_ledger(folder)] == ["one", "two", "three"]
+    second.append(EventRecord(message="three"))
+    assert [record.message for record in reader.poll()] == ["two", "three"]
+    assert [record.message for record in read_ledger(folder)] == ["one", "two", "three"]
     assert folder.names() == ["000001.jsonl", "000002.jsonl"]
-    with pytest.raises(ValueError, match="JSON"):
-        second.append("event", value=float("nan"))
+    with pytest.raises(ValueError, match="time"):
+        second.append(EventRecord(message="four", time=float("nan")))
 
 
 def test_a_local_ledger_has_one_writer(tmp_path):
@@ -122,10 +123,10 @@ def test_a_long_ledger_is_cut_into_segments_on_an_object_store(s3):
     folder = Location(s3) / "long"
     writer = LedgerWriter(folder)
     for number in range(40):
-        writer.append("event", message=str(number) * 40_000)
+        writer.append(EventRecord(message=str(number) * 40_000))
     writer.close()
     assert len(folder.names()) > 1
-    assert [record["message"][:2] for record in read_ledger(folder)][:12:11] == ["00", "11"]
+    assert [record.message[:2] for record in read_ledger(folder)][:12:11] == ["00", "11"]
     assert len(read_ledger(folder)) == 40
 
 

@@ -20,7 +20,7 @@ from trainables.corpora.tokenizers import SPECIAL_TOKENS, token_bytes
 from trainables.evaluation import YARDSTICKS, EvaluationConfig, Score, find_yardstick, passes
 from trainables.evaluation.held_out import HELD_OUT_SEED, HeldOut, likelihood_targets
 from trainables.evaluation.likelihood import LARGEST, bits_per_byte, perplexity
-from trainables.evaluation.passes import TargetNats, take, target_nats
+from trainables.evaluation.passes import Taking, TargetNats, take, target_nats
 from trainables.models.body_config import body_config
 from trainables.models.config import ModelConfig
 from trainables.objectives import find_objective
@@ -130,7 +130,8 @@ def test_means_over_tokens_bytes_and_languages():
         "fr": TargetNats(np.array([2.0, 2.0, 2.0]), np.array([11, 11, 3])),
         "sw": TargetNats(np.array([9.0]), np.array([12])),
     }
-    taking = SimpleNamespace(nats=nats, held_out=SimpleNamespace(token_bytes_V=sizes))
+    taking = Taking(make_learner("mlm", "bert-tiny"), SimpleNamespace(token_bytes_V=sizes))
+    taking.nats = nats
     scores = {name: find_yardstick(name).measure(taking) for name in BOTH}
     languages = {"en": math.exp(2), "fr": math.exp(2), "sw": math.exp(9)}
     assert scores["perplexity"].languages == pytest.approx(languages)

@@ -19,6 +19,7 @@ from trainables.errors import InputError
 from trainables.training import energy, meters
 from trainables.training.config import UNITS
 from trainables.training.energy import energy_counter, rapl_counter
+from trainables.training.stepper import Stepper
 from trainables.training.world import World
 
 torch.set_num_threads(1)
@@ -234,9 +235,7 @@ def test_a_rungs_report_that_comes_again_has_the_new_attempt_s_overhead(corpus, 
 def test_compiling_is_not_start_up(corpus, monkeypatch):
     ticks = itertools.count()
     monkeypatch.setattr(meters.time, "perf_counter", lambda: float(next(ticks)))
-    monkeypatch.setattr(
-        "trainables.training.loop.compile_layers", lambda body, try_out: [next(ticks) for _ in range(100)] and ""
-    )
+    monkeypatch.setattr(Stepper, "compile", lambda self, step: [next(ticks) for _ in range(100)] and "")
     overhead = run(corpus, make_config(training={"compile": True}))[-1].measure.overhead
     assert overhead["compile"] == 101
     assert overhead["startup"] == 4
@@ -276,6 +275,6 @@ def test_a_worker_without_a_counter_trains_unless_joules_bind(monkeypatch):
 
     monkeypatch.setattr(trial_module, "energy_counter", untold)
     workers = trial_module.WorkerConfig(launcher="direct", workers=1, cpus_per_worker=1, gpus_per_worker=0)
-    assert trial_module._energy(make_config(), workers, World()) is None
+    monkeypatch.setattr("trainables.training.energy.energy_counter", untold)
     with pytest.raises(InputError, match="untold"):
         trial_module._energy(make_config(budget={"joules": 4}), workers, World())
