@@ -273,8 +273,8 @@ def test_a_worker_without_a_counter_trains_unless_joules_bind(monkeypatch):
     def untold(device, cpus):
         raise InputError("untold")
 
-    monkeypatch.setattr(trial_module, "energy_counter", untold)
-    workers = trial_module.WorkerConfig(launcher="direct", workers=1, cpus_per_worker=1, gpus_per_worker=0)
     monkeypatch.setattr("trainables.training.energy.energy_counter", untold)
+    workers = trial_module.WorkerConfig(launcher="direct", workers=1, cpus_per_worker=1, gpus_per_worker=0)
+    assert trial_module._energy(make_config(), workers, World()) is None
     with pytest.raises(InputError, match="untold"):
         trial_module._energy(make_config(budget={"joules": 4}), workers, World())
