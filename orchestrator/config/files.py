@@ -15,7 +15,7 @@ from orchestrator.config.errors import input_error, place
 from orchestrator.config.folder import STUDY_FILE, no_study, studies_in
 from orchestrator.config.overrides import override
 from orchestrator.config.study import StudySpec
-from orchestrator.config.yaml_text import parse_yaml
+from orchestrator.config.yaml_text import MOST_BYTES, parse_yaml
 from trainables.errors import InputError, nearest
 from trainables.models.config import ModelConfig
 from trainables.storage import Location, is_here, local_path
@@ -70,7 +70,8 @@ def load_study(name_or_path: str | Path, overrides: Sequence[str] = ()) -> Study
     """
     path = study_file(name_or_path)
     try:
-        text = path.read_bytes()
+        with path.open("rb") as file:
+            text = file.read(MOST_BYTES + 1)  # it may be any file
     except OSError as error:
         raise InputError("the study cannot be read", where=str(path), why=str(error)) from error
     return make_study(_content(text, str(path)), overrides, where=str(path))
