@@ -12,7 +12,7 @@ from orchestrator.config.consistency import require_consistent
 from orchestrator.config.errors import input_error, place
 from orchestrator.config.folder import STUDY_FILE, no_study, studies_in
 from orchestrator.config.study import StudySpec
-from orchestrator.config.yaml_text import parse_yaml
+from orchestrator.config.yaml_text import MOST_BYTES, parse_yaml
 from trainables.errors import InputError, nearest
 from trainables.models.config import ModelConfig
 from trainables.storage import Location, is_here, local_path
@@ -58,7 +58,8 @@ def load_study(name_or_path: str | Path, overrides: Sequence[str] = ()) -> Study
     none, it is not YAML, or something in it is wrong."""
     path = study_file(name_or_path)
     try:
-        text = path.read_bytes()
+        with path.open("rb") as file:
+            text = file.read(MOST_BYTES + 1)  # it may be any file
     except OSError as error:
         raise InputError("the study cannot be read", where=str(path), why=str(error)) from error
     return make_study(_mapping(parse_yaml(text, str(path), COMPARE), str(path)), overrides, where=str(path))

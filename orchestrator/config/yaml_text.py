@@ -16,6 +16,9 @@ DEEPEST = 64
 MOST_VALUES = 100_000
 """Values in all, where an alias counts as often as it is used: a few lines of aliases can stand for billions."""
 
+MOST_BYTES = 1_000_000
+"""Of a text: its characters are read one by one, a million in some seconds."""
+
 LARGEST = 10**18
 """No whole number is as large: sums and products of some are still numbers."""
 
@@ -23,6 +26,9 @@ LARGEST = 10**18
 def parse_yaml(text: str | bytes, where: str, remedy: str = "") -> JsonValue:
     """The value of one YAML document; bytes are UTF-8. Raises InputError if it is no YAML, not UTF-8, has a key twice,
     or is larger or deeper than any study is."""
+    if len(text) > MOST_BYTES:
+        why = f"it has more than {MOST_BYTES:,} bytes"
+        raise InputError("this is larger than any study", where=where, why=why, remedy=remedy)
     try:
         decoded = text if isinstance(text, str) else text.decode("utf-8-sig")
     except UnicodeDecodeError as error:

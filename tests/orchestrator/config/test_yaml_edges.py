@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import huggingface_hub.constants
@@ -117,3 +118,18 @@ def test_an_override_is_blamed_and_its_remedy_leads_on(one: str, where: str, rem
     assert error.where == where
     assert str(SHIPPED) not in str(error)
     assert remedy in error.remedy
+
+
+def test_a_file_that_is_larger_than_any_study(tmp_path: Path) -> None:
+    """Such as a file of text, by mistake: neither its characters are gone through nor all of it is read."""
+    file = tmp_path / "text.yaml"
+    with file.open("wb") as written:
+        written.truncate(20 << 30)  # it takes no space on the disk
+    with pytest.raises(InputError, match="larger than any study") as caught:
+        load_study(file)
+    assert caught.value.where == str(file)
+    began = time.process_time()
+    file.write_bytes(b"question: " + b"x" * 999_000)
+    with pytest.raises(InputError, match="is missing"):
+        load_study(file)
+    assert time.process_time() - began < 10
