@@ -30,6 +30,7 @@ def benchmarks(monkeypatch):
         sys.modules.pop(name, None)
 
 
+@pytest.mark.slow
 def test_step(benchmarks, capsys):
     import step
 
@@ -70,6 +71,7 @@ def test_baselines_whose_logits_are_too_large_are_left_out(benchmarks):
     }
 
 
+@pytest.mark.slow
 def test_trainer(benchmarks, capsys):
     import trainer
 
@@ -80,6 +82,7 @@ def test_trainer(benchmarks, capsys):
     assert result["tokens_per_second_over_bare_loop"] == pytest.approx(min(ratios), rel=1e-3)
 
 
+@pytest.mark.slow
 def test_calibration(benchmarks):
     import calibration
 

@@ -95,6 +95,7 @@ def tokenizer(text: Path):
     return make_tokenizer(corpora_of(text), TOKENIZER)
 
 
+@pytest.mark.slow
 def test_every_write_of_a_preparation(text, tokenizer, alone, tmp_path, monkeypatch) -> None:
     """Hashes, duplicates, shards, records, tokenizer and manifest, one after the other: the disk is full at each."""
     corpora, fsync, count = corpora_of(text, deduplicate=True), os.fsync, [0]
@@ -131,6 +132,7 @@ def test_every_write_of_a_preparation(text, tokenizer, alone, tmp_path, monkeypa
         assert any(file in error for error in errors), file
 
 
+@pytest.mark.slow
 def test_a_preparation_on_a_small_disk(text, tokenizer, ray_cluster, tmp_path, monkeypatch, small_disk) -> None:
     """Through Ray's tasks."""
     monkeypatch.setattr(portions, "PART_BYTES", 1)

@@ -13,7 +13,7 @@ from tests.helpers.trials import make_state
 from trainables.storage import Location
 from trainables.training.checkpoint import Checkpoints
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 def test_a_failing_trial_is_an_outcome(ray_cluster, tmp_path, monkeypatch):

@@ -16,7 +16,7 @@ from orchestrator.ledger.segments import read_ledger
 from tests.helpers.study import patient, small_study
 from trainables.errors import InputError
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module")
