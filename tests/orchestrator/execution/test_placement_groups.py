@@ -16,6 +16,7 @@ from tests.helpers.ray import start_ray
 
 start_ray(sys.argv[1], include_dashboard=True)
 
+import pytest
 import ray
 from ray.util.placement_group import placement_group, placement_group_table
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -58,6 +59,7 @@ print(json.dumps([removed, {name: placement_group_table(group)["state"] for name
 """
 
 
+@pytest.mark.slow
 def test_only_groups_that_stay_empty_are_removed(ray_cluster):
     """Not one whose workers come late, one that works, or a user's own in the same job.
 

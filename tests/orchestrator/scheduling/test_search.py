@@ -124,7 +124,7 @@ def test_only_the_best_of_those_at_a_rung_go_on(reduction):
 
 @pytest.mark.parametrize(
     ("algorithm", "every"),
-    [("tpe", 1), ("gp", 9), pytest.param("gp", 1, marks=pytest.mark.slow), ("cma_es", 1), ("random", 1), ("qmc", 1),
+    [("tpe", 1), *(pytest.param("gp", n, marks=pytest.mark.slow) for n in (1, 9)), ("cma_es", 1), ("random", 1), ("qmc", 1),
      ("grid", 1)],
 )  # fmt: skip
 def test_a_search_cut_off_anywhere_goes_on_as_if_it_had_not_been(algorithm, every):
@@ -190,6 +190,7 @@ def test_samplers_differ_by_seed_and_arm_and_stay_inside(algorithm):
     assert len({tuple(rates) for rates in spaces.values()}) == 4
 
 
+@pytest.mark.slow
 def test_samplers_look_for_the_better():
     """Where one end is best, they go there, and where trials diverge they do not stay."""
 

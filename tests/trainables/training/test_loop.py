@@ -346,6 +346,7 @@ def _work(rank, folder, objectives):
     torch.distributed.destroy_process_group()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_two_workers_train_as_one_does(tmp_path):
     corpus = write_corpus(tmp_path / "corpus", {"en": 300, "fr": 60, "sw": 20})

@@ -158,6 +158,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_a_package_brings_a_reader_that_passes_the_same_tests(tmp_path: Path) -> None:
     install(tmp_path, "array_lines", PACKAGE, "arrays = array_lines:ArrayReader")
     (tmp_path / "test_arrays.py").write_text(dedent(ITS_TESTS))

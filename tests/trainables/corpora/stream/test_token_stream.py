@@ -353,6 +353,7 @@ def test_ray_data_does_not_wait_for_cpus_that_trials_hold(stream):
             ray.kill(holder)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.usefixtures("ray_cluster")
 def test_closing_early_leaves_nothing_that_blocks(stream):
