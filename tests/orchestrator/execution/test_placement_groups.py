@@ -8,6 +8,8 @@ import subprocess
 import sys
 import tempfile
 
+import pytest
+
 SCRIPT = """
 import json
 import sys
@@ -16,7 +18,6 @@ from tests.helpers.ray import start_ray
 
 start_ray(sys.argv[1], include_dashboard=True)
 
-import pytest
 import ray
 from ray.util.placement_group import placement_group, placement_group_table
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
