@@ -61,7 +61,7 @@ def refused(result, *fragments):
         (["tokenizer={pretrained: nowhere/at/all}"], ["there is no tokenizer nowhere/at/all"]),
         (["model.shape=larg"], ["unknown shape 'larg'", "where: --set model.shape=larg", "Valid: base, bert-base"]),
         (["model.shape=tny"], ["where: --set model.shape=tny", "did you mean 'tiny'"]),
-        (["tokenizer.pretrained=gpt2"], ["--set tokenizer.pretrained=gpt2", "--set 'tokenizer={pretrained: gpt2}'"]),
+        (["tokenizer.pretrained=gpt2"], ["--set tokenizer.pretrained=gpt2", "--set tokenizer='{pretrained: gpt2}'"]),
     ],
 )
 @pytest.mark.parametrize("command", ["plan", "run"])

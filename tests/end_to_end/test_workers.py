@@ -14,6 +14,7 @@ from tests.helpers.alone import assert_as_in_one_process
 from tests.helpers.study import h2h, small_study
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_two_workers_train_on_the_batches_of_one_process(tmp_path):
     """In a folder where a module of the user's own is called as a package of ours is, which Ray tells its workers."""
