@@ -287,7 +287,7 @@ def in_a_child(source: str) -> subprocess.CompletedProcess[str]:
 def repeated(begin: bytes, piece: bytes, size_bytes: int, end: bytes) -> bytes:
     """Compressed, in pieces: this process is not to hold it."""
     block = gzip.compress(piece * (1 << 16), 1)
-    return gzip.compress(begin) + block * (size_bytes // (len(piece) << 16)) + gzip.compress(end)
+    return gzip.compress(begin, mtime=0) + block * (size_bytes // (len(piece) << 16)) + gzip.compress(end)
 
 
 @pytest.mark.parametrize(
@@ -331,7 +331,7 @@ def test_a_table_that_grows_out_of_proportion(tmp_path: Path) -> None:
     [
         ("A.TXT", b"one\n\ntwo\n"),
         ("a.ndjson", b'{"text": "one"}\n{"text": "two"}\n'),
-        ("a.NDJSON.GZ", gzip.compress(b'{"text": "one"}\n{"text": "two"}\n')),
+        ("a.NDJSON.GZ", gzip.compress(b'{"text": "one"}\n{"text": "two"}\n', mtime=0)),
         ("a.JsonL", b'{"text": "one"}\n{"text": "two"}\n'),
     ],
 )
