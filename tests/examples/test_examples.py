@@ -60,6 +60,7 @@ def own_text(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return folder, example("own_text.py", "part-*.txt", vocabulary, *SHORT, folder=folder)
 
 
+@pytest.mark.slow
 def test_own_text(own_text: tuple[Path, str]) -> None:
     folder, printed = own_text
     results = Results(str(folder / "studies" / "own-text"))
@@ -69,6 +70,7 @@ def test_own_text(own_text: tuple[Path, str]) -> None:
     assert "reading the text" in printed, "it says what is done before the first trial"
 
 
+@pytest.mark.slow
 def test_read_results(own_text: tuple[Path, str]) -> None:
     folder, _ = own_text
     printed = example("read_results.py", "studies/own-text", folder=folder)

@@ -36,6 +36,7 @@ class Trials:
         self.coming.append(trial.number)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("launcher", ["direct", "ray_train"])
 def test_trials_that_wait_for_room_are_ended_at_once(ray_cluster, tmp_path, launcher):
     """Under Ray Train the trial's process is there, and waits for its workers'."""

@@ -89,6 +89,7 @@ def test_the_study_and_our_packages_travel_and_the_results_come_back_through_sto
     ]
 
 
+@pytest.mark.slow
 def test_a_failing_job_keeps_its_output_and_exits_with_1(
     server: str, study: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,6 +102,7 @@ def test_a_failing_job_keeps_its_output_and_exits_with_1(
     assert "3" in ended.message
 
 
+@pytest.mark.slow
 def test_env_vars_pass_and_a_job_not_waited_for_can_be_attached_to_and_stopped(
     server: str, study: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -189,6 +189,7 @@ def test_too_many_malformed_records_are_refused_with_the_first(
     assert "--set corpora.malformed_share=0.001" in error
 
 
+@pytest.mark.slow
 def test_a_malformed_record_is_an_event_of_the_run(
     study: Path, ray_cluster: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

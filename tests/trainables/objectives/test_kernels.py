@@ -14,6 +14,7 @@ pytest.importorskip("triton", reason="Triton is not installed: pip install trito
 
 if os.environ.get("TRITON_INTERPRET") != "1":
     # Triton reads the variable when it is imported, and the interpreter must not be left on for other tests.
+    @pytest.mark.slow
     def test_kernels_in_the_interpreter():
         command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", __file__]
         environment = os.environ | {"TRITON_INTERPRET": "1"}

@@ -518,6 +518,7 @@ def _damaged_shard(rank, folder, size):
     torch.distributed.destroy_process_group()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_all_workers_pass_over_what_one_cannot_read(tmp_path):
     spawn(_damaged_shard, tmp_path, 2)

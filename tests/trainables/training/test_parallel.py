@@ -120,6 +120,7 @@ def _lose_a_number(rank, folder):
     torch.distributed.destroy_process_group()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_one_bad_micro_batch_of_one_worker_shows_everywhere(tmp_path):
     torch.multiprocessing.spawn(_lose_a_number, (str(tmp_path),), nprocs=2)

@@ -284,6 +284,7 @@ def _work(rank, folder):
     torch.distributed.destroy_process_group()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_two_workers_make_the_step_of_one(tmp_path):
     """Every objective, with every option: losses after updates are those of one process with the whole batch."""

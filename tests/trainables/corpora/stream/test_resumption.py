@@ -130,6 +130,7 @@ def test_resumed_at_a_cursor(stream: TokenStream, undisturbed: Seen, how: Resump
     assert_undisturbed(resumed(stream, how), undisturbed, how)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("ray_cluster")
 def test_resumed_through_ray_data(stream: TokenStream, undisturbed: Seen) -> None:

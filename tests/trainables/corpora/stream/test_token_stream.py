@@ -331,6 +331,7 @@ def test_ray_data_moves_the_same_batches(monkeypatch, stream, arguments):
         assert_same(one, other)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.usefixtures("ray_cluster")
 def test_ray_data_does_not_wait_for_cpus_that_trials_hold(stream):
@@ -375,6 +376,7 @@ def test_closing_early_leaves_nothing_that_blocks(stream):
     assert_same(got[0], expected[0])
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.usefixtures("ray_cluster")
 def test_a_window_does_not_start_a_process_for_every_block(monkeypatch, corpus, tmp_path):
