@@ -37,12 +37,26 @@ from measure import command_line, publish
 from numpy.typing import NDArray
 from scipy import stats
 
-from orchestrator.analysis.comparison import compare
-from orchestrator.analysis.statistics import ALPHA, Sequential, bootstrap_interval, holm, power
-from orchestrator.analysis.statistics.paired import NUM_RESAMPLES
-from orchestrator.analysis.statistics.planning import POWER
+from orchestrator.analysis.compare import compare
+from orchestrator.analysis.comparison import Pair
+from orchestrator.analysis.statistics.paired import holm, mean_interval
+from orchestrator.analysis.statistics.planning import POWER, power
+from orchestrator.analysis.statistics.sequential import Sequential
+from orchestrator.config.confirmation import ALPHA
 from orchestrator.ledger.history import History
-from orchestrator.ledger.segments import Record
+from orchestrator.ledger.records import (
+    ArmDesign,
+    Design,
+    EndRecord,
+    MachineRecord,
+    MeasureRecord,
+    Record,
+    Score,
+    StudyRecord,
+    TrialRecord,
+    YardstickDesign,
+)
+from trainables.training.config import Unit
 
 Floats = NDArray[np.float64]
 
@@ -99,51 +113,60 @@ def fixed_tests(differences: Floats) -> tuple[Floats, NDArray[np.bool_]]:
 
 
 def fixed_intervals(differences: Floats) -> tuple[Floats, Floats]:
-    """The bootstrap intervals, of all studies at once."""
-    ends = []
-    n, t = differences.shape[1], stats.t.ppf(0.975, differences.shape[1] - 1)
-    widening = math.sqrt(n / (n - 1)) * t / stats.norm.ppf(0.975)
-    for batch in np.array_split(differences, max(1, len(differences) // 50)):
-        found = stats.bootstrap(
-            (batch,), np.mean, axis=-1, n_resamples=NUM_RESAMPLES, rng=np.random.default_rng(0)
-        ).confidence_interval
-        mean = batch.mean(1)
-        ends.append((mean - widening * (mean - found.low), mean + widening * (found.high - mean)))
-    low, high = (np.concatenate(side) for side in zip(*ends, strict=True))
-    return low, high
+    """Student's 95% intervals, of all studies at once."""
+    n = differences.shape[1]
+    reach = stats.t.ppf(0.975, n - 1) * differences.std(1, ddof=1) / math.sqrt(n)
+    return differences.mean(1) - reach, differences.mean(1) + reach
+
+
+SPENT: dict[Unit, float] = {
+    "tokens": 1e6, "steps": 1.0, "flops": 1e12, "hardware_flops": 1e12, "device_seconds": 1.0, "wall_seconds": 1.0
+}  # fmt: skip
 
 
 def ledger(minimum: int | None, most: int = MOST_SEEDS, **arms: Sequence[float]) -> Iterator[Record]:
     """The records of a study with these results."""
-    arm = {"objective": "mlm", "task": "masked", "headless": False}
-    yield {"kind": "study", "time": 0.0, "protocol": {"seed": 0}, "arms": dict.fromkeys(arms, arm), "margin": MARGIN,
-           "seeds": len(next(iter(arms.values()))) if minimum is None else most, "search_budget": 0,
-           "stopping": minimum and {"minimum": minimum}, "budget": {"unit": "tokens", "amount": 1e6},
-           "yardsticks": {"primary": "accuracy", "others": []}}  # fmt: skip
+    design = Design(
+        question="",
+        seed=0,
+        unit="tokens",
+        amount=1e6,
+        confirm_amount=1e6,
+        search_budget=0.0,
+        concurrent_per_arm=1,
+        arms=dict.fromkeys(arms, ArmDesign(objective="mlm", task="masked", headless=False)),
+        seeds=len(next(iter(arms.values()))) if minimum is None else most,
+        minimum_seeds=minimum,
+        anytime=(),
+        margin=MARGIN,
+        yardsticks=YardstickDesign(primary="accuracy", others=(), target=None, lower_is_better=()),
+    )
+    yield StudyRecord(
+        name="study", folder="", digest="", protocol={}, protocol_digest="", design=design, versions={},
+        machine=MachineRecord(system="", cpus=None), usd_per_hour=None,
+    )  # fmt: skip
     for seed, values in enumerate(zip(*arms.values(), strict=True)):
         for name, value in zip(arms, values, strict=True):
-            same = {"time": 1.0, "phase": "confirm", "arm": name, "trial": f"{name}{seed}", "attempt": 1}
-            yield {
-                "kind": "trial",
-                **same,
-                "number": seed,
-                "seed": seed + 1,
-                "configuration": {},
-                "start_step": 0,
-            }
-            yield {"kind": "measure", **same, "step": 1, "progress": 1.0, "loss": 1.0,
-                   "spent": {"tokens": 1e6, "flops": 1e12, "device_seconds": 1.0},
-                   "yardsticks": {"accuracy": {"overall": value, "languages": {}}}}  # fmt: skip
-            yield {"kind": "end", **same, "outcome": "completed", "reason": ""}
+            same: dict[str, Any] = {"phase": "confirm", "arm": name, "trial": f"{name}{seed}", "attempt": 1}
+            yield TrialRecord(**same, number=seed, configuration={}, seed=seed + 1, amount=1e6, start_step=0, workers=1)
+            yield MeasureRecord(
+                **same, step=1, progress=1.0, spent=SPENT, overhead={}, loss=1.0, learning_rate=1e-3, digest="", mix={},
+                rung=None, yardsticks={"accuracy": Score(overall=value, languages={})},
+            )  # fmt: skip
+            yield EndRecord(**same, outcome="completed", reason="")
+
+
+def pairs_of(minimum: int | None, most: int = MOST_SEEDS, **arms: Sequence[float]) -> tuple[Pair, ...]:
+    return compare(History.of(ledger(minimum, most, **arms))).pairs
 
 
 def assert_the_products_own(
     a: Floats, b: Floats, verdict: str, interval: tuple[float, float] | None, minimum: int | None
 ) -> None:
-    (pair,) = compare(History.of(ledger(minimum, a=a, b=b)))["pairs"]
-    assert pair["verdict"] == verdict, (pair["verdict"], verdict)
+    (pair,) = pairs_of(minimum, a=a, b=b)
+    assert pair.verdict == verdict, (pair.verdict, verdict)
     if interval is not None:
-        assert np.allclose(pair["yardsticks"]["accuracy"]["interval"], interval, rtol=1e-9)
+        assert np.allclose(pair.yardsticks["accuracy"].interval, interval, rtol=1e-9)
 
 
 def fixed_scenario(noise: str, effect: float, studies: int, covered: int) -> dict[str, Any]:
@@ -152,7 +175,7 @@ def fixed_scenario(noise: str, effect: float, studies: int, covered: int) -> dic
     verdicts = fixed_verdicts(differences)
     low, high = fixed_intervals(differences[:covered])
     for i in range(CHECKED):
-        assert np.allclose(bootstrap_interval(tuple(differences[i])), (low[i], high[i]), rtol=1e-9)
+        assert np.allclose(mean_interval(differences[i]), (low[i], high[i]), rtol=1e-9)
         assert_the_products_own(a[i], b[i], verdicts[i], (low[i], high[i]), None)
     truth = effect * DEVIATION
     covers = (low <= truth) & (truth <= high)
@@ -176,11 +199,11 @@ def three_arms(spacing: float, studies: int) -> dict[str, Any]:
     equivalent = np.array([found for _, found in tests])
     named &= ~equivalent
     for i in range(CHECKED):
-        found = compare(History.of(ledger(None, **{name: own[i] for name, own in values.items()})))["pairs"]
+        found = pairs_of(None, **{name: own[i] for name, own in values.items()})
         for j, (pair, (one, other)) in enumerate(zip(found, pairs, strict=True)):
             winner = one if ahead[j, i] else other
             expected = "equivalent" if equivalent[j, i] else winner if named[j, i] else "undecided"
-            assert pair["verdict"] == expected, (pair["verdict"], expected)
+            assert pair.verdict == expected, (pair.verdict, expected)
     false = named if spacing == 0 else equivalent | (named & ~ahead)
     row = {
         "apart_in_deviations": spacing,
@@ -201,9 +224,9 @@ def detectable_scenario(minimum: int, most: int, num_arms: int, studies: int) ->
     verdicts = [rule.decide(tuple(own), with_interval=False).verdict for own in a - b]
     for i in range(CHECKED):
         others = {f"other{j}": b[i - j] for j in range(1, num_arms - 1)}
-        pair = compare(History.of(ledger(minimum, most, a=a[i], b=b[i], **others)))["pairs"][0]
+        pair = pairs_of(minimum, most, a=a[i], b=b[i], **others)[0]
         # What stays undecided alone may be named by Holm's method, where the other pairs are.
-        assert verdicts[i] in (pair["verdict"], "undecided"), (pair["verdict"], verdicts[i])
+        assert verdicts[i] in (pair.verdict, "undecided"), (pair.verdict, verdicts[i])
     row = {
         "seeds": minimum,
         "most_seeds": most,
@@ -292,9 +315,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     print("three arms")
     result["three_arms"] = [three_arms(spacing, null) for spacing in (0.0, MARGIN / DEVIATION)]
     print("detectable")
-    result["detectable"] = [
-        detectable_scenario(*rule, others) for rule in (DETECTABLE[:3] if quick else DETECTABLE)
-    ]
+    result["detectable"] = [detectable_scenario(*rule, others) for rule in (DETECTABLE[:3] if quick else DETECTABLE)]
     sides = (result["fixed"], result["adaptive"])
     head = {
         "seeds": SEEDS,

@@ -42,19 +42,13 @@ import numpy as np
 import psutil
 from measure import command_line, publish
 
-from trainables.corpora.config import CorporaConfig
+from trainables.corpora.config import CorporaConfig, SourceConfig, TokenizerConfig, TrainTokenizer
 from trainables.corpora.preparation.packing import Packer
-from trainables.corpora.preparation.prepare import make_tokenizer, prepare
-from trainables.corpora.preparation.tokenizers import TokenizerConfig, TrainTokenizer
-from trainables.corpora.reading.documents import SourceConfig
+from trainables.corpora.preparation.prepare import prepare
+from trainables.corpora.preparation.tokenizer_sample import make_tokenizer
 from trainables.corpora.stream.manifest import FORMAT_VERSION, SPLITS, Manifest
 from trainables.corpora.stream.packed import MANIFEST_NAME, PackedCorpus
-from trainables.corpora.stream.token_stream import (
-    TokenStream,
-    local_batches,
-    ray_data_batches,
-    sequence_digest,
-)
+from trainables.corpora.stream.token_stream import TokenStream, local_batches, ray_data_batches, sequence_digest
 from trainables.storage import Location
 
 LENGTH = 128
@@ -373,10 +367,7 @@ def shared_bytes(corpus: str, num_readers: int) -> dict[str, float]:
                 shown = "/shards/train/" in line
             elif shown and first in ("Rss:", "Pss:"):
                 size = 1024 * int(line.split()[1])
-                resident, proportional = (
-                    resident + size * (first == "Rss:"),
-                    proportional + size * (first == "Pss:"),
-                )
+                resident, proportional = (resident + size * (first == "Rss:"), proportional + size * (first == "Pss:"))
     done.set()
     for reader in readers:
         reader.join()
@@ -395,7 +386,8 @@ def shared_bytes(corpus: str, num_readers: int) -> dict[str, float]:
 
 def data_wait(plan: Plan, corpus: str) -> dict[str, float]:
     """Share of a trial's steps that it waits for data, for a small encoder."""
-    from trainables.training.loop import Trial, TrialConfig
+    from trainables.training.config import TrialConfig
+    from trainables.training.loop import Trial
 
     packed = PackedCorpus(Location(corpus))
     config = TrialConfig.model_validate(
@@ -443,8 +435,7 @@ def run(plan: Plan, data: Path) -> dict[str, Any]:
         waits = data_wait(plan, packed)
         print(waits, flush=True)
         memory = {
-            size: preparation_memory(plan, data, scratch, getattr(plan, f"{size}_bytes"))
-            for size in ("small", "large")
+            size: preparation_memory(plan, data, scratch, getattr(plan, f"{size}_bytes")) for size in ("small", "large")
         }
     return {
         "plan": plan._asdict(),

@@ -63,11 +63,7 @@ def published(hidden_KD: Tensor, table_VD: Tensor, ids_K: NDArray[np.int64], spa
 
 
 def ours(
-    hidden_KD: Tensor,
-    table_VD: Tensor,
-    ids_K: NDArray[np.int64],
-    sparse: bool = False,
-    negatives: int | None = None,
+    hidden_KD: Tensor, table_VD: Tensor, ids_K: NDArray[np.int64], sparse: bool = False, negatives: int | None = None
 ) -> Tensor:
     """The same over unique targets, or with so many negatives, from the token ids on; temperature 1."""
     drawn = negatives_of(ids_K, negatives, np.random.default_rng(0))
@@ -123,10 +119,8 @@ def token_ids(least: int) -> tuple[NDArray[np.int64], str]:
     english = [file for file in files if file.name.startswith("en.")] or files
     kept = Path(tempfile.gettempdir()) / f"h2h-benchmark-ids-{V}-{sum(f.stat().st_size for f in english)}.npy"
     if not kept.exists():
-        from trainables.corpora.preparation.tokenizers import (  # seconds to import
-            TrainTokenizer,
-            train_tokenizer,
-        )
+        from trainables.corpora.config import TrainTokenizer
+        from trainables.corpora.preparation.tokenizer_training import train_tokenizer  # seconds to import
 
         config = TrainTokenizer(type="byte_bpe", vocabulary_size=V)
         tokenizer = train_tokenizer(config, texts(english, characters=8_000_000))
@@ -159,17 +153,12 @@ def targets_of(ids: NDArray[np.int64], K: int, task: str) -> NDArray[np.int64]:
 # --- contrastive losses against each other --------------------------------------------------------------------------
 
 
-def compare(
-    ids_K: NDArray[np.int64], D: int, device: str, dtype: torch.dtype, seconds: float
-) -> dict[str, Any]:
+def compare(ids_K: NDArray[np.int64], D: int, device: str, dtype: torch.dtype, seconds: float) -> dict[str, Any]:
     """Times of all losses, and the memory of the published one and of ours."""
     steps = {name: prepare(name, ids_K, D, device, dtype) for name in LOSSES}
     reference, value = float(steps["published"]()), float(steps["unique"]())
     # bfloat16 rounds the published formula's own sums.
-    assert math.isclose(reference, value, rel_tol=1e-5 if dtype == torch.float32 else 0.03), (
-        reference,
-        value,
-    )
+    assert math.isclose(reference, value, rel_tol=1e-5 if dtype == torch.float32 else 0.03), (reference, value)
     times = interleaved_milliseconds(steps, device, seconds)
     del steps
     row: dict[str, Any] = {
@@ -241,9 +230,7 @@ def loss_alone(ids_K: NDArray[np.int64], D: int) -> tuple[Callable[[], None], in
     hidden_KD = torch.randn(len(ids_K), D, device="cuda", dtype=torch.bfloat16).requires_grad_()
     weight_CD = (0.02 * torch.randn(C, D, device="cuda")).bfloat16().requires_grad_()
     index_K, bias_C = torch.from_numpy(found.index_K).cuda(), torch.from_numpy(found.bias_C).float().cuda()
-    return stepper(
-        lambda: linear_cross_entropy(hidden_KD, weight_CD, index_K, bias_C), hidden_KD, weight_CD
-    ), C
+    return stepper(lambda: linear_cross_entropy(hidden_KD, weight_CD, index_K, bias_C), hidden_KD, weight_CD), C
 
 
 def full_cross_entropies(K: int, D: int, vocabulary: int) -> dict[str, Callable[[], None]]:
@@ -340,9 +327,7 @@ def on_gpu() -> dict[str, Any]:
 
 
 def main() -> None:
-    argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    ).parse_args()
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     record("loss", device, on_gpu() if device == "cuda" else on_cpu())
 

@@ -28,9 +28,7 @@ def hardware(device: str) -> str:
     if device == "cuda":
         return torch.cuda.get_device_name()
     cpuinfo = Path("/proc/cpuinfo")
-    names = (
-        re.findall(r"^model name\s*:\s*(.+)$", cpuinfo.read_text(), re.MULTILINE) if cpuinfo.exists() else []
-    )
+    names = re.findall(r"^model name\s*:\s*(.+)$", cpuinfo.read_text(), re.MULTILINE) if cpuinfo.exists() else []
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return f"{names[0] if names else platform.processor() or platform.machine()}, {cores} cores"
 
@@ -120,7 +118,7 @@ def _peak_resident_bytes(prepare: Callable[..., Callable[[], object]], *argument
     Path("/proc/self/clear_refs").write_text("5")  # proc(5): resets VmHWM to VmRSS
     before = _status_bytes("VmRSS")
     run()
-    return _status_bytes("VmHWM") - before
+    return max(0, _status_bytes("VmHWM") - before)  # the kernel's counts are rounded
 
 
 def _status_bytes(key: str) -> int:
@@ -135,9 +133,7 @@ def command_line(description: str | None, quick: str) -> argparse.ArgumentParser
         description: the module's docstring.
         quick: what is smaller then.
     """
-    parser = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help=f"{quick}; nothing is recorded")
     return parser
 

@@ -66,9 +66,7 @@ def main() -> int:
         storage = options.storage or Path(scratch)
         storage.mkdir(parents=True, exist_ok=True)
         file = storage / "multilingual.yaml"
-        file.write_text(
-            json.dumps(study(Path(data) / "corpus", options.flops, options.seeds))
-        )  # JSON is YAML
+        file.write_text(json.dumps(study(Path(data) / "corpus", options.flops, options.seeds)))  # JSON is YAML
         start = time.perf_counter()
         code = h2h(["run", str(file), "--set", f"storage={storage}"])
         seconds = time.perf_counter() - start

@@ -35,15 +35,17 @@ import torch
 from measure import command_line, publish
 
 from orchestrator.ledger.history import History
-from orchestrator.ledger.segments import Record, read_ledger
-from orchestrator.scheduling.sampler import ArmSearch
-from orchestrator.scheduling.search import Planner, search_seed
+from orchestrator.ledger.records import BegunRecord, EndRecord, MeasureRecord, Record, TrialRecord
+from orchestrator.ledger.segments import read_ledger
+from orchestrator.scheduling.sampler import distributions
+from orchestrator.scheduling.trials import Planner, search_seed
 from orchestrator.study import Study
 from trainables.corpora.stream.packed import PackedCorpus
 from trainables.corpora.stream.token_stream import TokenStream
 from trainables.storage import Location
 from trainables.training.checkpoint import Checkpoints
-from trainables.training.loop import Trial, TrialConfig
+from trainables.training.config import TrialConfig
+from trainables.training.loop import Trial
 
 
 class Plan(NamedTuple):
@@ -69,8 +71,7 @@ def study_of(name: str, storage: Path, steps: float, trials: int, **resources: A
             "name": name,
             "corpora": {
                 "sources": [
-                    {"language": language, "grammar": language, "documents": 3000}
-                    for language in ("veldan", "kharto")
+                    {"language": language, "grammar": language, "documents": 3000} for language in ("veldan", "kharto")
                 ],
                 "sequence_length": 64,
             },
@@ -93,7 +94,7 @@ def ledger(study: Study) -> list[Record]:
 
 def search_seconds(records: Sequence[Record]) -> float:
     """From the first trial's beginning to the last one's end."""
-    times = [r["time"] for r in records if r["kind"] in ("trial", "end") and r["phase"] == "search"]
+    times = [r.time for r in records if isinstance(r, TrialRecord | EndRecord) and r.phase == "search"]
     return times[-1] - times[0]
 
 
@@ -101,24 +102,21 @@ def startups(records: Sequence[Record]) -> list[float]:
     """Of each search trial: from its beginning to its first step."""
     begun: dict[str, float] = {}
     found: dict[str, float] = {}
-    for entry in records:
-        if entry["kind"] == "trial" and entry["phase"] == "search":
-            begun[entry["trial"]] = entry["time"]
-        elif entry["kind"] == "measure" and entry["phase"] == "search" and entry["trial"] not in found:
-            trained = entry["spent"]["device_seconds"] + entry["overhead"]["data_wait"]
-            found[entry["trial"]] = entry["time"] - begun[entry["trial"]] - trained
+    for record in records:
+        if isinstance(record, TrialRecord) and record.phase == "search":
+            begun[record.trial] = record.time
+        elif isinstance(record, MeasureRecord) and record.phase == "search" and record.trial not in found:
+            trained = record.spent["device_seconds"] + record.overhead["data_wait"]
+            found[record.trial] = record.time - begun[record.trial] - trained
     return list(found.values())
 
 
 def placement_seconds(records: Sequence[Record]) -> float:
     """From a trial's beginning until its worker has begun, its imports included; median of all trials but the first."""
-    times = {
-        kind: [r["time"] for r in records if r["kind"] == kind and r["phase"] == "search"]
-        for kind in ("trial", "begun")
-    }
-    return statistics.median(
-        begun - asked for asked, begun in list(zip(times["trial"], times["begun"], strict=True))[1:]
+    asked, begun = (
+        [r.time for r in records if isinstance(r, kind) and r.phase == "search"] for kind in (TrialRecord, BegunRecord)
     )
+    return statistics.median(end - start for start, end in list(zip(asked, begun, strict=True))[1:])
 
 
 def import_seconds(module: str) -> float:
@@ -141,13 +139,12 @@ def threads(number: int) -> Iterator[None]:
 
 def configs(study: Study, corpus: str) -> Iterator[tuple[TrialConfig, optuna.Study, optuna.Trial]]:
     """What the study's trials would be, from a plain Optuna study."""
-    space = study.spec.arms["vanilla"].load_space()
-    arm = ArmSearch("vanilla", space, study.spec.search, "recovery_accuracy", 0)
+    space = distributions(study.spec.arms["vanilla"].search_space)
     planner = Planner(study.spec, History(), corpus)
     own = optuna.create_study(direction="maximize", sampler=optuna.samplers.RandomSampler(seed=0))
     number = 0
     while True:
-        asked = own.ask(arm.distributions)
+        asked = own.ask(space)
         planned = planner.plan("search", "vanilla", number, search_seed(study.spec), asked.params)
         yield planned.config, own, asked
         number += 1
@@ -197,7 +194,7 @@ def run(plan: Plan) -> dict[str, Any]:
         first.run()
         corpus = str(first.corpus().folder)
         (trial,) = first.results.history.trials_of("search")
-        step_seconds = trial.measures[-1]["spent"]["device_seconds"] / CALIBRATION_STEPS
+        step_seconds = trial.measures[-1].spent["device_seconds"] / CALIBRATION_STEPS
         steps = max(20, math.ceil(plan.seconds / step_seconds))
         sweep = study_of("sweep", scratch, steps, plan.trials, cpus_per_worker=cores)
         half = -(-plan.bare_trials // 2)
@@ -208,9 +205,7 @@ def run(plan: Plan) -> dict[str, Any]:
         records = ledger(sweep)
         ours = search_seconds(records)
         print({"bare": before + after, "sweep": ours, "startups": startups(records)}, flush=True)
-        trained = study_of(
-            "trained", scratch, steps, plan.ray_train_trials, launcher="ray_train", cpus_per_worker=1
-        )
+        trained = study_of("trained", scratch, steps, plan.ray_train_trials, launcher="ray_train", cpus_per_worker=1)
         trained.run()
         result = {
             "plan": plan._asdict(),
@@ -221,9 +216,7 @@ def run(plan: Plan) -> dict[str, Any]:
             "startup_seconds": round(statistics.median(startups(records)[1:]), 3),
             "ray_train_startup_seconds": round(statistics.median(startups(ledger(trained))[1:]), 3),
             "ray_train_placement_seconds": round(placement_seconds(ledger(trained)), 3),
-            "import_seconds": {
-                module: round(import_seconds(module), 3) for module in ("torch", "trainables.trial")
-            },
+            "import_seconds": {module: round(import_seconds(module), 3) for module in ("torch", "trainables.trial")},
         }
         import ray
 

@@ -13,8 +13,8 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, PreTrainedModel
 
 from trainables.corpora.stream.token_stream import Batch, TokenStream
-from trainables.models.learner import Learner
-from trainables.objectives.corruption import mask, shift
+from trainables.objectives.corruption import corrupt
+from trainables.objectives.learner import Learner
 
 
 class Labelled(NamedTuple):
@@ -30,20 +30,8 @@ class Labelled(NamedTuple):
 
 def labelled(task: str, stream: TokenStream, batch: Batch, mask_rate: float, device: str) -> Labelled:
     """The batch corrupted as this project does it."""
-    manifest, token_NL = stream.corpus.manifest, batch.token_NL.astype("int64")
-    if task == "causal":
-        found = shift(token_NL)
-    else:
-        assert manifest.mask_token is not None
-        found = mask(
-            token_NL,
-            batch.number_N,
-            stream.seed,
-            mask_rate=mask_rate,
-            mask_token=manifest.mask_token,
-            special_tokens=manifest.special_tokens,
-            vocabulary_size=manifest.vocabulary_size,
-        )
+    token_NL = batch.token_NL.astype("int64")
+    found = corrupt(task, batch, stream.corpus.manifest, stream.seed, mask_rate)
     N, L = token_NL.shape
     place_K = (torch.from_numpy(found.position_NT.copy()) + L * torch.arange(N)[:, None]).flatten()
     target_K = torch.from_numpy(found.target_NT.copy()).flatten()
@@ -103,9 +91,7 @@ def fused(model: PreTrainedModel, batch: Labelled) -> Tensor:
     hidden_KD, projection = target_hidden(model, batch), model.get_output_embeddings()
     if model.config.model_type == "bert":
         hidden_KD = model.cls.predictions.transform(hidden_KD)
-    loss: Tensor = LigerFusedLinearCrossEntropyLoss()(
-        projection.weight, hidden_KD, batch.target_K, projection.bias
-    )
+    loss: Tensor = LigerFusedLinearCrossEntropyLoss()(projection.weight, hidden_KD, batch.target_K, projection.bias)
     return loss
 
 

@@ -5,11 +5,11 @@ balance) against random search without halving, on surrogate learning curves, in
 arms together have spent when each has run a configuration to its whole budget that is within the tolerance of the best
 there is at that budget. Median over the seeds of either; the ratio of the two is the figure.
 
-``bookkeeping_ms_per_trial``: a search of 2,000 trials through ``SearchPhase`` and ``Recorder``, with a ledger and
-Optuna's file on disk and 20 reports a trial; training is stubbed. Counted is all that the driver does for a trial: the
-suggestion, its records, verdicts and outcome.
+``bookkeeping_ms_per_trial``: a search of 2,000 trials through ``SearchPhase`` and ``Recorder``, with a ledger on disk
+and 20 reports a trial; training is stubbed. Counted is all that the driver does for a trial: the suggestion, its
+records, decisions and outcome. Optuna's file is written once, at the end.
 
-    python benchmarks/search.py [--quick] [--kind promotion] [--algorithm gp]
+    python benchmarks/search.py [--quick] [--algorithm gp]
 """
 
 from __future__ import annotations
@@ -33,11 +33,15 @@ from measure import command_line, publish
 
 from orchestrator.config.files import load_study
 from orchestrator.config.study import StudySpec
+from orchestrator.ledger.history import History
+from orchestrator.ledger.protocol import design_of
 from orchestrator.ledger.recorder import Recorder
+from orchestrator.ledger.records import EndRecord, MachineRecord, MeasureRecord, Record, Score, StudyRecord, TrialRecord
 from orchestrator.ledger.segments import LedgerReader
-from orchestrator.scheduling.optuna_file import OptunaFile
-from orchestrator.scheduling.search import PlannedTrial, SearchPhase
-from search_spaces import Categorical
+from orchestrator.reporting.optuna_journal import write_optuna_journal
+from orchestrator.scheduling.search import SearchPhase
+from orchestrator.scheduling.trials import PlannedTrial
+from search_spaces import Categorical, Space
 from trainables.storage import Location
 
 TOKENS = 1_000_000
@@ -68,10 +72,7 @@ class Surrogate:
     def drawn(cls, seed: int, arm: str) -> Surrogate:
         """With an optimum of the seed's and arm's own."""
         rng = random.Random(f"{seed}/{arm}")
-        optimum = {
-            "learning_rate": 10 ** rng.uniform(-3.6, -2.4),
-            "temperature": 10 ** rng.uniform(-0.6, 0.3),
-        }
+        optimum = {"learning_rate": 10 ** rng.uniform(-3.6, -2.4), "temperature": 10 ** rng.uniform(-0.6, 0.3)}
         return cls(optimum, rng.choice([64, 256, None]))
 
     def excess(self, configuration: Mapping[str, Any]) -> float:
@@ -94,7 +95,7 @@ class Surrogate:
         """Whether the loss becomes no number."""
         return bool(configuration["learning_rate"] > 8 * self.optimum["learning_rate"])
 
-    def best(self, space: Any) -> float:
+    def best(self, space: Space) -> float:
         """The best accuracy at the whole budget, over a fine grid of the space."""
         grids = {
             name: dimension.grid(0) if isinstance(dimension, Categorical) else dimension.grid(120)
@@ -109,9 +110,7 @@ class Surrogate:
 
 def noise(trial: str, seed: int, progress: float) -> float:
     """Standard normal, of a trial and a point of its run."""
-    return float(
-        np.random.default_rng(zlib.crc32(f"{seed}/{trial}/{progress:.9f}".encode())).standard_normal()
-    )
+    return float(np.random.default_rng(zlib.crc32(f"{seed}/{trial}/{progress:.9f}".encode())).standard_normal())
 
 
 class Simulation:
@@ -129,14 +128,13 @@ class Simulation:
         self,
         spec: StudySpec,
         curves: Callable[[PlannedTrial, float], float | None],
-        recorder: Any,
+        recorder: Recorder | Unwritten,
         capacity: int,
         reports: int = 0,
     ) -> None:
         self.spec, self.curves, self.recorder, self.capacity = spec, curves, recorder, capacity
-        self.points = sorted(
-            {*spec.search.halving.fractions, 1.0, *((i + 1) / reports for i in range(reports))}
-        )
+        self.points = sorted({*spec.search.halving.fractions, 1.0, *((i + 1) / reports for i in range(reports))})
+        recorder.record(study_record(spec))
         self.phase = SearchPhase(spec, recorder.history, "corpus")
 
     def run(self) -> Iterator[str]:
@@ -147,13 +145,16 @@ class Simulation:
             while len(queue) < self.capacity and (planned := self.phase.next()) is not None:
                 known = self.recorder.history.trials.get(planned.trial)
                 start = known.progress if known else 0.0
-                self.write(
-                    "trial",
-                    planned,
-                    number=planned.number,
-                    seed=planned.seed,
-                    configuration=dict(planned.configuration),
-                    start_step=round(1000 * start),
+                self.recorder.record(
+                    TrialRecord(
+                        **keys(planned),
+                        number=planned.number,
+                        seed=planned.seed,
+                        configuration=planned.configuration,
+                        amount=planned.config.budget.amount,
+                        start_step=round(1000 * start),
+                        workers=1,
+                    )
                 )
                 turn += 1
                 heapq.heappush(queue, (now + self.after(start) - start, turn, planned, self.after(start)))
@@ -167,7 +168,7 @@ class Simulation:
                 further = self.after(progress)
                 heapq.heappush(queue, (now + further - progress, turn, planned, further))
                 continue
-            self.write("end", planned, outcome=outcome, reason="")
+            self.recorder.record(EndRecord(**keys(planned), outcome=outcome, reason=""))
             self.phase.ended(self.recorder.history.trials[planned.trial], outcome)
             yield planned.trial
 
@@ -180,59 +181,72 @@ class Simulation:
         rungs = planned.config.rungs
         rung = rungs.index(progress) if progress in rungs else None
         value = self.curves(planned, progress)
-        evaluated = value is not None and (rung is not None or progress == 1.0)
-        self.write(
-            "measure",
-            planned,
-            step=round(1000 * progress),
-            progress=progress,
-            spent={
-                "tokens": progress * TOKENS,
-                "steps": 1000 * progress,
-                "flops": 1e9,
-                "device_seconds": 1.0,
-            },
-            overhead={"startup": 1.0, "data_wait": 0.1, "evaluation": 0.1, "checkpoint": 0.1},
-            loss=1.0,
-            learning_rate=1e-3,
-            digest="0" * 16,
-            mix={"veldan": 1, "kharto": 1},
-            rung=rung,
-            yardsticks={PRIMARY: {"overall": value, "languages": {"veldan": value, "kharto": value}}}
-            if evaluated
-            else {},
+        score = None if value is None else Score(overall=value, languages={"veldan": value, "kharto": value})
+        self.recorder.record(
+            MeasureRecord(
+                **keys(planned),
+                step=round(1000 * progress),
+                progress=progress,
+                spent={
+                    "tokens": progress * TOKENS,
+                    "steps": 1000 * progress,
+                    "flops": 1e9,
+                    "hardware_flops": 1e9,
+                    "device_seconds": 1.0,
+                    "wall_seconds": 1.0,
+                },
+                overhead={"startup": 1.0, "data_wait": 0.1, "evaluation": 0.1, "checkpoint": 0.1},
+                loss=1.0,
+                learning_rate=1e-3,
+                digest="0" * 16,
+                mix={"veldan": 1, "kharto": 1},
+                rung=rung,
+                yardsticks={PRIMARY: score} if score is not None and (rung is not None or progress == 1.0) else {},
+            )
         )
         if value is None:
             return "diverged"
         if progress == 1.0:
             return "completed"
         trial = self.recorder.history.trials[planned.trial]
-        return self.phase.verdict(trial, trial.measures[-1])
+        return "pruned" if self.phase.prunes(trial, trial.measures[-1]) else None
 
-    def write(self, kind: str, planned: PlannedTrial, **fields: Any) -> None:
-        """Record something of a trial."""
-        keys = {name: getattr(planned, name) for name in ("phase", "arm", "trial", "attempt")}
-        self.recorder.record(kind, **keys, **fields)
+
+def keys(planned: PlannedTrial) -> dict[str, Any]:
+    """What every record of an attempt has."""
+    return {name: getattr(planned, name) for name in ("phase", "arm", "trial", "attempt")}
+
+
+def study_record(spec: StudySpec) -> StudyRecord:
+    return StudyRecord(
+        name=spec.name,
+        folder="",
+        digest="",
+        protocol={},
+        protocol_digest="",
+        design=design_of(spec),
+        versions={},
+        machine=MachineRecord(system="", cpus=None),
+        usd_per_hour=None,
+    )
 
 
 class Unwritten:
     """A recorder whose ledger is not written."""
 
     def __init__(self) -> None:
-        from orchestrator.ledger.history import History
-
         self.history = History()
 
-    def record(self, kind: str, **fields: Any) -> None:
+    def record(self, record: Record) -> None:
         """Into the history alone."""
-        self.history.apply({"kind": kind, "time": 0.0, **fields})
+        self.history.apply(record)
 
 
 def spending_to_optimum(seed: int, overrides: tuple[str, ...], capacity: int) -> float | None:
     """What all arms spent, in trial budgets, until each had found its optimum; None: the search ended before."""
     spec = load_study("demo", [f"budget.tokens={TOKENS}", f"seed={seed}", *overrides])
     surrogates = {arm: Surrogate.drawn(seed, arm) for arm in spec.arms}
-    goals = {arm: surrogates[arm].best(own.load_space()) - TOLERANCE for arm, own in spec.arms.items()}
+    goals = {arm: surrogates[arm].best(own.search_space) - TOLERANCE for arm, own in spec.arms.items()}
 
     def curve(planned: PlannedTrial, progress: float) -> float | None:
         surrogate = surrogates[planned.arm]
@@ -252,13 +266,10 @@ def spending_to_optimum(seed: int, overrides: tuple[str, ...], capacity: int) ->
     return None
 
 
-def searching_pays(seeds: int, algorithm: str, kind: str, budget: int) -> dict[str, Any]:
+def searching_pays(seeds: int, algorithm: str, budget: int) -> dict[str, Any]:
     """Spending of either way, by seed. A search that ended without the optimum counts as infinite."""
     ways = {
-        "halving": (
-            f"search.algorithm={algorithm}",
-            f"search.halving={{kind: {kind}, reduction: 3, rungs: 3}}",
-        ),
+        "halving": (f"search.algorithm={algorithm}", "search.halving={reduction: 3, rungs: 3}"),
         "random": ("search.algorithm=random", "search.halving.rungs=1"),
     }
     spent: dict[str, list[float]] = {}
@@ -271,16 +282,13 @@ def searching_pays(seeds: int, algorithm: str, kind: str, budget: int) -> dict[s
     medians = {way: statistics.median(values) for way, values in spent.items()}
     return {
         "algorithm": algorithm,
-        "halving": kind,
         "seeds": seeds,
         "tolerance": TOLERANCE,
         "median_trial_budgets": medians,
         "search_over_random": medians["halving"] / medians["random"],
         "not_found": {way: sum(map(math.isinf, values)) for way, values in spent.items()},
         "quartiles": {
-            way: [
-                float(q) for q in np.quantile([v if math.isfinite(v) else 1e9 for v in values], [0.25, 0.75])
-            ]
+            way: [float(q) for q in np.quantile([v if math.isfinite(v) else 1e9 for v in values], [0.25, 0.75])]
             for way, values in spent.items()
         },
     }
@@ -290,13 +298,9 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def bookkeeping(trials: int, algorithm: str, kind: str) -> dict[str, Any]:
+def bookkeeping(trials: int, algorithm: str) -> dict[str, Any]:
     """Time of the driver's own work, by trial; and memory between a quarter of the trials and all."""
-    overrides = (
-        f"search.algorithm={algorithm}",
-        f"search.halving.kind={kind}",
-        f"search.budget_per_arm={trials}",  # more than so many take
-    )
+    overrides = (f"search.algorithm={algorithm}", f"search.budget_per_arm={trials}")  # more than so many take
     spec = load_study("demo", [f"budget.tokens={TOKENS}", *overrides])
     surrogates = {arm: Surrogate.drawn(0, arm) for arm in spec.arms}
 
@@ -308,23 +312,22 @@ def bookkeeping(trials: int, algorithm: str, kind: str) -> dict[str, Any]:
         study = Location(folder)
         recorder = Recorder(study / "ledger")
         reader = LedgerReader(study / "ledger")
-        with OptunaFile(study, spec, recorder.history) as file:
-            recorder.then = file.apply
-            simulation = Simulation(spec, curve, recorder, capacity=2, reports=20).run()
-            while ended < trials:
-                start, processor = time.perf_counter(), time.process_time()
-                if next(simulation, None) is None:
-                    break
-                times.append(1e3 * (time.perf_counter() - start))
-                processor_times.append(1e3 * (time.process_time() - processor))
-                ended += 1
-                if ended % 50 == 0:
-                    records = reader.poll()
-                    assert all("kind" in known for known in records)
-                    seen += len(records)
-                if ended in (trials // 4, trials):
-                    gc.collect()
-                    memory[ended] = resident_bytes()
+        simulation = Simulation(spec, curve, recorder, capacity=2, reports=20).run()
+        while ended < trials:
+            start, processor = time.perf_counter(), time.process_time()
+            if next(simulation, None) is None:
+                break
+            times.append(1e3 * (time.perf_counter() - start))
+            processor_times.append(1e3 * (time.process_time() - processor))
+            ended += 1
+            if ended % 50 == 0:
+                seen += len(reader.poll())
+            if ended in (trials // 4, trials):
+                gc.collect()
+                memory[ended] = resident_bytes()
+        start = time.perf_counter()
+        write_optuna_journal(study, spec, recorder.history)
+        journal_seconds = time.perf_counter() - start
         recorder.close()
         seen += len(reader.poll())
         sizes = {path.name: path.stat().st_size for path in Path(folder).rglob("*.jsonl")}
@@ -339,6 +342,7 @@ def bookkeeping(trials: int, algorithm: str, kind: str) -> dict[str, Any]:
         "processor_ms_p99": float(np.quantile(processor_times, 0.99)),
         "memory_growth_bytes": growth,
         "memory_growth_bytes_per_trial": growth / (trials - trials // 4),
+        "optuna_journal_seconds": journal_seconds,
         "records_read_while_written": seen,
         "file_bytes": sizes,
     }
@@ -347,14 +351,12 @@ def bookkeeping(trials: int, algorithm: str, kind: str) -> dict[str, Any]:
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser = command_line(__doc__, "few seeds and trials")
     parser.add_argument("--algorithm", default="tpe")
-    parser.add_argument("--kind", default="stopping")
     options = parser.parse_args(arguments)
     quick = options.quick
-    pays = searching_pays(3 if quick else 50, options.algorithm, options.kind, budget=200)
-    books = bookkeeping(100 if quick else 2000, options.algorithm, options.kind)
+    pays = searching_pays(3 if quick else 50, options.algorithm, budget=200)
+    books = bookkeeping(100 if quick else 2000, options.algorithm)
     result = {"search_over_random": pays.pop("search_over_random"), **books, "searching": pays}
-    usual = (options.algorithm, options.kind) == ("tpe", "stopping")
-    name = "search" if usual else f"search-{options.algorithm}-{options.kind}"
+    name = "search" if options.algorithm == "tpe" else f"search-{options.algorithm}"
     publish(name, "cpu", result, quick=quick)
     return result
 

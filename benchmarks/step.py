@@ -45,10 +45,11 @@ from torch import Tensor, nn
 from trainables.corpora.stream.token_stream import TokenStream
 from trainables.corpora.stream.zipf import LAW, zipf_corpus
 from trainables.errors import InputError
-from trainables.models.learner import Learner
-from trainables.models.shapes import ModelConfig, body_config
+from trainables.models.body_config import body_config
+from trainables.models.config import ModelConfig
+from trainables.objectives.learner import Learner
 from trainables.objectives.registry import find_objective
-from trainables.training.optimiser import TrainingConfig
+from trainables.training.config import TrainingConfig
 from trainables.training.parallel import clip_gradients
 from trainables.training.stepper import PreparedStep, Stepper
 from trainables.training.world import World
@@ -100,11 +101,7 @@ class Arm:
     """A training step in three parts; calling it makes the step and keeps the time of the passes."""
 
     def __init__(
-        self,
-        make: Callable[[], Any],
-        passes: Callable[[Any], object],
-        update: Callable[[], object],
-        device: str,
+        self, make: Callable[[], Any], passes: Callable[[Any], object], update: Callable[[], object], device: str
     ) -> None:
         self.make, self.passes, self.update, self.device = make, passes, update, device
         self.milliseconds: list[float] = []
@@ -136,11 +133,9 @@ def make_stream(plan: Plan, vocabulary_size: int) -> TokenStream:
 
 def make_arm(plan: Plan, case: Case, device: str) -> Arm:
     headless, vanilla = OBJECTIVES[case.side]
-    objective = find_objective(headless if case.arm in ("headless", "body") else vanilla)
+    objective = find_objective(headless if case.arm in ("headless", "body") else vanilla).of({})
     stream = make_stream(plan, case.vocabulary_size)
-    training = TrainingConfig(
-        batch_sequences=case.batch, embedding_update="rows" if case.arm == "headless" else "auto"
-    )
+    training = TrainingConfig(batch_sequences=case.batch, embedding_update="rows" if case.arm == "headless" else "auto")
     torch.manual_seed(0)
     shape = body_config(
         ModelConfig(shape=plan.shape),
@@ -148,7 +143,7 @@ def make_arm(plan: Plan, case: Case, device: str) -> Arm:
         vocabulary_size=case.vocabulary_size,
         sequence_length=plan.sequence_length,
     )
-    learner = Learner(shape, objective, objective.options())
+    learner = Learner(shape, objective)
     learner.train()
     firsts = (case.batch * number for number in count())
     if case.arm in ("headless", "vanilla"):
@@ -280,14 +275,11 @@ def _fresh_process() -> Iterator[Any]:
 def check(plan: Plan) -> None:
     """All ways to the vanilla loss give the same number."""
     for side, (_, vanilla) in OBJECTIVES.items():
-        stream, objective = make_stream(plan, 1000), find_objective(vanilla)
+        stream, objective = make_stream(plan, 1000), find_objective(vanilla).of({})
         shape = body_config(
-            ModelConfig(shape=plan.shape),
-            objective.task,
-            vocabulary_size=1000,
-            sequence_length=plan.sequence_length,
+            ModelConfig(shape=plan.shape), objective.task, vocabulary_size=1000, sequence_length=plan.sequence_length
         )
-        stepper = Stepper(Learner(shape, objective, objective.options()), stream, TrainingConfig(), World())
+        stepper = Stepper(Learner(shape, objective), stream, TrainingConfig(), World())
         batch = stream.take(np.arange(2))
         ours = float(stepper.gradients(stepper.prepare(batch, 0))[0])
         model, labels = plain_model(stepper.learner), labelled(objective.task, stream, batch, 0.15, "cpu")
@@ -321,9 +313,7 @@ def run(plan: Plan, device: str) -> dict[str, Any]:
             vanilla = that_fit(Case(side, arm, V, plan.batch) for arm in ("vanilla", *baselines))
             timed |= times(plan, vanilla, rounds, device)
         for batch in plan.batches:
-            sweep = (
-                Case(side, arm, plan.swept, batch) for arm in ("body", "headless", "vanilla", *baselines)
-            )
+            sweep = (Case(side, arm, plan.swept, batch) for arm in ("body", "headless", "vanilla", *baselines))
             if missing := [case for case in that_fit(sweep) if case not in timed]:
                 timed |= times(plan, missing, plan.sweep_rounds, device)
     memory = peaks(plan, list(timed), device)
@@ -339,9 +329,7 @@ def run(plan: Plan, device: str) -> dict[str, Any]:
         return passes(side, "vanilla", V) / min(found)
 
     smallest, *middle, largest = plan.vocabularies
-    step = {
-        V: timed[Case("encoder", "headless", V, plan.batch)]["step_milliseconds"] for V in plan.vocabularies
-    }
+    step = {V: timed[Case("encoder", "headless", V, plan.batch)]["step_milliseconds"] for V in plan.vocabularies}
     return {
         "token_ids": LAW,
         "dtype": "bfloat16 autocast" if device == "cuda" else "float32",
@@ -350,13 +338,9 @@ def run(plan: Plan, device: str) -> dict[str, Any]:
         "encoder_step_over_body_max": round(over_body("encoder"), 4),
         "decoder_step_over_body": round(over_body("decoder"), 4),
         "encoder_250k_over_8k": round(step[largest] / step[smallest], 4),
-        "vanilla_over_best_baseline": round(
-            max(over_best_baseline(side, V) for side in OBJECTIVES for V in middle), 4
-        ),
+        "vanilla_over_best_baseline": round(max(over_best_baseline(side, V) for side in OBJECTIVES for V in middle), 4),
         "left_out": left_out,
-        "table": [
-            case._asdict() | row | {"peak_memory_mb": round(memory[case], 1)} for case, row in timed.items()
-        ],
+        "table": [case._asdict() | row | {"peak_memory_mb": round(memory[case], 1)} for case, row in timed.items()],
     }
 
 
@@ -405,25 +389,18 @@ def draw(result: dict[str, Any], file: Path, across: str, title: str, unit: str)
             "the pictures need matplotlib", why="it is not installed", remedy="pip install matplotlib"
         ) from None
     plan = result["plan"]
-    other, fixed = (
-        ("batch", plan["batch"]) if across == "vocabulary_size" else ("vocabulary_size", plan["swept"])
-    )
+    other, fixed = ("batch", plan["batch"]) if across == "vocabulary_size" else ("vocabulary_size", plan["swept"])
     rows = [row for row in result["table"] if row[other] == fixed]
     figure = Figure(figsize=(11, 8), layout="constrained")
     axes = figure.subplots(2, 2, sharey="row")
     for column, side in enumerate(OBJECTIVES):
         for line, (key, scale, label) in enumerate(
-            (
-                ("step_milliseconds", 1e-3, "time of a step (s)"),
-                ("peak_memory_mb", 2**-10, "peak memory (GiB)"),
-            )
+            (("step_milliseconds", 1e-3, "time of a step (s)"), ("peak_memory_mb", 2**-10, "peak memory (GiB)"))
         ):
             axis = axes[line][column]
             for arm, colour in COLOURS.items():
                 points = sorted(
-                    (row[across], scale * row[key])
-                    for row in rows
-                    if (row["side"], row["arm"]) == (side, arm)
+                    (row[across], scale * row[key]) for row in rows if (row["side"], row["arm"]) == (side, arm)
                 )
                 if points:
                     axis.plot(*zip(*points, strict=True), "o-", color=colour, label=LABELS[arm], markersize=4)

@@ -36,8 +36,9 @@ from torch import Tensor, nn
 from trainables.corpora.stream.packed import PackedCorpus
 from trainables.corpora.stream.token_stream import TokenStream
 from trainables.corpora.stream.zipf import LAW, zipf_corpus
-from trainables.models.learner import MicroBatch
-from trainables.training.loop import Trial, TrialConfig
+from trainables.objectives.learner import MicroBatch
+from trainables.training.config import TrialConfig
+from trainables.training.loop import Trial
 from trainables.training.world import World
 
 OBJECTIVES = ("mlm", "headless_mlm", "clm", "headless_clm")
@@ -98,9 +99,7 @@ def prepared(trial: Trial, number: int, device: str) -> tuple[Labelled, MicroBat
     size, stepper = trial.config.training.batch_sequences, trial.stepper
     batch = trial.stream.take(number * size + np.arange(size))
     (part,) = stepper.prepare(batch, number * size).parts
-    labels = labelled(
-        stepper.learner.objective.task, trial.stream, batch, trial.config.training.mask_rate, device
-    )
+    labels = labelled(stepper.learner.objective.task, trial.stream, batch, trial.config.training.mask_rate, device)
     constant = 0.0 if part.candidates is None else part.candidates.constant / part.num_targets
     return labels, stepper.batches.send(part), constant
 

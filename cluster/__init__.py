@@ -6,8 +6,6 @@ machine. The YAMLs are starting points: copy one (``cluster.path("aws")`` says w
 copy.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from trainables.errors import InputError, nearest

@@ -1,8 +1,8 @@
 """A Ray cluster on this machine that grows and shrinks by itself: a cloud's autoscaling, tried for nothing.
 
 ``python -m cluster.local --max-workers 3`` starts a head without CPUs; Ray's autoscaler adds nodes of
-``--cpus-per-worker`` when tasks wait for them and removes them when they idle. The nodes are processes, so
-they share this machine's real CPUs and memory. The cluster listens on the loopback interface only.
+``--cpus-per-worker`` when tasks wait for them and removes them when they idle. The nodes are processes, so they share
+this machine's real CPUs and memory. The cluster listens on the loopback interface only.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ import threading
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
+from orchestrator.execution.privacy import ensure_private_token, free_port
 from trainables.errors import InputError
 
 _MARK_VARIABLE = "H2H_LOCAL_CLUSTER"  # as in watchdog.py, which is not imported here: it imports ray
 # Ray's default for its workers' own ports: a chosen port among them clashes at random.
 _RAY_WORKER_PORTS = range(10002, 20000)
-# Ray replaces a loopback address by the machine's own, and then listens on every interface, unless told
-# that it serves one machine only. The variable is named after the systems where that is the default;
-# clients need it too.
+# Ray replaces a loopback address by the machine's own, and then listens on every interface, unless told that it serves
+# one machine only. The variable is named after the systems where that is the default; clients need it too.
 _LOOPBACK_ONLY = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 _RAY = (sys.executable, "-m", "ray.scripts.scripts")
+_TELL_LIMITS = (sys.executable, "-P", str(Path(__file__).with_name("limits.py")))
 
 
 class LocalCluster:
@@ -70,16 +70,13 @@ class LocalCluster:
         authentication: Literal["token", "disabled"] = "token",
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        self.autoscaling = autoscaling
+        self.autoscaling, self.authentication, self.idle_seconds = autoscaling, authentication, idle_seconds
         self.head_cpus = head_cpus if head_cpus is not None else (0 if autoscaling else 1)
         self.max_workers, self.cpus_per_worker = max_workers, cpus_per_worker
-        self.idle_seconds = idle_seconds
-        self.authentication = authentication
         for name, least in (("head_cpus", 0), ("max_workers", 1), ("cpus_per_worker", 1)):
             if getattr(self, name) < least:
-                raise InputError(
-                    f"{name} is {getattr(self, name)}", where="cluster.local", remedy=f"give at least {least}"
-                )
+                what = f"{name} is {getattr(self, name)}"
+                raise InputError(what, where="cluster.local", remedy=f"give at least {least}")
         self._port = _checked(port, "port") if port else free_port()
         self._dashboard_port = _checked(dashboard_port, "dashboard_port") if dashboard_port else free_port()
         self._mark = uuid.uuid4().hex
@@ -114,22 +111,22 @@ class LocalCluster:
         Raises:
             RuntimeError: Ray could not start; the message is Ray's.
         """
-        # A short path, since the sockets in it have names of at most 107 bytes.
+        # A short path, since the sockets in it have names of at most 107 bytes. Nobody else can enter it: Ray's own
+        # folder is inside, as Ray lets everybody write to that.
         folder = tempfile.mkdtemp(prefix="h2h-", dir="/tmp")
-        # First the watchdog, so that an interruption while Ray starts leaves nothing behind. Both have
-        # sessions of their own: Ctrl-C reaches this process alone, and this process ends the others in
-        # order.
+        # First the watchdog, so that an interruption while Ray starts leaves nothing behind. Both have sessions of
+        # their own: Ctrl-C reaches this process alone, and this process ends the others in order.
         watchdog = Path(__file__).with_name("watchdog.py")
         self._watchdog = subprocess.Popen(
-            [sys.executable, "-P", str(watchdog), self._mark, folder],
-            stdin=subprocess.PIPE,
-            start_new_session=True,
+            [sys.executable, "-P", str(watchdog), self._mark, folder], stdin=subprocess.PIPE, start_new_session=True
         )
         try:
             if self.authentication == "token":
-                # Keeps the token there is; a new one's file is the user's alone to read.
-                self._ray("get-auth-token", "--generate", umask=0o077)
-            self._ray("start", "--head", *self._head_options(folder))
+                ensure_private_token()
+            self._run(*_RAY, "start", "--head", *self._head_options(folder))
+            if self.autoscaling:
+                most = {"CPU": self.cpus_per_worker}
+                self._run(*_TELL_LIMITS, self.address, json.dumps(most), str(self.max_workers))
         except BaseException:
             self.stop()
             raise
@@ -144,9 +141,7 @@ class LocalCluster:
     def __enter__(self) -> LocalCluster:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.stop()
 
     def _own_environment(self) -> dict[str, str]:
@@ -154,8 +149,7 @@ class LocalCluster:
             _MARK_VARIABLE: self._mark,
             "RAY_AUTH_MODE": self.authentication,
             **_LOOPBACK_ONLY,
-            # Ray's processes rename themselves, and without this overwrite their environment, and so the
-            # mark.
+            # Ray's processes rename themselves, and without this overwrite their environment, and so the mark.
             "SPT_NOENV": "1",
             # So that a job's `python` is this one, also where its environment is not activated.
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
@@ -175,7 +169,7 @@ class LocalCluster:
             "min-worker-port": 0,  # any free ones, rather than the range that every cluster shares
             "max-worker-port": 0,
             "num-cpus": self.head_cpus,
-            "temp-dir": folder,
+            "temp-dir": str(Path(folder, "ray")),
         }
         if self.autoscaling:
             config = Path(folder, "autoscaling.json")
@@ -191,14 +185,10 @@ class LocalCluster:
             "disable_node_updaters": True,
             "disable_launch_config_check": True,
         }
+        worker = {"resources": {"CPU": self.cpus_per_worker}, "node_config": {}, "min_workers": 0}
         node_types = {
             "ray.head.default": {"resources": {"CPU": self.head_cpus}, "node_config": {}, "max_workers": 0},
-            "worker": {
-                "resources": {"CPU": self.cpus_per_worker},
-                "node_config": {},
-                "min_workers": 0,
-                "max_workers": self.max_workers,
-            },
+            "worker": {**worker, "max_workers": self.max_workers},
         }
         lists = ["cluster_synced_files", "initialization_commands", "setup_commands", "head_setup_commands"]
         lists += ["worker_setup_commands", "head_start_ray_commands", "worker_start_ray_commands"]
@@ -214,48 +204,33 @@ class LocalCluster:
             **{name: [] for name in lists},
         }
 
-    def _ray(self, *arguments: str, umask: int = -1) -> None:
+    def _run(self, *arguments: str) -> None:
         done = subprocess.run(
-            [*_RAY, *arguments],
+            arguments,
             env=self._environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            umask=umask,
             text=True,
             check=False,
         )
         if done.returncode:
-            raise RuntimeError(f"ray {arguments[0]} failed:\n{done.stdout}")
-
-
-def free_port() -> int:
-    """A port of the loopback interface on which nobody listens now."""
-    with socket.socket() as probe:  # the operating system's choice lies above Ray's worker ports
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+            raise RuntimeError(f"{' '.join(arguments[:4])} failed:\n{done.stdout}")
 
 
 def _checked(port: int, name: str) -> int:
     if port in _RAY_WORKER_PORTS:
-        raise InputError(
-            f"{name} is {port}",
-            where="cluster.local",
-            why="Ray's workers take ports 10002 to 19999 for themselves",
-            remedy="choose one outside that range, or none for any free one",
-        )
+        why = "Ray's workers take ports 10002 to 19999 for themselves"
+        remedy = "choose one outside that range, or none for any free one"
+        raise InputError(f"{name} is {port}", where="cluster.local", why=why, remedy=remedy)
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
         except (OSError, OverflowError) as error:
-            raise InputError(
-                f"cannot listen on {name} {port}",
-                where="cluster.local",
-                why=str(error),
-                remedy="choose another, or none for any free one",
-            ) from error
+            what, remedy = f"cannot listen on {name} {port}", "choose another, or none for any free one"
+            raise InputError(what, where="cluster.local", why=str(error), remedy=remedy) from error
     return port
 
 
@@ -264,16 +239,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m cluster.local", description=__doc__)
     parser.add_argument("--max-workers", type=int, default=2, help="the most worker nodes")
     parser.add_argument("--cpus-per-worker", type=int, default=1, help="CPUs of each worker node")
-    parser.add_argument(
-        "--head-cpus", type=int, default=0, help="CPUs of the head; 0 keeps all work on the workers"
-    )
-    parser.add_argument(
-        "--idle-seconds", type=float, default=30.0, help="an idle worker node goes after this time"
-    )
+    parser.add_argument("--head-cpus", type=int, default=0, help="CPUs of the head; 0 keeps all work on the workers")
+    parser.add_argument("--idle-seconds", type=float, default=30.0, help="an idle worker node goes after this time")
     parser.add_argument("--port", type=int, help="of Ray's control service; any free one by default")
-    parser.add_argument(
-        "--dashboard-port", type=int, help="of dashboard and job server; any free one by default"
-    )
+    parser.add_argument("--dashboard-port", type=int, help="of dashboard and job server; any free one by default")
     options = parser.parse_args(arguments)
     # A handler that raises also interrupts the start, after which the `with` block ends what has started.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -1,11 +1,9 @@
 """Ends a local cluster when its owner asks or is gone: ``python watchdog.py MARK FOLDER`` waits on its input.
 
 The owner holds the other end of the pipe, so its death, even by ``kill -9``, is an end of file here. A
-cluster's processes are those whose environment holds its mark: Ray's daemons leave their parents and their
-process groups, but every process inherits the environment of the ``ray start`` it came from.
+cluster's processes are those whose environment holds its mark: Ray's daemons leave their parents and their process
+groups, but every process inherits the environment of the ``ray start`` it came from.
 """
-
-from __future__ import annotations
 
 import shutil
 import sys

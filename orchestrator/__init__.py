@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from orchestrator.analysis.results import Results
     from orchestrator.study import Study
 
-__version__ = "0.1.0"
-
-__all__ = ["Results", "Study", "__version__"]
+__all__ = ["Results", "Study"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     # Imported when asked for: reading results needs neither torch nor Ray.
     if name == "Results":
         from orchestrator.analysis.results import Results

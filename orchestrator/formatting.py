@@ -1,12 +1,9 @@
 """Numbers and settings as people read them: ``1.2M tokens``, ``3.4 TFLOP``, ``12 s``."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import Any
 
 COUNT_PREFIXES = ("", "k", "M", "B", "T")
-FLOP_PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z")
+FLOP_PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z", "Y")
 
 UNIT_TITLES = {
     "tokens": "tokens",
@@ -26,6 +23,8 @@ def scaled(value: float, prefixes: tuple[str, ...] = COUNT_PREFIXES) -> tuple[st
     power = 0
     while abs(value) >= 999.5 and power < len(prefixes) - 1:
         value, power = value / 1000, power + 1
+    if abs(value) >= 999.5:
+        return f"{value * 1000.0**power:.2g}", ""
     if power == 0:
         return f"{value:.3g}", ""
     return f"{value:.{1 if abs(value) < 99.95 else 0}f}", prefixes[power]
@@ -57,7 +56,7 @@ def score(value: float | None) -> str:
     return "–" if value is None else f"{value:.3f}"
 
 
-def difference(value: float | None, interval: list[float] | None = None, separator: str = " ") -> str:
+def difference(value: float | None, interval: tuple[float, float] | None = None, separator: str = " ") -> str:
     """``+0.041 [0.031, 0.052]``, with a digit more where the values are small; a dash where there is none."""
     if value is None:
         return "–"
@@ -73,14 +72,14 @@ def p_value(value: float | None) -> str:
     return "<0.001" if value < 0.001 else f"{value:.3f}"
 
 
-def setting(value: Any) -> str:
-    """A searched setting's value, at three digits; null as a study file has it."""
+def setting(value: object) -> str:
+    """A setting's value, numbers at three digits; null as a study file has it."""
     if value is None:
         return "null"
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-def settings(configuration: Mapping[str, Any], separator: str = " ") -> str:
+def settings(configuration: Mapping[str, object], separator: str = " ") -> str:
     """``learning_rate=0.00031 temperature=0.07``; a dash where nothing was searched."""
     return separator.join(f"{name}={setting(value)}" for name, value in configuration.items()) or "–"
 

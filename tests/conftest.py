@@ -7,7 +7,8 @@ import tempfile
 from collections.abc import Iterator
 
 import pytest
-from private_ray import start_ray
+
+from tests.helpers.ray import start_ray
 
 
 @pytest.fixture(scope="session")

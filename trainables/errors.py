@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from functools import partial
+
+LONGEST_PART = 2000  # characters shown of each part of an error: what it quotes may be of any length
 
 
 class InputError(ValueError):
@@ -21,32 +24,34 @@ class InputError(ValueError):
         self.what, self.where, self.why, self.remedy = what, where, why, remedy
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (self.what, self.where, self.why, self.remedy))
+        return partial(type(self), where=self.where, why=self.why, remedy=self.remedy), (self.what,)
+
+    def _at(self, where: str) -> InputError:
+        return InputError(self.what, where=where, why=self.why, remedy=self.remedy)
 
     def within(self, file: str) -> InputError:
         """The same error with its key placed in the study's ``file``; one that names a file of its own stays."""
-        if not self.where or "/" in self.where:
-            return self
-        return InputError(self.what, where=f"{file}: {self.where}", why=self.why, remedy=self.remedy)
+        return self if not self.where or "/" in self.where else self._at(f"{file}: {self.where}")
+
+    def below(self, key: str) -> InputError:
+        """The same error, of a part of what a ``key`` holds."""
+        return self._at(f"{key}.{self.where}" if self.where else key)
 
     def __str__(self) -> str:
-        lines = [self.what]
-        lines += [f"  {label}: {text}" for label, text in self._details() if text]
-        return "\n".join(lines)
-
-    def _details(self) -> list[tuple[str, str]]:
-        return [("where", self.where), ("why", self.why), ("remedy", self.remedy)]
+        details = [("", self.what), ("  where: ", self.where), ("  why: ", self.why), ("  remedy: ", self.remedy)]
+        shown = [(label, printable(text)) for label, text in details if text or not label]
+        return "\n".join(label + text[:LONGEST_PART] + "..." * (len(text) > LONGEST_PART) for label, text in shown)
 
 
-def _rebuild(what: str, where: str, why: str, remedy: str) -> InputError:
-    return InputError(what, where=where, why=why, remedy=remedy)
+def printable(text: str) -> str:
+    """The text with control characters, which a terminal would obey, escaped, but for line ends and tabs."""
+    return "".join(
+        character if character.isprintable() or character in "\n\t" else ascii(character)[1:-1] for character in text
+    )
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:
-    """``did you mean 'x'? Valid: ...`` for a misspelt ``name`` among the ``valid`` ones.
-
-    Names are not near by their suffix alone.
-    """
+    """``did you mean 'x'? Valid: ...`` for a misspelt name. Names are not near by their suffix alone."""
     names = sorted(valid)
     close = get_close_matches(name, names, n=1, cutoff=0.5)
     stems = [word.partition(".")[0] for word in (name, *close)]

@@ -1,7 +1,5 @@
 """Randomness without state: hashes of numbers, for everything that must be a pure function of (seed, cursor)."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -26,17 +26,27 @@ def storage_errors() -> tuple[type[Exception], ...]:
     return (OSError, *HfHubHTTPError.__bases__)
 
 
-_FSSPEC_SCHEMES = ("hf://", "fsspec+")
-"""Handed on by pyarrow to fsspec, which takes the path as it is written."""
+def local_path(path: str | os.PathLike[str]) -> Path:
+    """A path on this machine, absolute, with ``~`` expanded. Raises InputError where there is no such user."""
+    try:
+        return Path(path).expanduser().absolute()
+    except RuntimeError as error:
+        raise InputError(f"there is no such home folder: {path}", why=str(error)) from error
+
+
+def is_here(name: str) -> bool:
+    """Whether a file or folder of that name is on this machine; of others it may be one on the hub."""
+    try:
+        return local_path(name).exists()
+    except (OSError, ValueError):  # no file can have such a name
+        return False
+
+
+_FSSPEC_SCHEMES = ("hf://", "fsspec+")  # handed on by pyarrow to fsspec, which takes the path as it is written
 
 
 def uri_of(scheme: str, path: str) -> str:
-    """The URI, with what it cannot hold escaped, of a filesystem's path; the path itself where there is no scheme.
-
-    Args:
-        scheme: with its ``://``; empty for a path on this machine.
-        path: as the filesystem lists it.
-    """
+    """A filesystem's path as a URI, escaped. ``scheme`` has its ``://``; it is empty for this machine."""
     return scheme + (path if not scheme or scheme.startswith(_FSSPEC_SCHEMES) else quote(path, safe="/=:,@"))
 
 
@@ -46,11 +56,7 @@ class FullDiskError(InputError):
 
 @contextmanager
 def space_for(file: Path) -> Iterator[None]:
-    """Inside, what is to be written to ``file`` finds no space left: that is said so.
-
-    Raises:
-        FullDiskError: the disk, or this user's share of it, is full.
-    """
+    """Raises FullDiskError where writing to ``file`` inside finds the disk, or this user's share of it, full."""
     try:
         yield
     except OSError as error:
@@ -68,17 +74,13 @@ def space_for(file: Path) -> Iterator[None]:
 class Location:
     """A file or folder, local or on an object store (``s3://``, ``gs://``, ``hf://``), joined with ``/``.
 
-    Args:
-        uri: an absolute or relative local path, or a URI that pyarrow's filesystems know.
-
-    Raises:
-        InputError: the URI's scheme is unknown.
+    Raises InputError where the URI's scheme is unknown.
     """
 
     def __init__(self, uri: str | os.PathLike[str]) -> None:
         self.uri = os.fspath(uri)
         if "://" not in self.uri:
-            self.uri = str(Path(self.uri).expanduser().resolve())
+            self.uri = str(local_path(self.uri).resolve())
         elif not self.uri.startswith(_FSSPEC_SCHEMES):  # pyarrow refuses spaces and letters beyond ASCII
             self.uri = quote(self.uri, safe=string.punctuation)
         try:
@@ -95,9 +97,6 @@ class Location:
 
     def __str__(self) -> str:
         return self.uri
-
-    def __repr__(self) -> str:
-        return f"Location({self.uri!r})"
 
     @property
     def name(self) -> str:
@@ -129,12 +128,9 @@ class Location:
             return bytes(stream.read())
 
     def write_bytes(self, data: bytes) -> None:
-        """Write the whole file; a reader sees the old file or the new one, never a part.
+        """Write the whole file; a reader sees the old file or the new one, never a part. Raises FullDiskError.
 
         Object stores do that by themselves; locally it is a temporary file and a rename, both on the disk on return.
-
-        Raises:
-            FullDiskError: the disk is full.
         """
         if self.local is None:
             with self.filesystem.open_output_stream(self.path, compression=None) as stream:
@@ -149,13 +145,14 @@ class Location:
                     file.flush()
                     os.fsync(file.fileno())
                 temporary.replace(self.local)
-                _sync_folder(self.local.parent)
+                # Names too are on the disk only then: what is written next may say that this file is there.
+                descriptor = os.open(self.local.parent, os.O_RDONLY)
+                try:
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
             finally:
                 temporary.unlink(missing_ok=True)
-
-    def read_json(self) -> Any:
-        """The file's JSON value."""
-        return json.loads(self.read_bytes())
 
     def write_json(self, value: Any) -> None:
         """Write a JSON value, whole, as :meth:`write_bytes` does."""
@@ -169,16 +166,17 @@ class Location:
         elif kind == pafs.FileType.File:
             self.filesystem.delete_file(self.path)
 
-    def require_writable(self) -> None:
-        """Prove that files can be made here, by making one.
-
-        Raises:
-            InputError: they cannot.
-        """
-        probe = self / f".h2h-write-probe-{uuid.uuid4().hex}"
+    def require_writable(self, *, trying: bool = True) -> None:
+        """Prove, or raise InputError, that files can be made here, by one; not ``trying``: by the folder's rights."""
         try:
-            probe.write_bytes(b"")
-            probe.delete()
+            if trying or self.local is None:
+                probe = self / f".h2h-write-probe-{uuid.uuid4().hex}"
+                probe.write_bytes(b"")
+                probe.delete()
+                return
+            there = next(folder for folder in (self.local, *self.local.parents) if folder.exists())
+            if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+                raise PermissionError(f"{there} is {'not yours to write to' if there.is_dir() else 'a file'}")
         except OSError as error:
             raise InputError(
                 f"cannot write to the storage folder {self.uri}",
@@ -186,12 +184,3 @@ class Location:
                 why=str(error),
                 remedy="choose a folder you may write to: --set storage=FOLDER",
             ) from error
-
-
-def _sync_folder(folder: Path) -> None:
-    """Names too are on the disk only then: what is written next may say that this file is there."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

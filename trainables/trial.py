@@ -1,7 +1,7 @@
 """The trainable: a trial inside Ray Tune, directly or as a Ray Train run of several workers.
 
-Both ways run the same Ray-free loop over the same stream and report the same measures; the direct way has no worker
-processes to start, which is what a small trial on one machine needs.
+Both run the same Ray-free loop and report the same measures; the direct way has no worker processes to start. What
+trains is imported where a trial runs: the study's own process needs but the names here.
 """
 
 from __future__ import annotations
@@ -11,26 +11,20 @@ import math
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
-from typing import Any, Literal
-
-import torch
+from typing import TYPE_CHECKING, Any, Literal
 
 from trainables.config import Config
-from trainables.corpora.stream.packed import PackedCorpus
-from trainables.corpora.stream.token_stream import TokenStream, ray_data_batches
 from trainables.errors import InputError
 from trainables.storage import FullDiskError, Location
-from trainables.training.checkpoint import Checkpoints
-from trainables.training.energy import EnergyCounter, energy_counter
-from trainables.training.loop import Trial, TrialConfig
-from trainables.training.world import World
+from trainables.training.config import TrialConfig
+
+if TYPE_CHECKING:
+    from trainables.training.energy import EnergyCounter
+    from trainables.training.world import World
 
 _STOP_POLL_SECONDS = 0.5
-_STOP_AGREEMENT_STEPS = 10
-"""Several workers agree on stopping every so many steps: asking costs a collective operation."""
-RAY_OUT_OF_MEMORY = "low on memory"
-"""What Ray's memory monitor writes of a worker that it killed."""
+_STOP_AGREEMENT_STEPS = 10  # several workers agree on stopping every so many steps: asking costs a collective operation
+RAY_OUT_OF_MEMORY = "low on memory"  # what Ray's memory monitor writes of a worker that it killed
 
 
 class TrialFailure(Exception):  # noqa: N818
@@ -54,14 +48,12 @@ class WorkerConfig(Config):
 
     launcher: Literal["direct", "ray_train"]
     """``direct``: in the Tune function's own process. ``ray_train``: a TorchTrainer's workers."""
-    workers: int
-    """That train one model together; with ``minimum_workers``, at most."""
+    workers: int  # that train one model together; with ``minimum_workers``, at most
     minimum_workers: int | None = None
     """An attempt starts on as many workers as there is room for, down to so many; None: on ``workers`` only."""
     cpus_per_worker: float
     gpus_per_worker: float
-    usd_per_hour: float | None = None
-    """Price of a worker; None where there is none."""
+    usd_per_hour: float | None = None  # price of a worker; None where there is none
 
     @property
     def resources(self) -> dict[str, float]:
@@ -69,17 +61,11 @@ class WorkerConfig(Config):
         gpus = {"GPU": self.gpus_per_worker} if self.gpus_per_worker else {}
         return {"CPU": self.cpus_per_worker} | gpus
 
-    @property
-    def device(self) -> torch.device:
-        """Where the direct way trains."""
-        return torch.device("cuda" if self.gpus_per_worker > 0 else "cpu")
-
 
 class StopSignal:
     """An actor (made with ``num_cpus=0``) through which a study asks its running trials to save and stop."""
 
-    def __init__(self) -> None:
-        self._requested = False
+    _requested = False
 
     def request(self) -> None:
         """Ask."""
@@ -91,65 +77,60 @@ class StopSignal:
 
 
 def trainable(config: dict[str, Any]) -> None:
-    """A Tune function. It reports ``{"report": JSON}``, of a :class:`trainables.training.loop.Report`.
+    """A Tune function. It reports ``{"report": JSON}``, of a :class:`trainables.training.state.Report`.
 
     The first report has the status ``begun`` and measures the step that the workers start from, their number, what the
     trial has spent up to that step, and this attempt's overhead so far. It comes again where Ray Train starts the
-    workers again, after a preemption or on more workers.
+    workers again, after a preemption or on more workers. Raises TrialFailure for a reason that is known.
 
     Args:
         config: ``trial`` and ``workers``, the records of :class:`TrialConfig` and :class:`WorkerConfig`;
             ``folder``, the URI of the study's folder; ``stop``, the name of a :class:`StopSignal` actor;
-            ``known_step``, the step of the last report that the ledger has.
-
-    Raises:
-        TrialFailure: the trial cannot go on, for a reason that is known.
+            ``known_step``, the step of the last report that the ledger has; ``attempt``, its number.
     """
+    import torch
     from ray import tune
+
+    from trainables.training.world import World
 
     workers = WorkerConfig.model_validate(config["workers"])
     if workers.launcher == "ray_train":
         _fit_with_ray_train(config, workers)
         return
-    for report in _reports(config, World(device=workers.device)):
+    for report in _reports(config, World(device=torch.device("cuda" if workers.gpus_per_worker > 0 else "cpu"))):
         tune.report(report)
 
 
 def _reports(config: dict[str, Any], world: World) -> Iterator[dict[str, Any]]:
+    from trainables.corpora.stream.packed import PackedCorpus
+    from trainables.corpora.stream.token_stream import TokenStream, ray_data_batches
+    from trainables.training.checkpoint import Checkpoints
+    from trainables.training.loop import Trial
+
     trial_config = TrialConfig.model_validate(config["trial"])
     checkpoints = Checkpoints(Location(config["folder"]) / "trials" / trial_config.trial)
     with _explained(), _asking(config["stop"], world) as should_stop:
-        stream = TokenStream(
-            PackedCorpus(Location(trial_config.corpus)),
-            trial_config.seed,
-            trial_config.alpha,
-            trial_config.maximum_repetition,
-        )
+        corpus = PackedCorpus(Location(trial_config.corpus))
+        stream = TokenStream(corpus, trial_config.seed, trial_config.alpha, trial_config.maximum_repetition)
         workers = WorkerConfig.model_validate(config["workers"])
-        trial = Trial(
-            trial_config,
-            stream,
-            checkpoints,
-            world,
-            ray_data_batches,
-            should_stop,
-            _energy(trial_config, workers, world),
-            workers.usd_per_hour,
-        )
+        energy, price = _energy(trial_config, workers, world), workers.usd_per_hour
+        trial = Trial(trial_config, stream, checkpoints, world, ray_data_batches, should_stop, energy, price)
         start = {
             "step": trial.start_step,
             "workers": world.size,
-            "spent": trial.spent.record(),
+            "spent": trial.billing.spent.record(),
             "overhead": dict(trial.meter.seconds),
         }
         yield {"report": json.dumps({"status": "begun", "measure": start})}
         for report in trial.run(config["known_step"]):
             # As text: Tune would flatten nested values.
-            yield {"report": json.dumps(asdict(report), allow_nan=False)}
+            yield {"report": json.dumps(report.record(), allow_nan=False)}
 
 
 def _energy(trial: TrialConfig, workers: WorkerConfig, world: World) -> EnergyCounter | None:
     """The counter of this worker's device; None where the machine has none and the budget needs none."""
+    from trainables.training.energy import energy_counter
+
     try:
         return energy_counter(world.device, workers.cpus_per_worker)
     except InputError:
@@ -168,15 +149,12 @@ def _explained() -> Iterator[None]:
     except InputError as error:
         raise WrongInput("; ".join(line.strip() for line in str(error).splitlines())) from error
     except (MemoryError, RuntimeError) as error:
-        if not _is_out_of_memory(error):
-            raise
-        raise out_of_memory(str(error)) from error
+        import torch
 
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    # torch's CPU allocator has no exception of its own.
-    of_torch = isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
-    return of_torch or isinstance(error, MemoryError)
+        # torch's CPU allocator has no exception of its own.
+        if isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error):
+            raise out_of_memory(str(error)) from error
+        raise
 
 
 def out_of_memory(message: str) -> OutOfMemory:
@@ -189,11 +167,7 @@ def out_of_memory(message: str) -> OutOfMemory:
 
 
 def failure_of(workers: Mapping[int, BaseException]) -> TrialFailure:
-    """The failure that tells most of those of several workers: one's end makes others fail in collectives.
-
-    Args:
-        workers: exceptions by rank.
-    """
+    """The failure that tells most of those of several workers, by rank: one's end makes others fail in collectives."""
     for kind in (WrongInput, DiskFull, OutOfMemory):
         for error in workers.values():
             if isinstance(error, kind):
@@ -239,6 +213,9 @@ def _train_worker(config: dict[str, Any]) -> None:
     """What every Ray Train worker runs."""
     import ray.train
     import ray.train.torch
+    import torch
+
+    from trainables.training.world import World
 
     context = ray.train.get_context()
     device = ray.train.torch.get_device()
@@ -256,9 +233,7 @@ def _fit_with_ray_train(config: dict[str, Any], workers: WorkerConfig) -> None:
         _train_worker,
         train_loop_config=config,
         scaling_config=ScalingConfig(
-            num_workers=(workers.minimum_workers, workers.workers)
-            if workers.minimum_workers
-            else workers.workers,
+            num_workers=(workers.minimum_workers, workers.workers) if workers.minimum_workers else workers.workers,
             # Workers that are whole are left to work: a new number of them starts from the last checkpoint.
             elastic_resize_monitor_interval_s=math.inf,
             use_gpu=workers.gpus_per_worker > 0,

@@ -2,411 +2,319 @@
 
 The comparison is made again from the records, and its main numbers a second time, by other code that reads the records
 directly. What decides is held against the study's file: by the protocol, which changes only as extensions say. The
-ledger is also held against itself: what trials spent, which data they saw, whose turn it was, what was confirmed.
+ledger is also held against itself: what trials spent, which data they saw, what was confirmed.
 """
 
-from __future__ import annotations
-
 import itertools
-import json
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from orchestrator.analysis.comparison import compare
-from orchestrator.analysis.course import check_course
-from orchestrator.config.files import frozen_content
-from orchestrator.config.folder import STUDY_FILE, no_study
-from orchestrator.config.study import HalvingSpec
+from pydantic import JsonValue
+
+from orchestrator.analysis.answer import TOLERANCE, leaves, same
+from orchestrator.analysis.compare import compare
+from orchestrator.analysis.comparison import Comparison, Pair, Row
+from orchestrator.analysis.selection import best_trials, same_configuration
+from orchestrator.config.files import frozen_content, read_frozen
+from orchestrator.config.folder import LEDGER, STUDY_FILE, no_study
 from orchestrator.ledger.history import History
 from orchestrator.ledger.protocol import (
     Protocol,
-    deciding,
+    design_of,
     is_fixed,
     protocol,
     protocol_digest,
     protocols_after,
-    read_study_file,
     study_digest,
+    study_of,
     value_of,
 )
-from orchestrator.ledger.segments import Record, read_ledger
+from orchestrator.ledger.records import (
+    ComparisonRecord,
+    EndRecord,
+    ExtensionRecord,
+    MeasureRecord,
+    PhaseRecord,
+    Record,
+    StudyRecord,
+    TrialRecord,
+)
+from orchestrator.ledger.segments import LedgerReader, parse_line
 from trainables.errors import InputError
-from trainables.evaluation import YARDSTICKS
 from trainables.storage import Location
-from trainables.training.budget import MEASURED_UNITS
+from trainables.training.config import MEASURED_UNITS
 
-TOLERANCE = 1e-9
-"""Relative, of numbers that were computed on another machine."""
-
-MOST_ENUMERATED = 13
-"""Pairs of which all signings are gone through."""
+MOST_ENUMERATED = 13  # pairs of which all signings are gone through
 
 
 class Mismatch(NamedTuple):
     """A number that is not what the ledger says."""
 
     where: str
-    recorded: Any
-    derived: Any
+    recorded: JsonValue
+    derived: JsonValue
 
 
 @dataclass
 class Verification:
     """What was checked and what came of it."""
 
-    checks: dict[str, int] = field(default_factory=dict)
-    """How many numbers, by what they are."""
+    records: int = 0  # whole ones
+    damaged: list[str] = field(default_factory=list)  # places of lines that are none, and why
+    checks: dict[str, int] = field(default_factory=dict)  # how many numbers, by what they are
     mismatches: list[Mismatch] = field(default_factory=list)
 
-    def check(self, kind: str, where: str, recorded: Any, derived: Any) -> None:
-        """Compare two JSON values, numbers to within :data:`TOLERANCE`."""
-        for path, one, other in _leaves(where, recorded, derived):
+    def check(self, kind: str, where: str, recorded: JsonValue, derived: JsonValue) -> None:
+        """Compare two JSON values."""
+        for path, one, other in leaves(recorded, derived, where):
             self.checks[kind] = self.checks.get(kind, 0) + 1
-            if not _same(one, other):
+            if not same(one, other):
                 self.mismatches.append(Mismatch(path, one, other))
 
-
-@dataclass
-class RawTrial:
-    """A trial as its records tell, without :mod:`orchestrator.ledger.history`."""
-
-    begin: Record
-    measures: list[Record] = field(default_factory=list)
-    outcome: str = "running"
+    def in_words(self) -> str:
+        """A line for each kind of check and each mismatch, or for each damaged line; and what all came to."""
+        if self.damaged:
+            whole = f"{self.records:,} records are whole, {len(self.damaged):,} are not: nothing is derived from them"
+            return "\n".join([*(f"damaged: {line}" for line in self.damaged), whole])
+        lines = [f"{count:>8,}  {kind}" for kind, count in self.checks.items()]
+        lines += [f"mismatch: {m.where}: recorded {m.recorded}, the ledger says {m.derived}" for m in self.mismatches]
+        ending = f"{len(self.mismatches)} mismatches" if self.mismatches else "all as recorded"
+        total = sum(self.checks.values())
+        return "\n".join([*lines, f"{self.records:,} records are whole; {total:,} values derived again: {ending}"])
 
 
 def verify(folder: Location) -> Verification:
-    """Check a study's folder.
-
-    Raises:
-        InputError: no study lies there, or its ledger cannot be read.
-    """
-    try:
-        records = read_ledger(folder / "ledger")
-    except ValueError as error:
-        raise InputError(
-            "the ledger cannot be read",
-            where=str(folder / "ledger"),
-            why=f"a line is not JSON: {error}",
-            remedy="copy the folder again from where the study ran",
-        ) from error
-    if not any(record["kind"] == "study" for record in records):
+    """Check a study's folder. Of a damaged ledger it says only which records are whole. Raises InputError if no study
+    lies there."""
+    found, records, history = Verification(), list[Record](), History()
+    for line in LedgerReader(folder / LEDGER).lines():
+        try:
+            record = parse_line(line)
+            history.apply(record)
+            records.append(record)
+        except InputError as error:
+            found.damaged.append(f"{line.place}: {error.why}")
+    found.records = len(records)
+    if found.damaged:
+        return found
+    if history.study is None:
         raise no_study(folder)
-    file = read_study_file(folder)
-    content = frozen_content(file, str(folder / STUDY_FILE))
-    found = Verification()
-    try:
-        _check_protocol(found, records, file, protocol(content))
-        trials = _raw_trials(records)
-        _check_plan(found, records)
-        check_course(found.check, records)
-        _check_trials(found, records, trials)
-        _check_data(found, trials)
-        _check_balance(found, records, trials)
-        _check_comparison(found, records)
-    except (KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
-        raise InputError(
-            "the ledger is not as this program writes it",
-            where=str(folder / "ledger"),
-            why=f"a record, or a part of one, is missing or of another kind: {error!r}",
-            remedy="verify it with the version of headtohead that wrote it; otherwise it was changed by hand",
-        ) from error
+    data = read_frozen(folder)
+    _check_protocol(found, records, data, protocol(frozen_content(data, str(folder / STUDY_FILE))))
+    _check_plan(found, records)
+    _check_trials(found, history)
+    _check_data(found, history)
+    _check_balance(found, records)
+    _check_comparison(found, records)
     return found
 
 
-def _raw_trials(records: list[Record]) -> dict[str, RawTrial]:
-    trials: dict[str, RawTrial] = {}
-    for record in records:
-        _take(trials, record)
-    return trials
-
-
-def _take(trials: dict[str, RawTrial], record: Record) -> None:
-    if record["kind"] == "trial":
-        trial = trials.setdefault(record["trial"], RawTrial(record))
-        # A new attempt goes on from a checkpoint: what came after that was rolled back.
-        trial.measures = [m for m in trial.measures if m["step"] <= record["start_step"]]
-        trial.outcome = "running"
-    elif record["kind"] == "measure":
-        trials[record["trial"]].measures.append(record)
-    elif record["kind"] == "end":
-        trials[record["trial"]].outcome = record["outcome"]
-
-
-def _check_protocol(found: Verification, records: list[Record], file: bytes, fixed: Protocol) -> None:
-    """What decides is what the study's file says, and was so from the beginning but for what extensions say.
-
-    Args:
-        found: takes the checks.
-        records: the ledger.
-        file: the study's.
-        fixed: the protocol by that file.
-    """
-    number, digest = 0, ""
+def _check_protocol(found: Verification, records: Sequence[Record], file: bytes, fixed: Protocol) -> None:
+    """What decides is what the study's file says, and was so from the beginning but for what extensions say."""
+    number, digest, known = 0, "", list[Protocol]()
     for place, record in enumerate(records):
-        known = protocols_after(records[:place]) if record["kind"] in ("study", "extension") else []
-        if record["kind"] == "extension":
-            before = {key: change[0] for key, change in record["changes"].items() if is_fixed(key)}
-            derived = {key: value_of(known[-1], key) for key in before}
+        if isinstance(record, ExtensionRecord):
+            before = {key: change[0] for key, change in record.changes.items() if is_fixed(key)}
+            derived = {key: value_of(known[-1], key) for key in before} if known else {}
             found.check("protocol", "extension: before", before, derived)
-        elif record["kind"] == "study":
+        elif isinstance(record, StudyRecord):
             number += 1
-            where, own = f"session {number}", record["protocol"]
-            found.check("protocol", f"{where}: protocol", record["protocol_digest"], protocol_digest(own))
-            follows = deciding(own)
-            decides = {key: record[key] for key in follows}
-            found.check("protocol", f"{where}: by its protocol", decides, follows)
+            where, own = f"session {number}", record.protocol
+            found.check("protocol", f"{where}: protocol", record.protocol_digest, protocol_digest(own))
+            follows = design_of(study_of(own)).model_dump(mode="json")
+            found.check("protocol", f"{where}: by its protocol", record.design.model_dump(mode="json"), follows)
             if known:
                 _check_follows(found, f"{where}: protocol, by the session before", own, known)
             if len(known) == 1:
-                found.check("study file", f"{where}: study.yaml", record["digest"], digest)
-            digest = record["digest"]
-    known = protocols_after(records)
+                found.check("study file", f"{where}: study.yaml", record.digest, digest)
+            digest = record.digest
+        else:
+            continue
+        known = protocols_after(records[: place + 1])
     _check_follows(found, "study.yaml: protocol", fixed, known)
     if len(known) == 1:  # else it was extended, and has not gone on yet
         found.check("study file", "study.yaml", digest, study_digest(file))
 
 
-def _check_follows(found: Verification, where: str, fixed: Protocol, known: list[Protocol]) -> None:
+def _check_follows(found: Verification, where: str, fixed: Protocol, known: Sequence[Protocol]) -> None:
     found.check("protocol", where, fixed, fixed if fixed in known else known[-1])
 
 
-def _check_plan(found: Verification, records: list[Record]) -> None:
+def _check_plan(found: Verification, records: Sequence[Record]) -> None:
     """Trials have the budgets and seeds of the protocol, and only the best of the search were confirmed."""
-    fixed: Protocol = {}
-    trials: dict[str, RawTrial] = {}
+    history = History()
     for record in records:
-        if record["kind"] == "study":
-            fixed = record["protocol"]
-        if record["kind"] == "trial" and record["trial"] not in trials:
-            _check_begin(found, fixed, record)
-            if record["phase"] == "confirm":
-                best = _is_among_best(fixed, trials, record)
-                where = f"{record['trial']}: among the best configurations of the search"
-                found.check("confirmed configurations", where, best, True)
-        _take(trials, record)
+        if isinstance(record, TrialRecord) and record.trial not in history.trials:
+            _check_begin(found, history, record)
+        history.apply(record)
 
 
-def _check_begin(found: Verification, fixed: Protocol, begin: Record) -> None:
-    name, phase, confirm, decides = begin["trial"], begin["phase"], fixed["confirm"], deciding(fixed)
-    amount = decides["budget"]["amount"]
-    if phase != "search":
-        amount = decides["confirm_amount"] * (1.0 if begin["share"] is None else begin["share"])
-    found.check("budgets", f"{name}: its budget", begin["amount"], amount)
-    after = begin["seed"] - fixed["seed"]
-    planned = after == 0 if phase == "search" else 1 <= after <= confirm["seeds"]
+def _check_begin(found: Verification, history: History, begin: TrialRecord) -> None:
+    name, design = begin.trial, history.design
+    amount = design.amount if begin.phase == "search" else design.confirm_amount * (begin.share or 1.0)
+    found.check("budgets", f"{name}: its budget", begin.amount, amount)
+    after = begin.seed - design.seed
+    planned = after == 0 if begin.phase == "search" else 1 <= after <= design.seeds
     found.check("seeds", f"{name}: a seed of the protocol", planned, True)
+    if begin.phase != "confirm":
+        return
+    wanted = same_configuration(begin.configuration)
+    best = wanted == "{}"
+    if design.search_budget and history.study is not None:
+        top = value_of(history.study.protocol, "confirm.top")
+        chosen = best_trials(history, begin.arm, top if isinstance(top, int) else 1)
+        best = wanted in {same_configuration(trial.configuration) for trial in chosen}
+    where = f"{name}: among the best configurations of the search"
+    found.check("confirmed configurations", where, best, True)
 
 
-def _is_among_best(fixed: Protocol, trials: dict[str, RawTrial], begin: Record) -> bool:
-    """Whether fewer than ``confirm.top`` other configurations of the arm were better in the search.
-
-    With ``search.cost`` those within the margin of the best come first, the cheapest ahead.
-    """
-    wanted = json.dumps(begin["configuration"], sort_keys=True)
-    if not fixed["search"]["budget_per_arm"]:
-        return wanted == "{}"
-    primary, cost = fixed["yardsticks"]["primary"], fixed["search"]["cost"]
-    sign = -1 if YARDSTICKS[primary].higher_is_better else 1
-    completed = [
-        (
-            json.dumps(trial.begin["configuration"], sort_keys=True),
-            sign * score["overall"],
-            trial.measures[-1],
-        )
-        for trial in trials.values()
-        if (trial.begin["phase"], trial.begin["arm"], trial.outcome) == ("search", begin["arm"], "completed")
-        if (score := _last_score(trial, primary)) is not None
-    ]
-    least = min((loss for _, loss, _ in completed), default=math.inf)
-    ranks: dict[str, tuple[int, float]] = {}
-    for configuration, loss, measure in completed:
-        alike = cost is not None and loss <= least + fixed["confirm"]["margin"]
-        rank = (0, measure["spent"].get(cost, math.inf)) if alike else (1, loss)
-        ranks[configuration] = min(rank, ranks.get(configuration, rank))
-    return wanted in ranks and sum(r < ranks[wanted] for r in ranks.values()) < fixed["confirm"]["top"]
-
-
-def _last_score(trial: RawTrial, yardstick: str) -> dict[str, Any] | None:
-    scores = [m["yardsticks"][yardstick] for m in trial.measures if yardstick in m["yardsticks"]]
-    return scores[-1] if scores else None
-
-
-def _check_trials(found: Verification, records: list[Record], trials: dict[str, RawTrial]) -> None:
-    """Steps and spending only rise, progress is spending over budget, and nothing is overspent.
-
-    The last step of a trial may be reported twice, with more yardsticks when it turned out to be the last.
-    """
-    study = next(record for record in records if record["kind"] == "study")
-    unit = study["budget"]["unit"]
-    for name, trial in trials.items():
-        amount = trial.begin["amount"]
+def _check_trials(found: Verification, history: History) -> None:
+    """Steps and spending only rise, progress is spending over budget, and nothing is overspent. The last step may be
+    reported twice, with more yardsticks when it turned out to be the last."""
+    unit = history.design.unit
+    for name, trial in history.trials.items():
         for before, after in itertools.pairwise(trial.measures):
-            more = (after["step"], len(after["yardsticks"])) > (before["step"], len(before["yardsticks"]))
-            rising = more and all(
-                after["spent"].get(key) is None or value is None or after["spent"][key] >= value
-                for key, value in before["spent"].items()
-            )
-            found.check("trials", f"{name} step {after['step']}: spending rises", rising, True)
+            more = (after.step, len(after.yardsticks)) > (before.step, len(before.yardsticks))
+            rising = more and all(after.spent.get(key, value) >= value for key, value in before.spent.items())
+            found.check("trials", f"{name} step {after.step}: spending rises", rising, True)
         for measure in trial.measures:
-            progress = min(1.0, measure["spent"][unit] / amount)
-            found.check("trials", f"{name} step {measure['step']}: progress", measure["progress"], progress)
+            where, spent = f"{name} step {measure.step}", measure.spent.get(unit, 0.0)
+            found.check("trials", f"{where}: progress", measure.progress, min(1.0, spent / trial.amount))
             # What a step costs in time is known when it is done: the last one may end beyond the budget.
-            last = unit in MEASURED_UNITS and measure["step"] == trial.measures[-1]["step"]
-            within = last or measure["spent"][unit] <= amount * (1 + TOLERANCE)
-            found.check("trials", f"{name} step {measure['step']}: within its budget", within, True)
-            for yardstick, score in measure["yardsticks"].items():
-                languages = list(score["languages"].values())
+            last = unit in MEASURED_UNITS and measure is trial.measures[-1]
+            within = last or spent <= trial.amount * (1 + TOLERANCE)
+            found.check("trials", f"{where}: within its budget", within, True)
+            for yardstick, score in measure.yardsticks.items():
+                languages = list(score.languages.values())
                 if languages and yardstick != "perplexity":
                     mean = math.fsum(languages) / len(languages)
-                    where = f"{name} step {measure['step']}: {yardstick}"
-                    found.check("yardsticks", where, score["overall"], mean)
+                    found.check("yardsticks", f"{where}: {yardstick}", score.overall, mean)
 
 
-def _check_data(found: Verification, trials: dict[str, RawTrial]) -> None:
+def _check_data(found: Verification, history: History) -> None:
     """Trials of one seed that saw as many sequences saw the same ones."""
-    seen: dict[tuple[int, str], tuple[str, str]] = {}
-    for name, trial in trials.items():
+    seen: dict[tuple[int, tuple[tuple[str, int], ...]], tuple[str, str]] = {}
+    for name, trial in history.trials.items():
         for measure in trial.measures:
-            key = trial.begin["seed"], json.dumps(measure["mix"], sort_keys=True)
-            first, digest = seen.setdefault(key, (name, measure["digest"]))
-            where = f"{name} step {measure['step']}: data as of {first}"
-            found.check("data digests", where, measure["digest"], digest)
+            key = trial.seed, tuple(sorted(measure.mix.items()))
+            first, digest = seen.setdefault(key, (name, measure.digest))
+            where = f"{name} step {measure.step}: data as of {first}"
+            found.check("data digests", where, measure.digest, digest)
 
 
-def _check_balance(found: Verification, records: list[Record], trials: dict[str, RawTrial]) -> None:
-    """No arm's search spent more than it may, and at no moment was one ahead by more than it may be.
-
-    That is a trial's budget for each trial at a time. A trial in time, and a part of one that pauses at a rung, may
-    end a step later than it should; and of work that a failure took back an arm may have gone on while another still
-    had it.
-    """
-    study = [record for record in records if record["kind"] == "study"][-1]
-    if not study["search_budget"]:
+def _check_balance(found: Verification, records: Sequence[Record]) -> None:
+    """No arm's search overspent, nor was ever ahead by more than a trial's budget for each trial at a time. A trial in
+    time may end a step later; and an arm may have gone on while another still had work that a failure took back."""
+    history = History()
+    design = next(record.design for record in reversed(records) if isinstance(record, StudyRecord))
+    if not design.search_budget:
         return
-    unit, amount, concurrent = study["budget"]["unit"], study["budget"]["amount"], study["concurrent_per_arm"]
-    halving = HalvingSpec.model_validate(study["protocol"]["search"]["halving"])
-    spent: dict[str, dict[str, float]] = {arm: {} for arm in study["arms"]}
+    unit, amount = design.unit, design.amount
+    spent: dict[str, dict[str, float]] = {arm: {} for arm in design.arms}
     widest = taken_back = late = 0.0
     for record in records:
-        if record["kind"] == "measure" and record["phase"] == "search":
-            own, name, now = spent[record["arm"]], record["trial"], record["spent"][unit]
-            pauses = halving.kind == "promotion" and record["rung"] is not None
-            if pauses or unit in MEASURED_UNITS:
-                late = max(late, now - amount * (halving.fractions[record["rung"]] if pauses else 1.0))
-            taken_back += max(0.0, own.get(name, 0.0) - now)
-            own[name] = now
+        history.apply(record)
+        if isinstance(record, TrialRecord | MeasureRecord) and record.phase == "search":
+            own, now = spent[record.arm], history.trials[record.trial].spent.get(unit, 0.0)
+            if unit in MEASURED_UNITS:
+                late = max(late, now - amount)
+            taken_back += max(0.0, own.get(record.trial, 0.0) - now)
+            own[record.trial] = now
             totals = [math.fsum(each.values()) for each in spent.values()]
             widest = max(widest, max(totals) - min(totals))
-    bound = concurrent * (amount + late)
+    bound = design.concurrent_per_arm * (amount + late)
     within = widest <= (bound + taken_back) * (1 + TOLERANCE)
     found.check("balance of the search", f"the widest lead was {widest:g} {unit} of {bound:g}", within, True)
-    for arm in study["arms"]:
-        searched = [t for t in trials.values() if (t.begin["phase"], t.begin["arm"]) == ("search", arm)]
-        paid = math.fsum(trial.measures[-1]["progress"] for trial in searched if trial.measures)
-        within = paid <= (study["search_budget"] + concurrent * late / amount) * (1 + TOLERANCE)
-        where = f"{arm}: {paid:g} of {study['search_budget']:g} trial budgets of search"
-        found.check("budgets", where, within, True)
+    for arm in design.arms:
+        paid = math.fsum(trial.progress for trial in history.trials_of("search", arm))
+        most = design.search_budget + design.concurrent_per_arm * late / amount
+        where = f"{arm}: {paid:g} of {design.search_budget:g} trial budgets of search"
+        found.check("budgets", where, paid <= most * (1 + TOLERANCE), True)
 
 
-def _check_comparison(found: Verification, records: list[Record]) -> None:
-    answers = 0
-    for record in records:
-        answers += record["kind"] == "comparison"
-        if (record["kind"], record.get("phase")) == ("phase", "compare"):
-            if record["status"] == "end":
+def _check_comparison(found: Verification, records: Sequence[Record]) -> None:
+    """Every end of the comparison has one; the last follows from the records before it."""
+    answers, last = 0, None
+    for place, record in enumerate(records):
+        if isinstance(record, ComparisonRecord):
+            answers, last = answers + 1, place
+        elif isinstance(record, PhaseRecord) and record.phase == "compare":
+            if record.status == "end":
                 found.check("comparison", "a comparison where the study came to its end", answers > 0, True)
             answers = 0
-    places = [index for index, record in enumerate(records) if record["kind"] == "comparison"]
-    if not places:
+    if last is None:
         return
-    before, recorded = records[: places[-1]], records[places[-1]]
-    recorded = {key: value for key, value in recorded.items() if key not in ("kind", "time")}
-    derived = json.loads(json.dumps(compare(History.of(before))))
-    found.check("comparison", "comparison", recorded, derived)
-    session = [record for record in before if record["kind"] == "study"][-1]
-    values = _final_values(_raw_trials(before), session["confirm_amount"])
-    for pair in recorded["pairs"]:
-        for name, row in pair["yardsticks"].items():
-            where = f"{pair['a']} against {pair['b']}, {name}"
-            found.check(
-                "comparison, by other code", where, _shown(row), _by_other_code(values, pair, name, row)
-            )
+    before, record = records[:last], records[last]
+    assert isinstance(record, ComparisonRecord)
+    history = History.of(before)
+    found.check("comparison", "comparison", record.comparison, compare(history).to_json())
+    recorded = Comparison.from_json(record.comparison)
+    if recorded is None:
+        found.check("comparison", "the comparison's form", "unknown to this version", "known")
+        return
+    values = _final_values(before, history.design.confirm_amount)
+    for pair in recorded.pairs:
+        for name, row in pair.yardsticks.items():
+            where, shown = f"{pair.a} against {pair.b}, {name}", {"n", "mean_a", "mean_b", "difference", "p"}
+            derived = _by_other_code(values, pair, name, row)
+            found.check("comparison, by other code", where, row.model_dump(include=shown), derived)
 
 
-def _final_values(
-    trials: dict[str, RawTrial], amount: float
-) -> dict[tuple[str, str], dict[str, dict[int, float]]]:
-    """Of each arm and yardstick: by configuration and seed, the last value of the completed runs of that budget."""
-    values: dict[tuple[str, str], dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
-    for trial in trials.values():
-        begin = trial.begin
-        if (begin["phase"], begin["amount"], trial.outcome) == ("confirm", amount, "completed"):
-            configuration = json.dumps(trial.begin["configuration"], sort_keys=True)
-            for name, score in trial.measures[-1]["yardsticks"].items():
-                values[trial.begin["arm"], name][configuration][trial.begin["seed"]] = score["overall"]
+Values = dict[tuple[str, str], dict[str, dict[int, float]]]
+"""Of each arm and yardstick: by configuration and seed, the last value of the completed runs."""
+
+
+def _final_values(records: Sequence[Record], amount: float) -> Values:
+    """From the records themselves, not by way of :class:`History`."""
+    begun: dict[str, TrialRecord] = {}
+    last: dict[str, MeasureRecord] = {}
+    values: Values = defaultdict(lambda: defaultdict(dict))
+    for record in records:
+        if isinstance(record, TrialRecord):
+            begun.setdefault(record.trial, record)
+        elif isinstance(record, MeasureRecord):
+            last[record.trial] = record
+        elif isinstance(record, EndRecord) and record.outcome == "completed" and record.phase == "confirm":
+            begin = begun[record.trial]
+            if begin.amount == amount:
+                for name, score in last[record.trial].yardsticks.items():
+                    own = values[begin.arm, name][same_configuration(begin.configuration)]
+                    own[begin.seed] = score.overall
     return values
 
 
-def _shown(row: dict[str, Any]) -> dict[str, Any]:
-    return {key: row[key] for key in ("n", "mean_a", "mean_b", "difference", "p")}
-
-
-def _by_other_code(
-    values: dict[tuple[str, str], dict[str, dict[int, float]]],
-    pair: dict[str, Any],
-    yardstick: str,
-    row: dict[str, Any],
-) -> dict[str, Any]:
+def _by_other_code(values: Values, pair: Pair, yardstick: str, row: Row) -> dict[str, JsonValue]:
     """Means and the exact permutation test, from the raw values of the configurations with the means recorded."""
-    matching: list[dict[str, Any]] = []
-    for one in values[pair["a"], yardstick].values():
-        for other in values[pair["b"], yardstick].values():
-            seeds = sorted(one.keys() & other.keys())
-            if not seeds:
-                continue
-            adaptive = pair["stopping"] is not None
-            if adaptive:  # what was trained after the pair was settled is not in its numbers
-                seeds = seeds[: row["n"]]
-            n, differences = len(seeds), [one[seed] - other[seed] for seed in seeds]
-            found = {
+    matching: list[dict[str, JsonValue]] = []
+    for one, other in itertools.product(values[pair.a, yardstick].values(), values[pair.b, yardstick].values()):
+        seeds = sorted(one.keys() & other.keys())
+        if not seeds:
+            continue
+        adaptive = pair.stopping is not None
+        if adaptive:  # what was trained after the pair was settled is not in its numbers
+            seeds = seeds[: row.n]
+        n, differences = len(seeds), [one[seed] - other[seed] for seed in seeds]
+        matching.append(
+            {
                 "n": n,
                 "mean_a": math.fsum(one[seed] for seed in seeds) / n,
                 "mean_b": math.fsum(other[seed] for seed in seeds) / n,
                 "difference": math.fsum(differences) / n,
-                "p": row["p"] if adaptive or n > MOST_ENUMERATED else _exact_p(differences),
+                "p": row.p if adaptive or n > MOST_ENUMERATED else _exact_p(differences),
             }
-            matching.append(found)
-    agreeing = [found for found in matching if _same(found["difference"], row["difference"])]
-    nothing = {"n": 0, "mean_a": None, "mean_b": None, "difference": None, "p": None}
-    return (agreeing or matching or [nothing])[0]
+        )
+    agreeing = [found for found in matching if same(found["difference"], row.difference)]
+    nothing: dict[str, JsonValue] = dict.fromkeys(("mean_a", "mean_b", "difference", "p"))
+    return (agreeing or matching or [{"n": 0, **nothing}])[0]
 
 
-def _exact_p(differences: list[float]) -> float:
+def _exact_p(differences: Sequence[float]) -> float:
     """Share of the signings of the differences whose sum is at least as far from zero."""
     observed, size = abs(math.fsum(differences)), math.fsum(map(abs, differences))
     signings = itertools.product((1, -1), repeat=len(differences))
     sums = (abs(math.fsum(s * d for s, d in zip(signs, differences, strict=True))) for signs in signings)
     extreme = sum(total >= observed - 1e-12 * size for total in sums)
     return float(extreme / 2 ** len(differences))
-
-
-def _leaves(where: str, one: Any, other: Any) -> Iterator[tuple[str, Any, Any]]:
-    if isinstance(one, dict) and isinstance(other, dict):
-        for key in [*one, *(key for key in other if key not in one)]:
-            yield from _leaves(f"{where}.{key}", one.get(key), other.get(key))
-    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        for index, (left, right) in enumerate(zip(one, other, strict=True)):
-            yield from _leaves(f"{where}[{index}]", left, right)
-    else:
-        yield where, one, other
-
-
-def _same(one: Any, other: Any) -> bool:
-    numbers = isinstance(one, int | float) and isinstance(other, int | float)
-    if numbers and not isinstance(one, bool) and not isinstance(other, bool):
-        return math.isclose(one, other, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
-    return bool(one == other)

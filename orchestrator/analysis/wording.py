@@ -1,36 +1,34 @@
 """A comparison in words, by rules: docs/statistics.md."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Any
+
+from pydantic import JsonValue
 
 from orchestrator import formatting
+from orchestrator.analysis.comparison import Comparison, Pair, Row
 
 
-def verdict_in_words(comparison: dict[str, Any]) -> str:
-    """One paragraph a pair: who is ahead, on what, at which budget, by how much, and how sure that is.
-
-    A last one says which arms are not compared.
-    """
-    paragraphs = [_pair_in_words(comparison, pair) for pair in comparison["pairs"]]
-    if comparison["not_compared"]:
+def verdict_in_words(comparison: Comparison) -> str:
+    """A paragraph a pair: who is ahead, on what, at which budget, by how much, how sure; then which arms are not
+    compared."""
+    paragraphs = [_pair_in_words(comparison, pair) for pair in comparison.pairs]
+    if comparison.not_compared:
         tasks: dict[str, list[str]] = defaultdict(list)
-        for arm, description in comparison["arms"].items():
-            tasks[description["task"]].append(arm)
+        for arm, summary in comparison.arms.items():
+            tasks[summary.task].append(arm)
         groups = " and ".join(f"{', '.join(arms)} ({task})" for task, arms in tasks.items())
         paragraphs.append(f"Arms of different tasks are not compared with each other: {groups}.")
-    for arm, description in comparison["arms"].items():
-        if description["confirmed"] > 1:
+    for arm, summary in comparison.arms.items():
+        if summary.confirmed > 1:
             paragraphs.append(
-                f"Exploratory: {arm} is the best of its {description['confirmed']} confirmed configurations, chosen by "
+                f"Exploratory: {arm} is the best of its {summary.confirmed} confirmed configurations, chosen by "
                 "the values that are compared here, so p and interval flatter it."
             )
-    if comparison["extensions"]:
+    if comparison.extensions:
         changes = (
             f"{key} from {_extended(key, before)} to {_extended(key, after)}"
-            for extension in comparison["extensions"]
+            for extension in comparison.extensions
             for key, (before, after) in extension.items()
         )
         paragraphs.append(
@@ -40,75 +38,78 @@ def verdict_in_words(comparison: dict[str, Any]) -> str:
     return "\n\n".join(paragraphs) or "There is nothing to compare."
 
 
-def what_would_settle(pair: dict[str, Any], n: int) -> str:
-    """What an undecided pair's number of further seeds stands for, such as ``about 5 more seeds would settle it``.
-
-    Args:
-        pair: of the comparison, with a number.
-        n: its complete pairs so far; of fewer than two there is no spread, and only what the test needs is known.
-    """
+def what_would_settle(pair: Pair, n: int) -> str:
+    """How many more seeds an undecided pair with n complete ones needs: ``about 5 more seeds would settle it``. Of
+    fewer than two there is no spread, and only what the test needs is known."""
+    if pair.more_seeds is None:
+        return "at the observed spread no practical number of seeds would settle it"
     if n < 2:
-        pairs = formatting.plural(pair["more_seeds"], "more complete pair")
-        return f"at least {pairs} before any arm can win"
-    return f"about {formatting.plural(pair['more_seeds'], 'more seed')} would settle it"
+        return f"at least {formatting.plural(pair.more_seeds, 'more complete pair')} before any arm can win"
+    return f"about {formatting.plural(pair.more_seeds, 'more seed')} would settle it"
 
 
-def _extended(key: str, value: Any) -> str:
+def _extended(key: str, value: JsonValue) -> str:
     """What an extension changed, before or after: of a budget or cap the one amount that is set."""
     if isinstance(value, dict):
         settings = {name: setting for name, setting in value.items() if setting is not None}
         units = settings.keys() & formatting.UNIT_TITLES.keys()
         return ", ".join(_extended(unit, settings[unit]) for unit in units) or formatting.settings(settings)
     unit = key.rpartition(".")[2]
-    if unit in formatting.UNIT_TITLES and value is not None:
+    if unit in formatting.UNIT_TITLES and isinstance(value, int | float):
         return formatting.quantity(value, unit)
     return formatting.setting(value)
 
 
-def _pair_in_words(comparison: dict[str, Any], pair: dict[str, Any]) -> str:
-    a, b, row = pair["a"], pair["b"], pair["yardsticks"][comparison["primary"]]
-    winner = pair["verdict"]
-    if winner == b:  # the winner is told first, so the signs turn
-        a, b = b, a
-        row = row | {"mean_a": row["mean_b"], "mean_b": row["mean_a"], "difference": -row["difference"]}
-        row["interval"] = [-row["interval"][1], -row["interval"][0]]
-    amount = formatting.quantity(comparison["amount"], comparison["unit"])
-    device = " of device time" if comparison["unit"] == "device_seconds" else ""
-    lower = " (lower is better)" if row["lower_is_better"] else ""
-    where = f"on {comparison['primary']}{lower} at {amount}{device} a trial"
-    opening = {
-        a: f"{a} is ahead of {b} {where}",
-        "equivalent": f"{a} and {b} are equivalent {where}, within ±{comparison['margin']:g}",
-        "undecided": f"{a} against {b} {where} is undecided",
-    }[winner]
-    return " ".join([_evidence_in_words(opening, row, len(comparison["pairs"])), *_caveats(pair, row)])
-
-
-def _evidence_in_words(opening: str, row: dict[str, Any], num_pairs: int) -> str:
-    if row["n"] == 0:
-        return f"{opening}: no pair of runs is complete yet."
-    family = f" (adjusted for {num_pairs} pairs of arms)" if num_pairs > 1 else ""
-    p = f", p = {formatting.p_value(row['p_adjusted'])}{family}" if row["p"] is not None else ""
-    return (
-        f"{opening}: {formatting.score(row['mean_a'])} against {formatting.score(row['mean_b'])}, "
-        f"difference {formatting.difference(row['difference'], row['interval'])}, "
-        f"n = {formatting.plural(row['n'], 'seed')}{p}."
+def _turned(row: Row) -> Row:
+    """The row of b against a."""
+    return row.model_copy(
+        update={
+            "mean_a": row.mean_b,
+            "mean_b": row.mean_a,
+            "difference": None if row.difference is None else -row.difference,
+            "interval": None if row.interval is None else (-row.interval[1], -row.interval[0]),
+        }
     )
 
 
-def _caveats(pair: dict[str, Any], row: dict[str, Any]) -> Iterable[str]:
-    for gap in pair["missing"]:
-        reason = f" ({gap['reason']})" if gap["reason"] else ""
-        yield f"Seed {gap['seed']} is missing: {gap['arm']} {gap['outcome']}{reason}."
-    stopping = pair["stopping"]
-    if stopping and pair["pending"]:
-        yield f"Seeds are added until it is settled, {stopping['maximum']} at the most."
-    elif stopping and pair["verdict"] != "undecided":
-        yield f"Seeds were added until it was settled; the rule allowed {stopping['maximum']}."
-    elif pair["pending"]:
-        yield f"{formatting.plural(pair['pending'], 'planned seed')} yet to end."
-    elif pair["verdict"] == "undecided" and pair["more_seeds"] is None:
-        yield "At the observed spread no practical number of seeds would settle it."
-    elif pair["verdict"] == "undecided":
-        needed = what_would_settle(pair, row["n"])
+def _pair_in_words(comparison: Comparison, pair: Pair) -> str:
+    a, b, row = pair.a, pair.b, pair.yardsticks[comparison.primary]
+    if pair.verdict == b:  # the winner is told first, so the signs turn
+        a, b, row = b, a, _turned(row)
+    amount = formatting.quantity(comparison.amount, comparison.unit)
+    device = " of device time" if comparison.unit == "device_seconds" else ""
+    lower = " (lower is better)" if row.lower_is_better else ""
+    where = f"on {comparison.primary}{lower} at {amount}{device} a trial"
+    opening = {
+        "equivalent": f"{a} and {b} are equivalent {where}, within ±{comparison.margin:g}",
+        "undecided": f"{a} against {b} {where} is undecided",
+    }.get(pair.verdict, f"{a} is ahead of {b} {where}")
+    return " ".join([_evidence_in_words(opening, row, len(comparison.pairs)), *_caveats(pair, row)])
+
+
+def _evidence_in_words(opening: str, row: Row, num_pairs: int) -> str:
+    if row.n == 0:
+        return f"{opening}: no pair of runs is complete yet."
+    family = f" (adjusted for {num_pairs} pairs of arms)" if num_pairs > 1 else ""
+    p = f", p = {formatting.p_value(row.p_adjusted)}{family}" if row.p is not None else ""
+    return (
+        f"{opening}: {formatting.score(row.mean_a)} against {formatting.score(row.mean_b)}, "
+        f"difference {formatting.difference(row.difference, row.interval)}, "
+        f"n = {formatting.plural(row.n, 'seed')}{p}."
+    )
+
+
+def _caveats(pair: Pair, row: Row) -> Iterable[str]:
+    for gap in pair.missing:
+        reason = f" ({gap.reason})" if gap.reason else ""
+        yield f"Seed {gap.seed} is missing: {gap.arm} {gap.outcome}{reason}."
+    stopping = pair.stopping
+    if stopping and pair.pending:
+        yield f"Seeds are added until it is settled, {stopping.maximum} at the most."
+    elif stopping and pair.verdict != "undecided":
+        yield f"Seeds were added until it was settled; the rule allowed {stopping.maximum}."
+    elif pair.pending:
+        yield f"{formatting.plural(pair.pending, 'planned seed')} yet to end."
+    elif pair.verdict == "undecided":
+        needed = what_would_settle(pair, row.n)
         yield f"{needed[0].upper()}{needed[1:]}."

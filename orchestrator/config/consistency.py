@@ -1,51 +1,32 @@
 """What the parts of a study must have in common: each is valid by itself when this is asked."""
 
-from __future__ import annotations
-
 import math
 from itertools import product
-from typing import TYPE_CHECKING, Any
 
-from orchestrator import formatting
-from search_spaces import Categorical, Dimension, Float, Integer
-from trainables.corpora.reading.documents import expand
+from orchestrator.config.arms import ArmSpec
+from orchestrator.config.study import StudySpec
+from search_spaces import Float, Integer
 from trainables.errors import InputError
-from trainables.objectives import find_objective
-from trainables.training.budget import UNITS
-from trainables.training.optimiser import TrainingConfig
-
-if TYPE_CHECKING:
-    from orchestrator.config.study import ArmSpec, StudySpec
+from trainables.evaluation import find_yardstick
+from trainables.training.config import TrainingConfig
 
 LARGEST_GRID = 100_000
 """Points."""
 
 LEAST_COOLDOWN_STEPS = 2
-"""Of a run that leaves another on its way."""
+"""Of a branch."""
 
 
 def require_consistent(spec: StudySpec) -> None:
-    """Every arm and phase can be run as the study says.
-
-    Raises:
-        InputError: with the key and what to write instead.
-    """
+    """Raises InputError, with the key and what to write instead, unless every arm and phase can be run."""
     for name, arm in spec.arms.items():
-        if not name.replace("_", "").replace("-", "").isalnum():
-            raise InputError(
-                f"an arm cannot be called '{name}'", where="arms", remedy="letters, digits, '-' and '_'"
-            )
+        if not name.replace("_", "").replace("-", "").isalnum() or not name.isascii():
+            raise InputError(f"an arm cannot be called '{name}'", where="arms", remedy="letters, digits, '-' and '_'")
         _require_whole_shares(spec, name, arm)
         _require_fitting_stages(spec, name, arm)
         _require_own_tokenizer(spec, name, arm)
         _require_branches(spec, name, arm)
         _require_searchable(spec, name, arm)
-    if spec.search.cost == spec.budget.unit:
-        raise InputError(
-            f"the budget is in {spec.budget.unit}, so that all trials cost the same",
-            where="search.cost",
-            remedy=f"another unit: {', '.join(unit for unit in UNITS if unit != spec.budget.unit)}",
-        )
     _require_a_step(spec)
     _require_something_to_stop(spec)
     if spec.confirm_budget.unit != spec.budget.unit:
@@ -56,25 +37,16 @@ def require_consistent(spec: StudySpec) -> None:
             remedy=f"confirm: {{budget: {{{spec.budget.unit}: AMOUNT}}}}",
         )
     _require_prices(spec)
-    if "minimal_pair_accuracy" in spec.yardsticks.names and not spec.corpora.has_minimal_pairs:
-        for number, source in enumerate(spec.corpora.sources):
-            if source.files is not None:  # where there are none, that is the first mistake
-                expand(source, f"corpora.sources[{number}]")
-        raise InputError(
-            "there are no minimal pairs to take minimal_pair_accuracy on",
-            where="yardsticks",
-            why="a source with a grammar brings them, corpora.minimal_pairs_per_language says how many",
-            remedy="add such a source, or leave out this yardstick: --set yardsticks.others=[]",
-        )
+    _require_measurable_text(spec)
 
 
 def _require_whole_shares(spec: StudySpec, name: str, arm: ArmSpec) -> None:
-    searched = arm.load_space().dimensions.get("batch_sequences")
-    sizes = {spec.training_of(arm).batch_sequences} if searched is None else set(ends_of(searched))
+    searched = arm.search_space.dimensions.get("batch_sequences")
+    sizes = {spec.training_of(name).batch_sequences} if searched is None else set(searched.ends)
     if isinstance(searched, Integer) and spec.resources.workers > 1:
         sizes |= {searched.low + 1}
     for size, workers in product(sizes, spec.resources.possible_workers):
-        if size % workers:
+        if isinstance(size, int) and size % workers:
             inside = "space" if searched is not None else "training.batch_sequences"
             own = searched is not None or "batch_sequences" in arm.training
             raise InputError(
@@ -87,8 +59,8 @@ def _require_whole_shares(spec: StudySpec, name: str, arm: ArmSpec) -> None:
 
 def _require_searchable(spec: StudySpec, name: str, arm: ArmSpec) -> None:
     """The arm's space is one that the algorithm can search."""
-    algorithm, space, where = spec.search.algorithm, arm.load_space(), f"arms.{name}.space"
-    varied = [dimension for dimension in space.dimensions.values() if len(set(ends_of(dimension))) > 1]
+    algorithm, space, where = spec.search.algorithm, arm.search_space, f"arms.{name}.space"
+    varied = [dimension for dimension in space.dimensions.values() if len(set(dimension.ends)) > 1]
     if algorithm == "cma_es" and not any(isinstance(d, Float | Integer) for d in varied):
         raise InputError(
             "cma_es has nothing to search",
@@ -98,10 +70,13 @@ def _require_searchable(spec: StudySpec, name: str, arm: ArmSpec) -> None:
         )
     if algorithm != "grid":
         return
-    size = math.prod(len(dimension.grid(spec.search.grid_points)) for dimension in space.dimensions.values())
+    points = spec.search.grid_points
+    size = math.prod(
+        min(points, LARGEST_GRID) if isinstance(d, Float | Integer) else len(d.ends) for d in space.dimensions.values()
+    )
     if size > LARGEST_GRID:
         raise InputError(
-            f"the grid has {size} points, more than {LARGEST_GRID}",
+            f"the grid has more than {LARGEST_GRID:,} points",
             where=where,
             remedy="a smaller search.grid_points, or search.algorithm: qmc",
         )
@@ -113,16 +88,6 @@ def _require_searchable(spec: StudySpec, name: str, arm: ArmSpec) -> None:
                 why="a grid has nothing to suggest for what is left out",
                 remedy="name every setting of the space",
             )
-    halving = spec.search.halving
-    points = len(space.first) + len(space.grid_beyond_first(spec.search.grid_points))
-    if spec.search.budget_per_arm and points < halving.finishing_trials:
-        raise InputError(
-            f"a grid of {formatting.plural(points, 'point')} may bring no trial to its end by promotion",
-            where=where,
-            why=f"with {halving.rungs} rungs and a reduction of {halving.reduction} it takes "
-            f"{halving.finishing_trials} trials at the first rung",
-            remedy="a larger search.grid_points, fewer search.halving.rungs, or search.halving.kind: stopping",
-        )
 
 
 def _require_own_tokenizer(spec: StudySpec, name: str, arm: ArmSpec) -> None:
@@ -136,17 +101,16 @@ def _require_own_tokenizer(spec: StudySpec, name: str, arm: ArmSpec) -> None:
 
 
 def _require_fitting_stages(spec: StudySpec, name: str, arm: ArmSpec) -> None:
-    objective, training = find_objective(arm.objective), spec.training_of(arm)
-    options = objective.options.model_validate(arm.options)
+    objective, training = arm.learned.of(arm.options), spec.training_of(name)
     own = f"arms.{name}.training" if arm.training else "training"
-    if training.restoration is not None and all(t.candidates == "vocabulary" for t in objective.terms):
+    if training.restoration is not None and not objective.restorable:
         raise InputError(
             f"the objective {objective.name} has a vocabulary head already",
             where=f"{own}.restoration",
             why="restoration gives a headless model a head",
             remedy="set it in the training of the headless arms alone",
         )
-    if training.micro_batch_sequences == "auto" and not getattr(options, "gathered", True):
+    if training.micro_batch_sequences == "auto" and not objective.gathered:
         raise InputError(
             "micro-batches that fit themselves to the memory would change the loss",
             where=f"{own}.micro_batch_sequences",
@@ -156,11 +120,11 @@ def _require_fitting_stages(spec: StudySpec, name: str, arm: ArmSpec) -> None:
 
 
 def _require_branches(spec: StudySpec, name: str, arm: ArmSpec) -> None:
-    """A branch leaves its trunk where the learning rate is at its peak, whatever the search finds."""
+    """A branch begins where the learning rate is at its peak, whatever the search finds."""
     if not spec.confirm.anytime:
         return
-    training, own = spec.training_of(arm), f"arms.{name}.training" if arm.training else "training"
-    searched = sorted({"schedule", "warmup", "cooldown"} & arm.load_space().dimensions.keys())
+    training, own = spec.training_of(name), f"arms.{name}.training" if arm.training else "training"
+    searched = sorted({"schedule", "warmup", "cooldown"} & arm.search_space.dimensions.keys())
     if searched:
         raise InputError(
             f"the search of the arm {name} varies {' and '.join(searched)}",
@@ -180,10 +144,9 @@ def _require_branches(spec: StudySpec, name: str, arm: ArmSpec) -> None:
         raise InputError(
             f"at {spec.confirm.anytime[0]:g} of the budget the warm-up is not over",
             where="confirm.anytime",
-            why=f"its run leaves at {first:g} of the budget, the warm-up lasts to {training.warmup:g}",
+            why=f"its branch begins at {first:g} of the budget, the warm-up lasts to {training.warmup:g}",
             remedy=f"a larger share, or --set training.warmup={first / 2:g}",
         )
-
     _require_cooldown_steps(spec, training)
 
 
@@ -217,21 +180,23 @@ def _require_a_step(spec: StudySpec) -> None:
 
 def _require_something_to_stop(spec: StudySpec) -> None:
     stopping = spec.confirm.stopping
-    if stopping is not None and stopping.minimum >= spec.confirm.seeds:
+    if stopping is None:
+        return
+    if stopping.minimum >= spec.confirm.seeds:
         raise InputError(
             f"there is nothing to stop: the first look is after {stopping.minimum} seeds of {spec.confirm.seeds}",
             where="confirm.stopping.minimum",
             remedy=f"--set confirm.seeds={2 * stopping.minimum}, the most there may be",
         )
-    if stopping is not None and spec.confirm.top > 1:
+    if spec.confirm.top > 1:
         raise InputError(
             "adaptive stopping looks at one configuration of each arm",
             where="confirm.top",
             why=f"with {spec.confirm.top} the best is picked with all seeds in view, and looks would count more",
             remedy="--set confirm.top=1, or leave out confirm.stopping",
         )
-    tasks = [find_objective(arm.objective).task for arm in spec.arms.values()]
-    if stopping is not None and len(set(tasks)) == len(tasks):
+    tasks = [arm.learned.task for arm in spec.arms.values()]
+    if len(set(tasks)) == len(tasks):
         raise InputError(
             "adaptive stopping has no two arms to tell apart",
             where="confirm.stopping",
@@ -245,12 +210,21 @@ def _require_prices(spec: StudySpec) -> None:
         if unit == "usd" and not spec.resources.prices.known:
             raise InputError(
                 f"a {key} in usd needs prices",
-                where=key if key == "search.cost" else f"{key}.usd",
+                where=f"{key}.usd",
                 why="what a device costs is not known otherwise",
                 remedy="resources: {prices: {gpu_hour: 2.5, cpu_hour: 0.04}}, or those that apply",
             )
 
 
-def ends_of(dimension: Dimension) -> tuple[Any, ...]:
-    """The outermost values of a dimension, or its choices."""
-    return dimension.choices if isinstance(dimension, Categorical) else (dimension.low, dimension.high)
+def _require_measurable_text(spec: StudySpec) -> None:
+    """The text has what every yardstick needs."""
+    try:
+        for name in spec.yardsticks.names:
+            find_yardstick(name).require(spec.corpora)
+    except InputError:
+        from trainables.corpora.reading.portions import expand  # pyarrow: only what cannot run needs it
+
+        for number, source in enumerate(spec.corpora.sources):
+            if source.files is not None:  # where there are none, that is the first mistake
+                expand(source, f"corpora.sources[{number}]")
+        raise

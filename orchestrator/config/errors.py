@@ -1,15 +1,15 @@
-"""From pydantic's and YAML's findings to the project's own error: file, key, why, the nearest valid name."""
-
-from __future__ import annotations
+"""From pydantic's findings to the project's own error: file, key, why, the nearest valid name."""
 
 from collections.abc import Sequence
 from typing import Any, get_args
 
-import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from trainables.errors import InputError, nearest
+
+LONGEST_VALUE = 200
+"""Characters of a wrong value that a message shows."""
 
 _WORDS = {
     "greater_than": "must be above {gt}",
@@ -36,69 +36,83 @@ _WORDS = {
 """What is wrong, by pydantic's type of finding; its own message is for programmers."""
 
 
-def input_error(
-    error: ValidationError, model: type[BaseModel], file: str, overrides: Sequence[str] = ()
-) -> InputError:
-    """The first finding as an :class:`InputError`; the others are counted.
-
-    Args:
-        error: what pydantic found.
-        model: what was validated, for the valid names.
-        file: where it was written.
-        overrides: ``key=value`` each, that were put on top of the file.
-    """
-    findings = error.errors()
+def input_error(error: ValidationError, model: type[BaseModel], file: str, overrides: Sequence[str] = ()) -> InputError:
+    """The first finding as an :class:`InputError`; the others are counted."""
+    findings = error.errors(include_url=False)
     first = findings[0]
     # A list of which an item is wrong is also found to be too short: that is no second mistake.
     others = [f for f in findings[1:] if f["loc"] != first["loc"][: len(f["loc"])]]
-    path = [str(part) for part in first["loc"]]
+    path = _keys(model, first["loc"])
     cause = first.get("ctx", {}).get("error")
     why = ""
     if isinstance(cause, InputError):
         what, why, remedy = cause.what, cause.why, cause.remedy
         path += [cause.where] if cause.where else []
     elif first["type"] == "extra_forbidden":
-        what, remedy = (
-            f"unknown key '{path[-1]}'",
-            nearest(path[-1], _record_at(model, path[:-1]).model_fields),
-        )
+        what = f"unknown key '{path[-1]}'"
+        remedy = nearest(path[-1], _record_at(model, path[:-1]).model_fields)
     elif first["type"] == "missing":
         what, remedy = f"'{path[-1]}' is missing", f"add the key: {_meaning(model, path)}"
     else:
-        what, remedy = _what(first, path), _meaning(model, path)
-        _, hint, names = first["msg"].partition("; did you mean")
-        remedy = f"{hint.removeprefix('; ')}{names}" if hint else remedy
+        what, remedy = _what(first, path), _remedy(first, model, path)
         if "input" in first and not isinstance(first["input"], dict | list):
-            why = f"the value is {first['input']!r}"
+            why = f"the value is {_shown(first['input'])}"
     if others:
-        listed = ", ".join(
-            ".".join(str(part) for part in finding["loc"]) or "the whole" for finding in others[:3]
-        )
+        listed = ", ".join(".".join(_keys(model, finding["loc"])) or "the whole" for finding in others[:3])
         why = f"{why + '; ' if why else ''}{len(others)} more to mend: {listed}"
-    return InputError(what, where=_where(".".join(path), file, overrides), why=why, remedy=remedy)
+    return InputError(what, where=place(".".join(path), file, overrides), why=why, remedy=remedy)
 
 
-def yaml_problem(error: yaml.YAMLError) -> str:
-    """What is wrong with a YAML text, and where in it, in one line."""
-    mark = getattr(error, "problem_mark", None)
-    problem = getattr(error, "problem", None) or str(error)
-    return f"line {mark.line + 1}, column {mark.column + 1}: {problem}" if mark is not None else problem
+def _keys(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
+    """A finding's place by the study's own keys: pydantic also names the members of unions that it tried."""
+    kept: list[str] = []
+    for part in map(str, loc):
+        field = _field_at(model, kept)
+        members = get_args(field.annotation) if field is not None else ()
+        if not any(part in (getattr(member, "__name__", ""), str(member)) for member in members):
+            kept.append(part)
+    return kept
 
 
 def _what(finding: Any, path: list[str]) -> str:
+    name = f"'{path[-1]}'" if path else "it"
     if finding["type"] in _WORDS:
-        name = f"'{path[-1]}'" if path else "it"
         return f"{name} {_WORDS[finding['type']].format(**finding.get('ctx', {}))}"
     message: str = finding["msg"].removeprefix("Value error, ")
-    return message.partition("; did you mean")[0]
+    return message.partition("; ")[0] if "Valid: " in message else message
 
 
-def _where(key: str, file: str, overrides: Sequence[str]) -> str:
+def _remedy(finding: Any, model: type[BaseModel], path: list[str]) -> str:
+    message: str = finding["msg"]
+    if "Valid: " in message:
+        return message.partition("; ")[2]
+    record = _record_at(model, path)
+    if finding["type"] in ("model_type", "dict_type") and record is not model:
+        example = next(iter(record.model_fields))
+        if "pretrained" in record.model_fields and isinstance(finding["input"], str):
+            example = "pretrained"
+        value = _shown(finding["input"]).strip("'") if isinstance(finding["input"], str) else "VALUE"
+        return f"{path[-1]}: {{{example}: {value}}}; its keys are {', '.join(record.model_fields)}"
+    return _meaning(model, path)
+
+
+def _shown(value: object) -> str:
+    try:
+        text = repr(value)
+    except ValueError:  # a whole number of thousands of digits
+        text = "a number of thousands of digits"
+    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}..."
+
+
+def place(key: str, file: str, overrides: Sequence[str] = ()) -> str:
+    """Where a key was set: by an override of it or of a part of it, else in the file."""
     for override in reversed(overrides):
         overridden = override.partition("=")[0]
-        if key == overridden or key.startswith(f"{overridden}."):
-            return f"--set {override}" + (f" ({key})" if key != overridden else "")
-    return f"{file}: {key}" if key else file
+        if key == overridden or overridden.startswith(f"{key}."):
+            return f"--set {override}"
+        if key.startswith((f"{overridden}.", f"{overridden} ")):  # a search space's key names its file
+            return f"--set {override} ({key})"
+    return ": ".join(filter(None, (file, key)))
 
 
 def _meaning(model: type[BaseModel], path: list[str]) -> str:

@@ -1,15 +1,14 @@
 """Extending a study that has begun: more of what it may spend, with all that it has done kept."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+
+from pydantic import JsonValue
 
 from orchestrator.config.files import make_study
 from orchestrator.config.study import StudySpec
 from trainables.errors import InputError
-from trainables.training.budget import MEASURED_UNITS
+from trainables.training.config import MEASURED_UNITS
 
 GROWING = ("search.budget_per_arm", "confirm.seeds", "confirm.top", "confirm.budget", "cap")
 """What may become more."""
@@ -23,23 +22,16 @@ PLACES = "resources"
 PRICES = "resources.prices"
 """What may not, where dollars count: what has been spent was counted at them."""
 
-Change = tuple[Any, Any]
+Change = tuple[JsonValue, JsonValue]
 """Before and after."""
 
 
 def extended(frozen: StudySpec, overrides: Sequence[str], where: str) -> tuple[StudySpec, dict[str, Change]]:
-    """The study with more to spend, and what was changed, by key.
-
-    Args:
-        frozen: the study as it began.
-        overrides: ``key=value`` each, as of ``--set``.
-        where: the study's folder, for errors.
-
-    Raises:
-        InputError: nothing is changed, or something that may not be, or something became less.
-    """
-    wanted = make_study(frozen.model_dump(mode="json"), overrides, where=where)
-    changes = dict(differences(frozen.model_dump(mode="json"), wanted.model_dump(mode="json")))
+    """The study with more to spend, and what was changed, by key. Raises InputError, with the folder ``where`` it lies,
+    if nothing is changed, something that may not be, or something became less."""
+    before = frozen.model_dump(mode="json")
+    wanted = make_study(before, overrides, where=where)
+    changes = dict(differences(before, wanted.model_dump(mode="json")))
     if not changes:
         raise InputError(
             "there is nothing to extend",
@@ -48,29 +40,37 @@ def extended(frozen: StudySpec, overrides: Sequence[str], where: str) -> tuple[S
             remedy="such as --set confirm.seeds=12 or --set search.budget_per_arm=20",
         )
     _require_unit_of_cap(frozen, wanted)
-    free = FREE if frozen.budget.unit in MEASURED_UNITS else (*FREE, PLACES)
-    units = (frozen.budget.unit, frozen.search.cost, None if frozen.cap is None else frozen.cap.unit)
-    for key, (before, after) in changes.items():
-        priced = "usd" in units and _is_in(key, PRICES)
-        if any(_is_in(key, place) for place in free) and not priced:
-            continue
-        if not any(_is_in(key, growing) for growing in GROWING):
-            raise InputError(
-                f"'{key}' of a study that has begun cannot change",
-                where=f"--set {key}",
-                why="what the study has done depends on it",
-                remedy=f"what may change: {', '.join([*GROWING, *free])}; or a new study: h2h run --set name=ANOTHER",
-            )
-        if not isinstance(before, int | float):  # a record that was not there, or is there no more
-            before, after = _amounts(key, frozen, wanted)
-        if after < before:
-            raise InputError(
-                f"'{key}' can only grow",
-                where=f"--set {key}={after}",
-                why=f"the study has {before:g}, which may be spent already",
-                remedy=f"more than {before:g}",
-            )
+    for key in changes:
+        if not _is_free(key, frozen):
+            _require_growth(key, changes[key], frozen, wanted)
     return wanted, changes
+
+
+def _is_free(key: str, frozen: StudySpec) -> bool:
+    free = FREE if frozen.budget.unit in MEASURED_UNITS else (*FREE, PLACES)
+    priced = "usd" in frozen.units_in_use.values() and _is_in(key, PRICES)
+    return any(_is_in(key, place) for place in free) and not priced
+
+
+def _require_growth(key: str, change: Change, frozen: StudySpec, wanted: StudySpec) -> None:
+    if not any(_is_in(key, growing) for growing in GROWING):
+        free = FREE if frozen.budget.unit in MEASURED_UNITS else (*FREE, PLACES)
+        raise InputError(
+            f"'{key}' of a study that has begun cannot change",
+            where=f"--set {key}",
+            why="what the study has done depends on it",
+            remedy=f"what may change: {', '.join([*GROWING, *free])}; or a new study: h2h run --set name=ANOTHER",
+        )
+    before, after = change
+    if not isinstance(before, int | float) or not isinstance(after, int | float):
+        before, after = _amounts(key, frozen, wanted)  # a record that was not there, or is there no more
+    if after < before:
+        raise InputError(
+            f"'{key}' can only grow",
+            where=f"--set {key}={after}",
+            why=f"the study has {before:g}, which may be spent already",
+            remedy=f"more than {before:g}",
+        )
 
 
 def _require_unit_of_cap(frozen: StudySpec, wanted: StudySpec) -> None:
@@ -96,7 +96,7 @@ def _is_in(key: str, place: str) -> bool:
 
 
 def differences(
-    before: Mapping[str, Any], after: Mapping[str, Any], place: str = ""
+    before: Mapping[str, JsonValue], after: Mapping[str, JsonValue], place: str = ""
 ) -> Iterator[tuple[str, Change]]:
     """What differs in nested mappings, by dotted key, below ``place``; lists are compared whole."""
     for key in [*before, *(key for key in after if key not in before)]:

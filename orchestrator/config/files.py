@@ -1,23 +1,27 @@
-"""Study files: finding, reading, overriding and writing them."""
-
-from __future__ import annotations
+"""Study files: finding, reading, freezing and writing them."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import yaml
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 
-from orchestrator.config.errors import input_error, yaml_problem
-from orchestrator.config.folder import no_study, studies_in
-from orchestrator.config.study import ArmSpec, StudySpec
+from orchestrator.config.arms import ArmSpec
+from orchestrator.config.consistency import require_consistent
+from orchestrator.config.errors import input_error, place
+from orchestrator.config.folder import STUDY_FILE, no_study, studies_in
+from orchestrator.config.study import StudySpec
+from orchestrator.config.yaml_text import MOST_BYTES, parse_yaml
 from trainables.errors import InputError, nearest
-from trainables.models.shapes import ModelConfig
-from trainables.storage import Location
+from trainables.models.config import ModelConfig
+from trainables.storage import Location, is_here, local_path
 
 SHIPPED = Path(__file__).parent / "studies"
+COMPARE = f"compare it with {SHIPPED}/demo.yaml"
+
+StudyContent = dict[str, JsonValue]
+"""A study's keys and values, as its file has them."""
 
 
 def study_names() -> list[str]:
@@ -26,20 +30,21 @@ def study_names() -> list[str]:
 
 
 def study_file(name_or_path: str | Path) -> Path:
-    """The YAML file of a study: a path as it is, a shipped study by its name.
-
-    Raises:
-        InputError: there is neither.
-    """
+    """A shipped study's file by its name, any other by its path. Raises InputError if there is neither."""
     path = Path(name_or_path)
-    if path.is_file():
-        return path
-    if str(name_or_path) and path.is_dir() and str(name_or_path) not in study_names():
-        raise no_study(Location(path))
     if str(name_or_path) in study_names():
         return SHIPPED / f"{name_or_path}.yaml"
-    beside = [p.name for p in path.parent.glob("[!.]*.yaml")] if path.parent.is_dir() else []
-    beside += studies_in(Location(path.parent))
+    try:
+        if path.is_file():
+            return path
+        if str(name_or_path) and path.is_dir():
+            raise no_study(Location(path))
+        beside = [p.name for p in path.parent.glob("[!.]*.yaml")] if path.parent.is_dir() else []
+        beside += studies_in(Location(path.parent))
+    except (OSError, ValueError) as error:  # a name of a thousand characters, one with a NUL
+        if isinstance(error, InputError):
+            raise
+        raise InputError("no study has such a name", where=str(path)[:200], why=str(error)[:200]) from error
     raise InputError(
         f"no study '{name_or_path}'",
         where=str(path.absolute()),
@@ -49,105 +54,148 @@ def study_file(name_or_path: str | Path) -> Path:
 
 
 def load_study(name_or_path: str | Path, overrides: Sequence[str] = ()) -> StudySpec:
-    """Read and validate a study.
-
-    Args:
-        name_or_path: a YAML file, or a shipped study's name.
-        overrides: ``key=value`` each, as of ``--set``: dotted keys, YAML values.
-
-    Raises:
-        InputError: no such study, not YAML, or something in it is wrong.
-    """
+    """Read and validate a study, by the path of a YAML file or a shipped study's name. Raises InputError if there is
+    none, it is not YAML, or something in it is wrong."""
     path = study_file(name_or_path)
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeysLoader)
-    except UnicodeDecodeError as error:
-        remedy = "save it as UTF-8"
-        raise InputError(
-            "the study is not UTF-8 text", where=str(path), why=str(error), remedy=remedy
-        ) from error
-    except yaml.YAMLError as error:
-        raise InputError(
-            "the study is not YAML",
-            where=str(path),
-            why=yaml_problem(error),
-            remedy=f"compare it with {SHIPPED}/demo.yaml",
-        ) from error
-    return make_study(content, overrides, where=str(path))
+        with path.open("rb") as file:
+            text = file.read(MOST_BYTES + 1)  # it may be any file
+    except OSError as error:
+        raise InputError("the study cannot be read", where=str(path), why=str(error)) from error
+    return make_study(_mapping(parse_yaml(text, str(path), COMPARE), str(path)), overrides, where=str(path))
 
 
-def make_study(content: Any, overrides: Sequence[str] = (), where: str = "study") -> StudySpec:
+def make_study(content: Mapping[str, JsonValue], overrides: Sequence[str] = (), where: str = "study") -> StudySpec:
     """Validate a study given as nested dictionaries; see :func:`load_study`."""
-    if isinstance(overrides, str):
-        raise InputError(
-            f"the overrides are a list, not the text '{overrides}'",
-            where="overrides",
-            remedy=f'["{overrides}"]',
-        )
-    content = copy.deepcopy(_mapping(content, where))
-    for override in overrides:
-        _override(content, override)
+    own = copy.deepcopy(_mapping(content, where))
+    override(own, overrides)
     try:
-        return StudySpec.model_validate(content)
+        spec = StudySpec.model_validate(own)
+        require_consistent(spec)
     except ValidationError as error:
         raise input_error(error, StudySpec, where, overrides) from error
+    except InputError as error:
+        found = place(error.where, where, overrides)
+        raise InputError(error.what, where=found, why=error.why, remedy=error.remedy) from error
+    return spec
 
 
-def frozen_content(data: bytes, where: str) -> dict[str, Any]:
-    """The keys and values of a study's file as it was frozen in its folder.
+def override(content: dict[str, JsonValue], overrides: Sequence[str]) -> None:
+    """Change a study's keys and values in place. Raises InputError if one is not ``key=value``, its value is not YAML,
+    or there is no such place in a list."""
+    if isinstance(overrides, str):
+        raise InputError(
+            f"the overrides are a list, not the text '{overrides}'", where="overrides", remedy=f'["{overrides}"]'
+        )
+    for one in overrides:
+        _put(content, one)
 
-    Args:
-        data: the file.
-        where: its name, for errors.
+
+def _put(content: dict[str, JsonValue], one: str) -> None:
+    key, equals, text = one.partition("=")
+    where = f"--set {one}"
+    if not equals or not key:
+        raise InputError(f"'{one}' is not key=value", where="--set", remedy="as in --set confirm.seeds=6")
+    value = parse_yaml(text, where)
+    *parents, last = key.split(".")
+    place: JsonValue = content
+    for parent in parents:
+        if isinstance(place, dict):
+            if not isinstance(place.get(parent), dict | list):
+                place[parent] = {}
+            place = place[parent]
+        elif isinstance(place, list) and _is_position(parent, place):
+            place = place[int(parent)]
+        else:
+            raise InputError(f"there is nothing under '{parent}' to set", where=where, remedy=_positions(place))
+    if isinstance(place, dict):
+        place[last] = value
+    elif isinstance(place, list) and _is_position(last, place):
+        place[int(last)] = value
+    else:
+        raise InputError(f"'{last}' is no position in that list", where=where, remedy=_positions(place))
+
+
+def _is_position(text: str, items: list[JsonValue]) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 10 and int(text) < len(items)
+
+
+def _positions(place: JsonValue) -> str:
+    if not isinstance(place, list) or not place:
+        return ""
+    return f"positions are 0 to {len(place) - 1}; to add an item, set the whole list"
+
+
+def read_frozen(folder: Location) -> bytes:
+    """The file of a study that has begun, as it lies in its folder. Raises InputError if none has begun there."""
+    file = folder / STUDY_FILE
+    if not file.exists():
+        raise no_study(folder)
+    return file.read_bytes()
+
+
+def open_frozen(folder: Location) -> StudySpec:
+    """The study in a folder, as it was frozen there. Raises InputError if there is none, or its file was damaged."""
+    where = str(folder / STUDY_FILE)
+    return make_study(frozen_content(read_frozen(folder), where), where=where)
+
+
+def frozen_content(data: bytes, where: str) -> StudyContent:
+    """A frozen study's file as keys and values. Raises InputError if it is not a mapping in YAML."""
+    return _mapping(parse_yaml(data, where, "put back what was there"), where)
+
+
+def freeze(spec: StudySpec) -> StudySpec:
+    """The study as it is kept: local paths are absolute and each arm's search space stands in it, so that it means the
+    same in any working directory, whatever becomes of other files.
 
     Raises:
-        InputError: it is not a mapping in YAML.
+        InputError: a path begins with the home folder of a user that there is not.
     """
-    try:
-        content = yaml.safe_load(data)
-    except yaml.YAMLError as error:
-        raise InputError(
-            "the study is not YAML", where=where, why=yaml_problem(error), remedy="put back what was there"
-        ) from error
-    return _mapping(content, where)
-
-
-def absolute(spec: StudySpec) -> StudySpec:
-    """The study with its local paths made absolute, so that it can be resumed from any working directory."""
 
     def path(name: str) -> str:
-        return name if "://" in name else str(Path(name).expanduser().absolute())
+        return name if "://" in name else str(local_path(name))
+
+    def existing(name: str | None) -> str | None:
+        """A local folder's or file's path; a name on the hub stays one."""
+        return path(name) if name and is_here(name) else name
 
     def files(names: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
         return path(names) if isinstance(names, str) else names and tuple(path(name) for name in names)
 
-    def folder(name: str | None) -> str | None:
-        return path(name) if name and Path(name).expanduser().exists() else name
-
-    sources = tuple(
-        source.model_copy(update={"files": files(source.files), "dataset": folder(source.dataset)})
-        for source in spec.corpora.sources
-    )
-
     def model(given: ModelConfig) -> ModelConfig:
-        if given.pretrained is None or not Path(given.pretrained).expanduser().exists():
-            return given
-        return given.model_copy(update={"pretrained": path(given.pretrained)})
+        return given.model_copy(update={"pretrained": existing(given.pretrained)})
 
     def arm(given: ArmSpec) -> ArmSpec:
-        space = given.space
-        if space is not None and space.endswith((".yaml", ".yml")):
-            space = path(space)
-        return given.model_copy(update={"space": space, "model": given.model and model(given.model)})
+        own = given.model and model(given.model)
+        return given.model_copy(update={"space": given.search_space, "model": own})
 
+    sources = tuple(
+        source.model_copy(update={"files": files(source.files), "dataset": existing(source.dataset)})
+        for source in spec.corpora.sources
+    )
     return spec.model_copy(
         update={
             "storage": path(spec.storage),
             "corpora": spec.corpora.model_copy(update={"sources": sources}),
+            "tokenizer": spec.tokenizer.model_copy(update={"pretrained": existing(spec.tokenizer.pretrained)}),
             "model": model(spec.model),
             "arms": {name: arm(given) for name, given in spec.arms.items()},
         }
     )
+
+
+def require_same(spec: StudySpec, frozen: StudySpec, folder: Location) -> None:
+    """Raises InputError if a study that goes on has changed since it began, in more than where it lies."""
+    now, then = freeze(spec).model_dump(), frozen.model_dump()
+    changed = [key for key in now if now[key] != then[key] and key != "storage"]
+    if changed:
+        raise InputError(
+            f"the study in {folder} began with another '{changed[0]}'",
+            where=", ".join(changed),
+            why="a study that has begun cannot change",
+            remedy=f"h2h resume {folder}   goes on as it began;   h2h run --set name=ANOTHER   makes a new one",
+        )
 
 
 def dump_study(spec: StudySpec) -> str:
@@ -155,62 +203,10 @@ def dump_study(spec: StudySpec) -> str:
     return yaml.safe_dump(spec.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=120)
 
 
-def _mapping(content: Any, where: str) -> dict[str, Any]:
-    if not isinstance(content, dict):
-        why = "it is empty" if content is None else f"it is of type {type(content).__name__}"
-        remedy = f"compare it with {SHIPPED}/demo.yaml"
-        raise InputError("the study is not a mapping of keys to values", where=where, why=why, remedy=remedy)
-    return content
-
-
-def _override(content: Any, override: str) -> None:
-    key, equals, text = override.partition("=")
-    if not equals or not key:
-        raise InputError(
-            f"'{override}' is not key=value", where="--set", remedy="as in --set confirm.seeds=6"
-        )
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise InputError(
-            f"the value of {key} is not YAML", where=f"--set {override}", why=yaml_problem(error)
-        ) from error
-    *parents, last = key.split(".")
-    for parent in parents:
-        if isinstance(content, list) and parent.isdigit() and int(parent) < len(content):
-            content = content[int(parent)]
-        elif isinstance(content, dict):
-            if not isinstance(content.get(parent), dict | list):
-                content[parent] = {}
-            content = content[parent]
-        else:
-            raise InputError(
-                f"there is nothing under '{parent}' to set",
-                where=f"--set {override}",
-                remedy=_positions(content),
-            )
-    if isinstance(content, list):
-        if not last.isdigit() or int(last) >= len(content):
-            raise InputError(
-                f"'{last}' is no position in that list", where=f"--set {override}", remedy=_positions(content)
-            )
-        content[int(last)] = value
-    else:
-        content[last] = value
-
-
-def _positions(content: Any) -> str:
-    return f"positions are 0 to {len(content) - 1}; to add an item, set the whole list" if content else ""
-
-
-class _UniqueKeysLoader(yaml.SafeLoader):
-    """YAML in which no key is written twice: of two the last would win without a word."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and keys.count(key.value) > 1:
-                raise yaml.MarkedYAMLError(
-                    problem=f"the key '{key.value}' is there twice", problem_mark=key.start_mark
-                )
-        return super().construct_mapping(node, deep)
+def _mapping(content: object, where: str) -> StudyContent:
+    if isinstance(content, Mapping) and all(isinstance(key, str) for key in content):
+        return dict(content)
+    why = "it is empty" if content is None else f"it is of type {type(content).__name__}"
+    if isinstance(content, Mapping):
+        why = "a key is no text"
+    raise InputError("the study is not a mapping of keys to values", where=where, why=why, remedy=COMPARE)

@@ -1,11 +1,10 @@
 """A study's folder: how it is known, and what to say where there is none."""
 
-from __future__ import annotations
-
 from trainables.errors import InputError, nearest
 from trainables.storage import Location
 
 STUDY_FILE = "study.yaml"
+LEDGER = "ledger"
 
 
 def no_study(folder: Location) -> InputError:
@@ -13,20 +12,27 @@ def no_study(folder: Location) -> InputError:
     if (folder / STUDY_FILE).exists():
         return InputError(
             f"the study in {folder} has not begun to record anything",
-            where=str(folder / "ledger"),
+            where=str(folder / LEDGER),
             why="it has just been started, or was stopped before its first record",
-            remedy=f"h2h resume {folder}",
+            remedy=f"h2h resume {folder}   (in Python: Study.open({folder.uri!r}).resume())",
         )
-    inside, beside = studies_in(folder), studies_in(folder.parent)
-    if inside:
+    if (folder / LEDGER).exists():
+        return InputError(
+            "the study itself is missing",
+            where=str(folder / STUDY_FILE),
+            why="the ledger beside it says what the study is by this file",
+            remedy="copy the folder again from where the study ran",
+        )
+    inside, beside, here = studies_in(folder), studies_in(folder.parent), Location(folder.name)
+    if (here / STUDY_FILE).exists():
+        remedy = f"the folder ./{folder.name} has one: name it so, with ./"
+    elif inside:
         remedy = f"one of those in it: {', '.join(f'{folder}/{name}' for name in inside)}"
     elif beside:
         remedy = nearest(folder.name, beside)
     else:
         remedy = "h2h run STUDY makes one: of a study file, or a shipped study (h2h list)"
-    return InputError(
-        f"no study lies in {folder}", where=str(folder), why=f"it has no {STUDY_FILE}", remedy=remedy
-    )
+    return InputError(f"no study lies in {folder}", where=str(folder), why=f"it has no {STUDY_FILE}", remedy=remedy)
 
 
 def studies_in(folder: Location) -> list[str]:

@@ -23,19 +23,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import yaml
-
+from orchestrator.config.yaml_text import parse_yaml
 from trainables.errors import InputError
 
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
 
-OUR_PACKAGES = ("orchestrator", "trainables", "search_spaces", "cluster")
+OUR_PACKAGES = ("orchestrator", "trainables", "search_spaces")
 
 _POLL_SECONDS = 2.0
-_PATIENCE_SECONDS = (
-    120.0  # a head node under load, a proxy or a tunnel may fail for a while; the job goes on meanwhile
-)
+_PATIENCE_SECONDS = 120.0  # a head node under load, a proxy or a tunnel may fail for a while; the job goes on meanwhile
 _EXIT_CODES = {"SUCCEEDED": 0, "SUBMITTED": 0, "FAILED": 1, "UNREACHABLE": 1, "STOPPED": 130, "DETACHED": 130}
 
 
@@ -43,15 +40,12 @@ _EXIT_CODES = {"SUCCEEDED": 0, "SUBMITTED": 0, "FAILED": 1, "UNREACHABLE": 1, "S
 class Submission:
     """A submitted job, as last seen."""
 
-    submission_id: str
-    """The name by which the cluster knows the job."""
-    address: str
-    """The job server's address."""
+    submission_id: str  # the name by which the cluster knows the job
+    address: str  # the job server's address
     status: str
     """Ray's SUCCEEDED, FAILED or STOPPED; or, of a job that may still run: SUBMITTED when not waited for,
     DETACHED when following was interrupted, UNREACHABLE when the job server was lost while following."""
-    message: str = ""
-    """Ray's words on the status."""
+    message: str = ""  # Ray's words on the status
 
     @property
     def exit_code(self) -> int:
@@ -73,14 +67,12 @@ def submit(
     """Run ``h2h COMMAND STUDY --set ...`` as a job on a cluster.
 
     Args:
-        study: a study file, which travels with the job; or a shipped study's name or a study's folder on an
-            object store, which are passed as they are.
+        study: a study file, which travels with the job; or a shipped study's name, or a folder on an object store.
         address: the job server, ``http://HOST:8265``; on another machine mostly through a tunnel.
         overrides: ``key=value`` each, as for ``--set``.
-        working_dir: a folder that travels with the job and becomes its working directory, for a study that
-            names files beside it; by default one that holds the study file alone.
-        runtime_env: Ray's runtime environment (``pip``, ``env_vars``, ...). Our packages are added to its
-            ``py_modules``, unless that is ``[]``: then the cluster has them installed.
+        working_dir: a folder that travels with the job, for a study that names files beside it; else the file alone.
+        runtime_env: Ray's runtime environment. Our packages are added to its ``py_modules``, unless that is ``[]``:
+            then the cluster has them installed.
         wait: follow the job to its end; Ctrl-C ends the following, not the job.
         on_line: takes each line of the job's output.
         command: the command of ``h2h``.
@@ -123,11 +115,8 @@ def submit(
 
 
 def attach(submission_id: str, *, address: str, on_line: Callable[[str], None] = print) -> Submission:
-    """Follow a submitted job from the first line of its output to its end.
-
-    Raises:
-        InputError: the cluster cannot be reached, refuses the token, or knows no such job.
-    """
+    """Follow a submitted job from its first line of output to its end. Raises InputError if the cluster cannot be
+    reached, refuses the token, or knows no such job."""
     client = _connect(address)
     with _explained(address, submission_id):
         client.get_job_info(submission_id)
@@ -135,24 +124,17 @@ def attach(submission_id: str, *, address: str, on_line: Callable[[str], None] =
 
 
 def stop(submission_id: str, *, address: str) -> bool:
-    """Ask a job to stop; False where it had ended before. ``h2h resume`` continues the study from storage.
-
-    Raises:
-        InputError: the cluster cannot be reached, refuses the token, or knows no such job.
-    """
+    """Ask a job to stop; False where it had ended before. ``h2h resume`` continues the study from storage. Raises
+    InputError as :func:`attach` does."""
     client = _connect(address)
     with _explained(address, submission_id):
         return bool(client.stop_job(submission_id))
 
 
 def read_runtime_env(text: str) -> dict[str, Any]:
-    """A runtime environment from a YAML or JSON file, or from YAML or JSON itself.
-
-    Raises:
-        InputError: it is no YAML, or no mapping.
-    """
+    """A runtime environment, of a YAML or JSON file or text. Raises InputError if it is no YAML, or no mapping."""
     is_file = not text.lstrip().startswith("{") and Path(text).is_file()
-    value = _parsed(Path(text).read_text(encoding="utf-8") if is_file else text, where=text)
+    value = parse_yaml(Path(text).read_bytes() if is_file else text, text)
     if not isinstance(value, dict):
         raise InputError(
             "the runtime environment is no mapping",
@@ -162,16 +144,9 @@ def read_runtime_env(text: str) -> dict[str, Any]:
     return value
 
 
-def _parsed(text: str, *, where: str) -> Any:
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise InputError("this is no YAML", where=where, why=str(error)) from error
-
-
 def _entrypoint(command: str, study: str, overrides: Sequence[str]) -> str:
     settings = [word for override in overrides for word in ("--set", override)]
-    return shlex.join(["python", "-m", "orchestrator", command, study, *settings])
+    return shlex.join(["python", "-m", "orchestrator.cli", command, study, *settings])
 
 
 def _package_folders() -> list[str]:
@@ -204,13 +179,11 @@ def _study_file(study: Path | str, working_dir: Path | None) -> Path | None:
     return file
 
 
-def _require_reachable_storage(
-    file: Path | None, study: Path | str, overrides: Sequence[str], address: str
-) -> None:
+def _require_reachable_storage(file: Path | None, study: Path | str, overrides: Sequence[str], address: str) -> None:
     if urlsplit(address).hostname in {"127.0.0.1", "localhost", "::1"} or "://" in str(study):
         return  # this machine's cluster, or a tunnel to one, where only the user knows what a path means
     settings = dict(override.partition("=")[::2] for override in overrides)
-    declared = _parsed(file.read_text(encoding="utf-8"), where=str(file)) if file else None
+    declared = parse_yaml(file.read_bytes(), str(file)) if file else None
     in_file = declared.get("storage") if isinstance(declared, dict) else None
     storage = str(settings.get("storage") or in_file or "")
     if "://" not in storage:
@@ -294,10 +267,8 @@ def _explained(address: str, submission_id: str = "") -> Iterator[None]:
 def _follow(
     client: JobSubmissionClient, submission_id: str, address: str, on_line: Callable[[str], None]
 ) -> Submission:
-    """Hand on the job's output until it ends.
-
-    Ray's own follower is a websocket that ends quietly when a proxy closes it; asking again survives that.
-    """
+    """Hand on the job's output until it ends. Ray's own follower is a websocket that ends quietly when a proxy closes
+    it; asking again survives that."""
     try:
         return _poll(client, submission_id, address, on_line)
     except KeyboardInterrupt:
@@ -306,18 +277,14 @@ def _follow(
         return Submission(submission_id, address, "DETACHED")
 
 
-def _poll(
-    client: JobSubmissionClient, submission_id: str, address: str, on_line: Callable[[str], None]
-) -> Submission:
+def _poll(client: JobSubmissionClient, submission_id: str, address: str, on_line: Callable[[str], None]) -> Submission:
     import requests
 
     shown = 0
     last_answer = time.monotonic()
     while True:
         try:
-            details = client.get_job_info(
-                submission_id
-            )  # before the logs, so that the last logs are complete
+            details = client.get_job_info(submission_id)  # before the logs, so that the last logs are complete
             logs = client.get_job_logs(submission_id)
         except (requests.RequestException, RuntimeError) as error:
             if time.monotonic() - last_answer > _PATIENCE_SECONDS:

@@ -1,39 +1,39 @@
 """What writes the ledger, and at once knows what it adds up to."""
 
-from __future__ import annotations
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from collections.abc import Callable
-from typing import Any
-
-from orchestrator.ledger.history import History
-from orchestrator.ledger.segments import LedgerWriter, Record, read_ledger
+from orchestrator.ledger.history import read_history
+from orchestrator.ledger.records import EndRecord, EventRecord, Phase, PhaseRecord, Record
+from orchestrator.ledger.segments import LedgerWriter
 from trainables.storage import Location
 
 
 class Recorder:
-    """The study's one writer. Every record goes to the ledger and into the :class:`History` that decisions read.
-
-    Args:
-        folder: the study's ``ledger`` folder; what an earlier session wrote there is read first.
-    """
+    """The study's one writer. Every record goes to the ledger, and into the :class:`History` that decisions read; what
+    an earlier session wrote there is read first."""
 
     def __init__(self, folder: Location) -> None:
         self._writer = LedgerWriter(folder)  # first: from here on nobody else writes
-        self.history = History.of(read_ledger(folder))
-        self.then: Callable[[Record], None] = lambda record: None
-        """Called with every record once it is written and part of the history."""
+        self.history = read_history(folder)
 
-    def record(self, kind: str, *, flush: bool = True, **fields: Any) -> None:
-        """Add one record (see ``orchestrator.ledger.segments``)."""
-        record = self._writer.append(kind, flush=flush, **fields)
+    def record(self, record: Record, *, flush: bool = True) -> None:
+        """Add one record; see :meth:`LedgerWriter.append`."""
+        self._writer.append(record, flush=flush)
         self.history.apply(record)
-        if kind == "end" and record["phase"] == "search":
-            self.history.trials[record["trial"]].forget_curve()
-        self.then(record)
+        if isinstance(record, EndRecord) and record.phase == "search":
+            self.history.trials[record.trial].forget_curve()
+
+    @contextmanager
+    def phase(self, name: Phase) -> Iterator[None]:
+        """A phase begins, and ends unless something is raised inside."""
+        self.record(PhaseRecord(phase=name, status="begin"))
+        yield
+        self.record(PhaseRecord(phase=name, status="end"))
 
     def event(self, message: str) -> None:
         """Add a message for a person."""
-        self.record("event", message=message)
+        self.record(EventRecord(message=message))
 
     def close(self) -> None:
         """Make everything durable."""

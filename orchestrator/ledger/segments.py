@@ -1,68 +1,33 @@
-"""The ledger: the append-only record of everything a study spent and measured.
+"""The ledger's files: the append-only record of everything a study spent and measured.
 
-A ledger is a folder of segments, ``ledger/000001.jsonl`` and on, one JSON object a line. Every writing session
-opens a segment of its own, so a line torn by a power cut can only be a segment's last one and is passed over by
-the reader. On an object store, which cannot append, the open segment is written again whole, now and then.
-
-Records, by ``kind`` (all carry ``time``, seconds since the epoch; those of a trial carry ``phase``, ``arm``,
-``trial`` and ``attempt``):
-
-=============  ======================================================================================================
-``study``      a session began: ``name``, ``folder``, ``digest`` of the frozen study, ``protocol`` and its
-               ``protocol_digest``, what the comparison reads of it (``orchestrator.ledger.protocol.deciding``),
-               ``versions``, ``machine``, ``usd_per_hour`` of a worker (or null)
-``extension``  the study was let spend more: ``changes``, by key of the study ``[before, after]``
-``corpus``     ``fingerprint``, ``vocabulary_size``, ``sequence_length``, ``languages``: per language ``tokens``,
-               ``sequences``, ``documents`` of the training split, ``target_share``
-``phase``      ``phase`` (``prepare``, ``search``, ``confirm``, ``anytime``, ``compare``), ``status`` (``begin`` or
-               ``end``)
-``trial``      an attempt is asked for: ``number``, ``configuration``, ``seed``, ``amount`` of its budget, ``share`` of
-               the budget of the confirmation run that it leaves (``anytime``; else null), ``start_step``, ``workers``
-``begun``      its process has built the trial: ``step``, ``workers``, ``spent`` up to that step, ``overhead`` so far
-``measure``    a trial's report: ``step``, ``progress`` (0 to 1), ``spent`` (by the trial, in all units that are known),
-               ``overhead`` (by the attempt, seconds by cause), ``loss``, ``learning_rate``, ``digest`` of the data
-               seen, ``mix`` (sequences seen per language), ``rung`` (its number, or null), ``yardsticks`` ({} between
-               evaluations)
-``end``        an attempt ended: ``outcome`` (``completed``, ``pruned``, ``diverged``, ``failed``; or, with more to
-               come, ``interrupted``, ``retried``, ``paused``), ``reason``; of one that saved itself ``spent`` and
-               ``overhead``
-``resources``  ``cluster``: ``{"CPU": [used, total], ...}``
-``stop``       the session was asked to save and stop (``status``: ``begin``), or has stopped so (``end``)
-``event``      ``message`` for a person
-``cap``        the study's cap ended a phase early: ``message``, ``phase``, ``seeds`` that were confirmed (or null)
-``comparison`` what the ``compare`` phase concluded (see ``orchestrator.analysis.comparison``)
-=============  ======================================================================================================
+A ledger is a folder of segments, ``ledger/000001.jsonl`` and on, one JSON object a line
+(``orchestrator.ledger.records``). Every writing session opens a segment of its own, so a line torn by a power cut can
+only be a segment's last one and is passed over by the reader. On an object store, which cannot append, the open segment
+is written again whole, now and then.
 """
 
-from __future__ import annotations
-
 import fcntl
-import json
 import os
 import threading
 import time
 from collections.abc import Iterator
 from io import FileIO
-from typing import Any
+from typing import NamedTuple
 
+from pydantic import ValidationError
+
+from orchestrator.ledger.records import Record, parse_record, to_line
 from trainables.errors import InputError
 from trainables.storage import FullDiskError, Location, space_for
 
-Record = dict[str, Any]
-
-SEGMENT_BYTES = 1 << 20
-"""On an object store a segment is closed at this size, which bounds what a flush writes again."""
+SEGMENT_BYTES = 1 << 20  # on an object store a segment is closed at this size, which bounds what a flush writes again
 
 REMOTE_FLUSH_SECONDS = 2.0
 """On an object store at least so long passes between two flushes, unless a record asks for one."""
 
 
 class LedgerWriter:
-    """The one writer of a study's ledger. Not safe for two processes; safe for the threads of one.
-
-    Args:
-        folder: the study's ``ledger`` folder.
-    """
+    """The one writer of a study's ledger. Not safe for two processes; safe for the threads of one."""
 
     def __init__(self, folder: Location) -> None:
         self._folder = folder
@@ -74,8 +39,7 @@ class LedgerWriter:
         self._open_segment()
 
     def _open_segment(self) -> None:
-        numbers = [int(name.split(".")[0]) for name in self._folder.names() if name.endswith(".jsonl")]
-        self._segment = self._folder / f"{max(numbers, default=0) + 1:06d}.jsonl"
+        self._segment = self._folder / f"{max(_segments(self._folder).values(), default=0) + 1:06d}.jsonl"
         self._lines = []
         if self._segment.local is not None:
             with space_for(self._segment.local):
@@ -83,27 +47,17 @@ class LedgerWriter:
         else:
             self._segment.write_bytes(b"")
 
-    def append(self, kind: str, *, flush: bool = True, **fields: Any) -> Record:
-        """Add one record, stamped with the time; returns it as written.
-
-        Args:
-            kind: see the module's table.
-            flush: on an object store, whether it must be there on return (True) or may wait a moment.
-            **fields: JSON values; NaN and infinities are refused, as JSON has none.
-
-        Raises:
-            FullDiskError: there is no space left for the record; of it nothing is written.
-        """
-        record: Record = {"kind": kind, "time": round(time.time(), 3), **fields}
-        line = json.dumps(record, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+    def append(self, record: Record, *, flush: bool = True) -> None:
+        """Add one record; on an object store, with ``flush`` it is there on return, else it may wait a moment. Raises
+        FullDiskError if there is no space left for it; then nothing of it is written."""
+        line = to_line(record)
         with self._lock:
             if self._file is not None:
                 self._write_local(self._file, line)
-                return record
+                return
             self._lines.append(line)
             if flush or time.monotonic() - self._flushed > REMOTE_FLUSH_SECONDS:
                 self._flush_remote()
-        return record
 
     def _write_local(self, file: FileIO, line: bytes) -> None:
         assert self._segment.local is not None
@@ -113,9 +67,8 @@ class LedgerWriter:
                 while line:  # on a disk that is nearly full a part of it is written
                     line = line[file.write(line) :]
         except FullDiskError:
-            file.truncate(
-                before
-            )  # when there is space again the next record must not be joined to half a line
+            # When there is space again the next record must not be joined to half a line.
+            file.truncate(before)
             file.seek(before)
             raise
 
@@ -139,12 +92,15 @@ class LedgerWriter:
                 self._flush_remote()
 
 
-def _exclusive(folder: Location) -> int | None:
-    """A lock on a local ledger's folder, which ends with this process; an object store has none.
+def _segments(folder: Location) -> dict[str, int]:
+    """The files of a ledger, with their numbers, in their order."""
+    stems = {name: name.removesuffix(".jsonl") for name in folder.names() if name.endswith(".jsonl")}
+    return {name: int(stem) for name, stem in stems.items() if stem.isascii() and stem.isdecimal()}
 
-    Raises:
-        InputError: another process writes this ledger.
-    """
+
+def _exclusive(folder: Location) -> int | None:
+    """A lock on a local ledger's folder, which ends with this process; an object store has none. Raises InputError if
+    another process writes this ledger."""
     if folder.local is None:
         return None
     folder.local.mkdir(parents=True, exist_ok=True)
@@ -162,42 +118,72 @@ def _exclusive(folder: Location) -> int | None:
     return descriptor
 
 
-class LedgerReader:
-    """Reads a ledger while it is being written: every call of :meth:`poll` returns what is new since the last.
+class Line(NamedTuple):
+    """A line of a ledger."""
 
-    Args:
-        folder: the study's ``ledger`` folder; it may not be there yet.
-    """
+    place: str  # its file and number, for errors
+    text: bytes
+
+
+class LedgerReader:
+    """Reads a ledger, which may not be there yet, while it is written: each :meth:`poll` returns what is new since the
+    last."""
 
     def __init__(self, folder: Location) -> None:
         self._folder = folder
-        self._offsets: dict[str, int] = {}
+        self._read: dict[str, tuple[int, int]] = {}  # bytes and lines, by segment
 
     def poll(self) -> list[Record]:
-        """The records that are new, in the order in which they were written."""
-        records: list[Record] = []
-        for name in self._folder.names():
-            if name.endswith(".jsonl"):
-                records += self._read_segment(name)
-        return records
+        """The new records, in their order. Raises InputError if a line is not as this program writes it."""
+        return [parse_line(line) for line in self.lines()]
 
-    def _read_segment(self, name: str) -> Iterator[Record]:
+    def lines(self) -> Iterator[Line]:
+        """The lines that are new, as they are."""
+        for name in _segments(self._folder):
+            yield from self._read_segment(name)
+
+    def _read_segment(self, name: str) -> Iterator[Line]:
         segment = self._folder / name
-        offset = self._offsets.get(name, 0)
+        offset, number = self._read.get(name, (0, 0))
         if segment.local is not None:
-            if segment.local.stat().st_size == offset:
-                return
-            with segment.local.open("rb") as file:
-                file.seek(offset)
-                data = file.read()
+            try:
+                if segment.local.stat().st_size == offset:
+                    return
+                with segment.local.open("rb") as file:
+                    file.seek(offset)
+                    data = file.read()
+            except OSError as error:  # a folder, a link that leads nowhere, another user's
+                raise damaged(str(segment), str(error)) from error
         else:
             data = segment.read_bytes()[offset:]
-        complete = data.rfind(b"\n") + 1  # a line still being written, or torn by a crash, has no newline yet
-        self._offsets[name] = offset + complete
-        for line in data[:complete].splitlines():
-            yield json.loads(line)
+        # A line still being written, or torn by a crash, has no newline yet.
+        *lines, torn = data.split(b"\n")
+        self._read[name] = offset + len(data) - len(torn), number + len(lines)
+        for count, text in enumerate(lines, number + 1):
+            yield Line(f"{segment}, line {count}", text)
+
+
+def parse_line(line: Line) -> Record:
+    """The record of a line. Raises InputError if it is none."""
+    try:
+        return parse_record(line.text)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(str(part) for part in first["loc"][1:])
+        raise damaged(line.place, f"{key}: {first['msg']}" if key else str(first["msg"])) from error
+
+
+def damaged(place: str, why: str) -> InputError:
+    """That a ledger is not as this program writes it."""
+    return InputError(
+        "the ledger is damaged",
+        where=place,
+        why=why,
+        remedy="h2h verify FOLDER says which records are whole; copy the folder again from where the study ran, or "
+        "read it with the version of headtohead that wrote it",
+    )
 
 
 def read_ledger(folder: Location) -> list[Record]:
-    """All records of a ledger, oldest first."""
+    """All records of a ledger, oldest first. Raises InputError if a line is not as this program writes it."""
     return LedgerReader(folder).poll()

@@ -14,12 +14,12 @@ Placement is time alone: an attempt that waits for room has no devices, and cost
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypeVar
 
-Amounts = dict[str, float]
-"""By budget unit, or by cause."""
+from orchestrator.ledger.records import AttemptOutcome, BegunRecord, Overhead, Spent
+from trainables.training.config import Unit
 
 
 @dataclass
@@ -27,63 +27,41 @@ class Attempt:
     """What the ledger has of one attempt. Amounts of spending are the trial's, from its first attempt on."""
 
     number: int
-    asked: float
-    """Time of the record, seconds since the epoch."""
+    asked: float  # time of the record, seconds since the epoch
     workers: int = 1
-    usd_per_hour: float | None = None
-    """Price of a worker in the session that asked for it; None where there is none."""
-    before: Amounts = field(default_factory=dict)
-    """Spent by what counts of the attempts before; stands for ``start`` in a ledger without ``begun`` records."""
-    begun: float | None = None
-    """When its process had built the trial; None before, and where it never did."""
-    ended: float | None = None
-    """None while it runs. Where its study was cut off, the time of the last record before."""
-    outcome: str | None = None
-    start: Amounts | None = None
-    """Spent up to the checkpoint that it began from; None before it has begun."""
-    reached: Amounts = field(default_factory=dict)
-    """Spent at its last report."""
-    overhead: Amounts = field(default_factory=dict)
-    """Seconds by cause at its last report."""
-    placement_seconds: float | None = None
-    """Until it had begun; None before, and where it never did: all of its time."""
+    usd_per_hour: float | None = None  # price of a worker in the session that asked for it; None where there is none
+    begun: float | None = None  # when its process had built the trial; None before, and where it never did
+    ended: float | None = None  # None while it runs. Where its study was cut off, the time of the last record before
+    outcome: AttemptOutcome | None = None
+    start: Spent = field(default_factory=dict)  # spent up to the checkpoint that it began from
+    reached: Spent = field(default_factory=dict)  # spent at its last report
+    overhead: Overhead = field(default_factory=dict)  # seconds by cause at its last report
+    placement_seconds: float | None = None  # until it had begun; None before, and where it never did: all of its time
 
-    def begin(self, record: Mapping[str, Any]) -> None:
-        """Take a ``begun`` record in."""
-        self.begun, self.workers = record["time"], record["workers"]
-        self.start, self.overhead = dict(record["spent"]), dict(record["overhead"])
+    def begin(self, record: BegunRecord) -> None:
+        """Take in that its process has built the trial."""
+        self.begun, self.workers = record.time, record.workers
+        self.start, self.overhead = dict(record.spent), dict(record.overhead)
         self.placement_seconds = max(0.0, self.begun - self.asked - sum(self.overhead.values()))
 
-    def report(self, record: Mapping[str, Any]) -> None:
-        """Take in a record that has ``spent`` and ``overhead``."""
-        self.reached, self.overhead = dict(record["spent"]), dict(record.get("overhead", {}))
-        if self.start is None:
-            self.start = {unit: self.before.get(unit, 0.0) for unit in self.reached}
-            self.placement_seconds = 0.0
+    def report(self, spent: Spent, overhead: Overhead) -> None:
+        """Take in what a report says."""
         # What is repeated from before the checkpoint was reached by an attempt before.
-        self.reached = {
-            unit: max(amount, self.start.get(unit, amount)) for unit, amount in self.reached.items()
-        }
+        self.reached = {unit: max(amount, self.start.get(unit, amount)) for unit, amount in spent.items()}
+        self.overhead = dict(overhead)
 
 
 @dataclass(frozen=True)
 class AttemptSpending:
     """One attempt's costs, or the sum of several; see the module."""
 
-    useful: Amounts = field(default_factory=dict)
-    lost: Amounts = field(default_factory=dict)
-    overhead: Amounts = field(default_factory=dict)
+    useful: Spent = field(default_factory=dict)
+    lost: Spent = field(default_factory=dict)
+    overhead: Overhead = field(default_factory=dict)
     unreported_seconds: float = 0.0
-    overhead_device_seconds: float = 0.0
-    """Overhead but for placement, times the devices that stood by."""
+    overhead_device_seconds: float = 0.0  # overhead but for placement, times the devices that stood by
     unreported_device_seconds: float = 0.0
-    overhead_usd: float = 0.0
-    """Of both, at the attempts' own prices."""
-
-    @property
-    def overhead_seconds(self) -> float:
-        """Of all causes."""
-        return sum(self.overhead.values())
+    overhead_usd: float = 0.0  # of both, at the attempts' own prices
 
     @property
     def step_device_seconds(self) -> float:
@@ -99,7 +77,7 @@ class AttemptSpending:
     def wall_seconds(self) -> float:
         """All of the attempts' time, one after the other."""
         steps = self.useful.get("wall_seconds", 0.0) + self.lost.get("wall_seconds", 0.0)
-        return steps + self.overhead_seconds + self.unreported_seconds
+        return steps + sum(self.overhead.values()) + self.unreported_seconds
 
     def __add__(self, other: AttemptSpending) -> AttemptSpending:
         return AttemptSpending(
@@ -112,15 +90,10 @@ class AttemptSpending:
             self.overhead_usd + other.overhead_usd,
         )
 
-    def total(self, unit: str) -> float:
-        """All of it in one unit: with overhead and unreported seconds where that is time, energy or money.
-
-        Energy is measured in training steps alone; outside of them the devices are taken to draw as much as in them,
-        which is an upper bound.
-
-        Args:
-            unit: of the budget.
-        """
+    def total(self, unit: Unit) -> float:
+        """All of it in one unit, with overhead and unreported seconds where that is time, energy or money. Energy is
+        measured in training steps alone; outside of them the devices are taken to draw as much, which is an upper
+        bound."""
         steps = self.useful.get(unit, 0.0) + self.lost.get(unit, 0.0)
         if unit == "wall_seconds":
             return self.wall_seconds
@@ -134,29 +107,18 @@ class AttemptSpending:
         return steps
 
 
-def total(spendings: Iterable[AttemptSpending]) -> AttemptSpending:
-    """Their sum."""
-    return sum(spendings, AttemptSpending())
-
-
 def attempt_spendings(attempts: Sequence[Attempt], now: float) -> list[AttemptSpending]:
-    """What each of a trial's attempts cost.
-
-    Args:
-        attempts: all of the trial, in order.
-        now: until when one that runs is counted, seconds since the epoch.
-    """
+    """What each of a trial's attempts cost; one that runs until ``now``, seconds since the epoch."""
     spendings = []
     for index, attempt in enumerate(attempts):
         # After a damaged checkpoint an attempt may take back what was there before the one before it began.
-        starts = [later.start for later in attempts[index + 1 :] if later.start is not None]
-        start = attempt.start or {}
+        starts = [later.start for later in attempts[index + 1 :] if later.begun is not None]
+        start = attempt.start
         reached = attempt.reached or start
         if starts:  # a checkpoint may be newer than the last report
             reached = {unit: max(amount, starts[0].get(unit, amount)) for unit, amount in reached.items()}
         kept = {
-            unit: min([amount, *(later[unit] for later in starts if unit in later)])
-            for unit, amount in reached.items()
+            unit: min([amount, *(later[unit] for later in starts if unit in later)]) for unit, amount in reached.items()
         }
         useful = {unit: max(0.0, amount - start[unit]) for unit, amount in kept.items() if unit in start}
         lost = {unit: reached[unit] - start[unit] - amount for unit, amount in useful.items()}
@@ -173,5 +135,8 @@ def attempt_spendings(attempts: Sequence[Attempt], now: float) -> list[AttemptSp
     return spendings
 
 
-def _sum(a: Amounts, b: Amounts) -> Amounts:
+_Key = TypeVar("_Key", bound=str)
+
+
+def _sum(a: dict[_Key, float], b: dict[_Key, float]) -> dict[_Key, float]:
     return {key: a.get(key, 0.0) + b.get(key, 0.0) for key in {**a, **b}}

@@ -1,35 +1,29 @@
 """What a study would take on this machine: steps measured by a short calibration, the rest by multiplication."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
-from rich import box
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
 
 from orchestrator import formatting
-from orchestrator.analysis.statistics import Sequential, minimum_detectable_effect
+from orchestrator.analysis.statistics.planning import minimum_detectable_effect
+from orchestrator.analysis.statistics.sequential import Sequential
 from orchestrator.config.study import StudySpec
 from orchestrator.ledger.history import History
-from orchestrator.planning.arm_plan import ArmPlan, arm_plans, num_compared_pairs
-from orchestrator.planning.preflight import Machine, check_resources, require_measurable
-from orchestrator.scheduling.search import Planner, search_seed
+from orchestrator.planning.arm_plan import ArmPlan, arm_plans
+from orchestrator.planning.machine import Machine
+from orchestrator.planning.preflight import check_resources, require_measurable
+from orchestrator.scheduling.trials import Planner, search_seed
 from trainables.errors import InputError
 from trainables.training.calibration import Calibration, calibrate
 
-SECONDS = 2.0
-"""Of a calibration, for each arm."""
+SECONDS = 2.0  # of a calibration, for each arm
 
 CPU_FLOPS = 5e9
 """A second, of a core: too few rather than too many, to see beforehand which step would take too long to try."""
 
-LONGEST_STEP_SECONDS = 20.0
-"""A step that would take longer is not tried."""
+LONGEST_STEP_SECONDS = 20.0  # a step that would take longer is not tried
 
 WEIGHT_BYTES = 16
 """Of a parameter while it is trained: the weight, its gradient and AdamW's two moments, four bytes each."""
@@ -37,8 +31,7 @@ WEIGHT_BYTES = 16
 LEAST_BYTES = 12
 """Of a parameter at least: the weight, and two of gradient and moments, by whichever optimiser, in rows or not."""
 
-CHECKPOINT_BYTES, FINAL_BYTES = 12, 4
-"""Of a parameter in a checkpoint to go on from, and in that of a finished trial."""
+CHECKPOINT_BYTES, FINAL_BYTES = 12, 4  # of a parameter in a checkpoint to go on from, and in that of a finished trial
 
 
 @dataclass(frozen=True)
@@ -46,8 +39,7 @@ class ArmForecast:
     """An arm's trials on this machine."""
 
     plan: ArmPlan
-    calibration: Calibration | None
-    """None where a step is too large to be tried here."""
+    calibration: Calibration | None  # None where a step is too large to be tried here
 
     @cached_property
     def parameters(self) -> int:
@@ -90,27 +82,17 @@ class Forecast:
     spec: StudySpec
     arms: list[ArmForecast]
 
-    @property
-    def confirm_share(self) -> float:
-        """A confirmation run's budget, in the search's trial budgets."""
-        return self.spec.confirm_budget.amount / self.spec.budget.amount
-
     def trial_budgets(self, arm: str) -> float:
         """Of an arm, search and confirmation together, at most."""
         runs = self.spec.confirm.seeds * self.spec.confirm.top
-        return self.spec.search.budget_per_arm + runs * self.confirm_share * (
-            1 + self.spec.cooldown_share(arm)
-        )
+        share = self.spec.confirm_budget.amount / self.spec.budget.amount
+        return self.spec.search.budget_per_arm + runs * share * (1 + self.spec.cooldown_share(arm))
 
     @property
     def device_seconds(self) -> float | None:
         """Of the whole study, at most; None where an arm was not measured."""
-        total = 0.0
-        for arm in self.arms:
-            if arm.trial_seconds is None:
-                return None
-            total += arm.trial_seconds * self.trial_budgets(arm.plan.name)
-        return total
+        known = [a.trial_seconds * self.trial_budgets(a.plan.name) for a in self.arms if a.trial_seconds is not None]
+        return sum(known) if len(known) == len(self.arms) else None
 
     @property
     def usd(self) -> float | None:
@@ -119,12 +101,29 @@ class Forecast:
         return None if price is None or seconds is None else price * seconds / 3600
 
     @property
+    def most_search_trials(self) -> int:
+        """Of an arm, were all but one stopped at the first rung."""
+        return int(self.spec.search.budget_per_arm / self._first_rung)
+
+    @property
+    def _first_rung(self) -> float:
+        return min(self.spec.search.halving.fractions, default=1.0)
+
+    @property
+    def detectable(self) -> float | None:
+        """The smallest difference that all seeds find four times in five, in deviations of the paired differences."""
+        family, confirm = max(1, self.spec.num_compared_pairs), self.spec.confirm
+        seeds, stopping = confirm.seeds, confirm.stopping
+        if stopping is None:
+            return minimum_detectable_effect(seeds, family_size=family)
+        return Sequential(stopping.minimum, seeds, 0.0, family_size=family).minimum_detectable_effect()
+
+    @property
     def disk_bytes(self) -> float:
         """Weights of all trials that end, and two checkpoints of those that run."""
         spec = self.spec
         runs = spec.confirm.seeds * spec.confirm.top * (1 + len(spec.confirm.anytime))
-        smallest = spec.search.halving.fractions[0] if spec.search.halving.fractions else 1.0
-        searched = spec.search.budget_per_arm / smallest
+        searched = spec.search.budget_per_arm / self._first_rung
         ended = sum(arm.parameters for arm in self.arms) * FINAL_BYTES * (runs + searched)
         return ended + max(arm.parameters for arm in self.arms) * CHECKPOINT_BYTES * 2 * len(self.arms)
 
@@ -135,11 +134,8 @@ def usd_per_hour(spec: StudySpec) -> float | None:
 
 
 def forecast(spec: StudySpec) -> Forecast:
-    """Measure a step of each arm, some seconds each.
-
-    Raises:
-        InputError: a model does not fit its arm or a step the GPU, or there is no such pretrained tokenizer.
-    """
+    """Measure a step of each arm, some seconds each. Raises InputError if a model does not fit its arm, a step the GPU,
+    or there is no such pretrained tokenizer."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     planner = Planner(spec, History(), "")
     arms = []
@@ -168,67 +164,9 @@ def _is_tried(plan: ArmPlan) -> bool:
     return fits and seconds < LONGEST_STEP_SECONDS
 
 
-def forecast_table(found: Forecast) -> RenderableType:
-    """Seconds, memory and disk, by arm and in all."""
-    spec, lines = found.spec, []
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
-    for title in ("arm", "a step", "tokens a second", "memory", "a trial"):
-        table.add_column(title, justify="left" if title == "arm" else "right")
-    for arm in found.arms:
-        seconds, measured = arm.trial_seconds, arm.calibration
-        table.add_row(
-            Text(arm.plan.name),
-            formatting.duration(measured.step_seconds) if measured else "–",
-            formatting.quantity(arm.plan.tokens_per_step / measured.step_seconds, "").strip()
-            if measured
-            else "–",
-            ("" if measured and measured.memory_bytes and not arm.sharded else "at least ")
-            + formatting.size(arm.memory_bytes),
-            formatting.duration(seconds) if seconds is not None else "–",
-        )
-    unmeasured = [arm.plan.name for arm in found.arms if arm.calibration is None]
-    if unmeasured:
-        lines.append(f"Not tried here, as a step is too large: {', '.join(unmeasured)}.")
-    if found.device_seconds is not None:
-        hours = formatting.duration(found.device_seconds)
-        lines.append(
-            f"The study: at most {hours} of one device in training steps, by the steps measured here."
-        )
-    if found.usd is not None:
-        lines.append(f"They cost {formatting.quantity(found.usd, 'usd')} at the study's prices.")
-    if spec.search.budget_per_arm:
-        whole = int(spec.search.budget_per_arm)
-        smallest = spec.search.halving.fractions[0] if spec.search.halving.fractions else 1.0
-        most = int(spec.search.budget_per_arm / smallest)
-        trials = formatting.plural(whole, "trial") if most == whole else f"{whole} to {most} trials"
-        lines.append(f"The search of an arm has {trials}: the sooner they are stopped, the more.")
-    lines.append(
-        f"Disk: up to {formatting.size(found.disk_bytes)} for checkpoints, beside the prepared text."
-    )
-    detectable, seeds = _detectable(spec, max(1, num_compared_pairs(spec)))
-    if detectable is not None:
-        lines.append(
-            f"{seeds} of each arm find a difference of {detectable:.2g} standard deviations of the paired differences "
-            "four times in five."
-        )
-    return Group(table, *(Text(line, style="dim") for line in lines))
-
-
-def _detectable(spec: StudySpec, family_size: int) -> tuple[float | None, str]:
-    """In standard deviations, and by how many seeds."""
-    most, stopping = formatting.plural(spec.confirm.seeds, "seed"), spec.confirm.stopping
-    if stopping is None:
-        return minimum_detectable_effect(spec.confirm.seeds, family_size=family_size), most
-    rule = Sequential(stopping.minimum, spec.confirm.seeds, 0.0, family_size=family_size)
-    return rule.minimum_detectable_effect(), f"up to {most}"
-
-
 def require_feasible(spec: StudySpec) -> None:
-    """Refuse what this machine could not run, so far as can be told without running it.
-
-    Raises:
-        InputError: a trial needs more processors or memory than there is, or a unit is not measured here.
-    """
+    """Raises InputError if a trial needs more processors or memory than this machine has, or a unit is not measured
+    here."""
     machine, resources = Machine.here(), spec.resources
     gpus = machine.gpus_per_worker(resources)
     check_resources(spec, machine, gpus)

@@ -2,108 +2,32 @@
 
 from __future__ import annotations
 
-import os
-import socket
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
-import torch
-from transformers import PreTrainedTokenizerFast
-
-from orchestrator.config.study import ResourcesSpec, StudySpec
+from orchestrator.config.study import StudySpec
 from orchestrator.planning.arm_plan import ArmPlan, require_confirmable
-from trainables.corpora.config import CorporaConfig
+from orchestrator.planning.machine import Machine
+from trainables.corpora.config import CorporaConfig, SourceConfig
 from trainables.corpora.preparation.packing import split_of
-from trainables.corpora.preparation.prepare import documents_in_turn, make_tokenizer
-from trainables.corpora.preparation.tokenizers import require_mask_token
-from trainables.corpora.reading.documents import (
-    Allowance,
-    Document,
-    SourceConfig,
-    check_sources,
-    expand,
-    read_documents,
-)
+from trainables.corpora.preparation.tokenizer_sample import documents_in_turn, make_tokenizer
+from trainables.corpora.reading.check import check_sources, languages_present
+from trainables.corpora.reading.documents import Allowance, read_documents
+from trainables.corpora.reading.portions import expand
+from trainables.corpora.reading.tally import Document
 from trainables.corpora.stream.manifest import SPLITS
+from trainables.corpora.tokenizers import require_mask_token
 from trainables.errors import InputError
-from trainables.storage import Location
-from trainables.training.energy import energy_counter
+from trainables.storage import Location, is_here
 
-
-class Machine(NamedTuple):
-    """What a cluster, or this machine, has."""
-
-    cpus: int
-    gpus: int
-
-    @classmethod
-    def here(cls) -> Machine:
-        """This machine."""
-        return cls(
-            len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
-            torch.cuda.device_count(),
-        )
-
-    @classmethod
-    def of_cluster(cls) -> Machine:
-        """The Ray cluster that is connected; an autoscaler may add to it."""
-        import ray
-
-        total = ray.cluster_resources()
-        return cls(int(total.get("CPU", 0)), int(total.get("GPU", 0)))
-
-    def gpus_per_worker(self, resources: ResourcesSpec) -> int:
-        """What the study wants, or one where there is any."""
-        wanted = resources.gpus_per_worker
-        return wanted if wanted is not None else min(1, self.gpus)
-
-
-ANSWER_SECONDS = 5.0
-"""A cluster that is there takes a connection within them."""
-
-
-def ray_address(given: str | None) -> str | None:
-    """The Ray cluster to connect to: at the ``given`` address, else that of ``RAY_ADDRESS``; None: this machine's own.
-
-    Raises:
-        InputError: nothing answers at HOST:PORT. Ray itself would wait for minutes.
-    """
-    address = given or os.environ.get("RAY_ADDRESS")
-    if address is None or "://" in address or address in ("auto", "local"):
-        return address
-    host, _, port = address.rpartition(":")
-    try:
-        socket.create_connection((host.strip("[]"), port), timeout=ANSWER_SECONDS).close()
-    except (OSError, UnicodeError) as error:  # the latter of a name that cannot be one
-        raise no_cluster(address, str(error)) from error
-    return address
-
-
-def no_cluster(address: str, why: str) -> InputError:
-    """That no Ray cluster answers at an address."""
-    return InputError(
-        f"no Ray cluster answers at {address}",
-        where="--address, or RAY_ADDRESS",
-        why=why,
-        remedy="HOST:PORT as `ray start` printed it; without an address the study runs on this machine",
-    )
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 
 def check_study(spec: StudySpec) -> PreTrainedTokenizerFast:
-    """Check sources, models, storage, the cap; make the tokenizer.
-
-    Returns:
-        The tokenizer: training it shows whether the text supports its vocabulary.
-
-    Raises:
-        InputError: something is wrong.
-    """
-    # Before the text is read, any vocabulary does: a model that cannot be built shows at once.
-    for name in spec.arms:
-        require_a_step(ArmPlan(spec, name, vocabulary_size=1000))
-    Location(spec.storage).require_writable()
-    check_sources(spec.corpora.sources, spec.corpora.malformed_share)
-    check_splits(spec.corpora)
+    """Check sources, models, storage, the cap, and make the tokenizer: training it shows whether the text supports its
+    vocabulary. Raises InputError if something is wrong."""
+    check_text(spec)
     tokenizer = make_tokenizer(spec.corpora, spec.tokenizer)
     plans = [ArmPlan(spec, name, max(tokenizer.get_vocab().values()) + 1) for name in spec.arms]
     for plan in plans:
@@ -114,12 +38,22 @@ def check_study(spec: StudySpec) -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-def require_a_step(plan: ArmPlan) -> None:
-    """Refuse a budget that is smaller than the smallest step, or a restoration that is.
+def check_text(spec: StudySpec, *, writing: bool = True) -> None:
+    """Check what needs no tokenizer: models, storage, sources and their splits. Without ``writing``, the storage's
+    rights are looked at alone, and data sets on the hub are not asked for, nor other sources beside them: a plan needs
+    no network. Raises InputError if something is wrong."""
+    # Before the text is read, any vocabulary does: a model that cannot be built shows at once.
+    for name in spec.arms:
+        require_a_step(ArmPlan(spec, name, vocabulary_size=1000))
+    Location(spec.storage).require_writable(trying=writing)
+    datasets = [source.dataset for source in spec.corpora.sources if source.dataset is not None]
+    if writing or all(map(is_here, datasets)):
+        check_sources(spec.corpora.sources, spec.corpora.malformed_share)
+        check_splits(spec.corpora)
 
-    Raises:
-        InputError: it is; or the model cannot be built.
-    """
+
+def require_a_step(plan: ArmPlan) -> None:
+    """Raises InputError if a budget or a restoration is below one step, or the model cannot be built."""
     unit, workers = plan.spec.budget.unit, plan.spec.resources.workers
     least = plan.step_flops(workers) + (plan.recomputed_flops(workers) if unit == "hardware_flops" else 0)
     if unit in ("flops", "hardware_flops") and plan.spec.budget.amount < least:
@@ -143,19 +77,13 @@ def _require_a_restoration(plan: ArmPlan) -> None:
         )
 
 
-CHECK_CHARACTERS = 1 << 26
-"""Of each language's sources at most so much is read to see that no split is empty."""
+CHECK_CHARACTERS = 1 << 26  # of each language's sources at most so much is read to see that no split is empty
 
 
 def check_splits(corpora: CorporaConfig) -> None:
-    """See that every language has documents in every split; as many documents are read as that takes.
-
-    Where :data:`CHECK_CHARACTERS` do not show it, as of a language that is rare in files of several, the preparation
-    does, which reads all.
-
-    Raises:
-        InputError: a split would be empty.
-    """
+    """Raises InputError if a language has no document in a split; reads as many as it takes to see. Where
+    :data:`CHECK_CHARACTERS` do not show it, as of a language that is rare in files of several, the preparation does,
+    which reads all."""
     sources: dict[str, list[tuple[SourceConfig, str]]] = {}
     for number, source in enumerate(corpora.sources):
         sources.setdefault(source.language, []).append((source, f"corpora.sources[{number}]"))
@@ -171,11 +99,19 @@ def check_splits(corpora: CorporaConfig) -> None:
             if allowance.characters <= 0:
                 continue
             missing = next(split for split in SPLITS if split not in found)
+            if num_documents == 0 and own[0][0].language_column is not None:
+                raise InputError(
+                    f"there is no document of '{language}'",
+                    where=own[0][1],
+                    why=languages_present(*own[0]),
+                    remedy="name the language as the column does, or another language_column",
+                )
             raise InputError(
                 f"no document of '{language}' is in the {missing} split",
                 where=own[0][1],
                 why=f"there are {num_documents}, and whole documents are held out",
-                remedy="more and shorter documents: blank lines separate those of a .txt file"
+                remedy="more and shorter documents: blank lines separate those of a .txt file (if each of its lines "
+                "is one: sed G OLD > NEW)"
                 + ("" if missing == "train" else f", or a larger share: --set corpora.{missing}_share=0.1"),
             )
 
@@ -191,11 +127,7 @@ def _documents(sources: list[tuple[SourceConfig, str]], allowance: Allowance) ->
 
 
 def check_resources(spec: StudySpec, machine: Machine, gpus_per_worker: int) -> None:
-    """Refuse what would wait for ever.
-
-    Raises:
-        InputError: a trial needs more than there is.
-    """
+    """Raises InputError if a trial needs more than there is, and would wait for ever."""
     resources = spec.resources
     for kind, per_worker, available in (
         ("CPU", resources.cpus_per_worker, machine.cpus),
@@ -203,31 +135,21 @@ def check_resources(spec: StudySpec, machine: Machine, gpus_per_worker: int) -> 
     ):
         needed = resources.workers * per_worker
         if needed > available:
+            fitting = available // per_worker
+            fewer = f"workers={fitting}" if fitting else f"{kind.lower()}s_per_worker={available}"
             raise InputError(
                 f"a trial needs {needed} {kind}s, and there are {available}",
                 where=f"resources.workers = {resources.workers}, resources.{kind.lower()}s_per_worker = {per_worker}",
                 why="it would wait for ever",
-                remedy=f"--set resources.{_fewer(kind, per_worker, available)}, or a larger cluster (--address)",
+                remedy=f"--set resources.{fewer}, or a larger cluster (--address)",
             )
 
 
-def _fewer(kind: str, per_worker: int, available: int) -> str:
-    """The setting that makes a trial fit."""
-    fitting = available // per_worker
-    return f"workers={fitting}" if fitting else f"{kind.lower()}s_per_worker={available}"
-
-
-def require_measurable(spec: StudySpec, gpus_per_worker: int, *, on_cluster: bool = False) -> None:
-    """Refuse a budget or a cap in a unit that is not measured where the trials will run.
-
-    Args:
-        spec: the study.
-        gpus_per_worker: GPUs of a worker.
-        on_cluster: ask a machine of the connected Ray cluster that has room for a worker, not this one.
-
-    Raises:
-        InputError: there is no price, or no energy counter.
-    """
+def require_measurable(
+    spec: StudySpec, gpus_per_worker: int, energy_problem: Callable[[int, int], InputError | None] | None = None
+) -> None:
+    """Raises InputError if a budget or a cap has no price, or no energy counter where the trials will run: as
+    ``energy_problem`` says there, else on this machine."""
     for key, unit in spec.units_in_use.items():
         if unit == "usd" and spec.resources.usd_per_hour(gpus_per_worker) is None:
             kind = "gpu_hour" if gpus_per_worker else "cpu_hour"
@@ -238,24 +160,20 @@ def require_measurable(spec: StudySpec, gpus_per_worker: int, *, on_cluster: boo
                 remedy=f"--set resources.prices.{kind}=PRICE",
             )
         if unit == "joules":
-            cpus = spec.resources.cpus_per_worker
-            if on_cluster:
-                import ray
-
-                task = ray.remote(num_cpus=cpus, num_gpus=gpus_per_worker)(_energy_problem)
-                problem = ray.get(task.remote(gpus_per_worker, cpus))
-            else:
-                problem = _energy_problem(gpus_per_worker, cpus)
+            ask = energy_problem or energy_problem_here
+            problem = ask(gpus_per_worker, spec.resources.cpus_per_worker)
             if problem:
-                what, why, remedy = problem
-                where = key if key == "search.cost" else f"{key}.joules"
-                raise InputError(what, where=where, why=why, remedy=remedy)
+                raise InputError(problem.what, where=f"{key}.joules", why=problem.why, remedy=problem.remedy)
 
 
-def _energy_problem(gpus_per_worker: int, cpus: int) -> tuple[str, str, str] | None:
-    """Why a worker on this machine has no energy counter: what, why, remedy."""
+def energy_problem_here(gpus_per_worker: int, cpus: int) -> InputError | None:
+    """Why a worker on this machine has no energy counter; None where it has one."""
+    import torch
+
+    from trainables.training.energy import energy_counter
+
     try:
         energy_counter(torch.device("cuda" if gpus_per_worker else "cpu"), cpus)
     except InputError as error:
-        return error.what, error.why, error.remedy
+        return error
     return None

@@ -1,36 +1,30 @@
 """What there is: shipped studies, shapes, objectives, search spaces, yardsticks, formats and grammars."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
-import torch
 from rich.console import Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
+from rich.table import Table as Grid
 from rich.text import Text
-from torch import nn
 
 from orchestrator import formatting
 from orchestrator.config.files import load_study, study_names
-from search_spaces import load_space, space_names
+from orchestrator.config.yaml_text import parse_yaml
+from orchestrator.reporting.table import Align, Table, on_terminal
+from search_spaces import Space, space_names, space_path
 from trainables.corpora.grammar import LANGUAGES
-from trainables.corpora.reading.formats import FORMATS
+from trainables.corpora.reading.files import readers
 from trainables.evaluation import YARDSTICKS
-from trainables.models.learner import Learner
-from trainables.models.shapes import SHAPES, ModelConfig, body_config
+from trainables.models.config import SHAPES, Task
 from trainables.objectives import OBJECTIVES
-from trainables.objectives.registry import Task
 
 _FAMILIES: dict[Task, str] = {"masked": "encoder", "causal": "decoder"}
 
 
-def listing() -> RenderableType:
+def catalogue() -> RenderableType:
     """What a study can be made of: everything shipped, by name."""
     return Group(
-        _titled(
-            "Studies", "h2h run NAME", _pairs((name, load_study(name).question) for name in study_names())
-        ),
+        _titled("Studies", "h2h run NAME", _pairs((name, load_study(name).question) for name in study_names())),
         _titled("Objectives", "arms.ARM.objective", _pairs(_objectives())),
         _titled("Search spaces", "arms.ARM.space", _pairs(_spaces())),
         _titled("Yardsticks", "yardsticks.primary, yardsticks.others", _pairs(_yardsticks())),
@@ -43,8 +37,8 @@ def _titled(title: str, key: str, content: RenderableType) -> RenderableType:
     return Group(Text.assemble((title, "bold"), "  ", (key, "dim")), Padding(content, (0, 0, 1, 2)))
 
 
-def _pairs(items: Iterable[tuple[str, str]]) -> Table:
-    grid = Table.grid(padding=(0, 2))
+def _pairs(items: Iterable[tuple[str, str]]) -> Grid:
+    grid = Grid.grid(padding=(0, 2))
     grid.add_column(style="cyan", no_wrap=True)
     grid.add_column()
     for name, description in items:
@@ -53,50 +47,36 @@ def _pairs(items: Iterable[tuple[str, str]]) -> Table:
 
 
 def _objectives() -> Iterator[tuple[str, str]]:
-    for name, objective in OBJECTIVES.items():
+    for objective in OBJECTIVES:
         task = "masked tokens, an encoder" if objective.task == "masked" else "the next token, a decoder"
         kind = "headless" if objective.headless else "vocabulary head"
-        options = ", ".join(objective.options.model_fields)
-        yield name, f"{task}; {kind}" + (f"; options: {options}" if options else "")
+        options = ", ".join(objective.Options.model_fields)
+        yield objective.name, f"{task}; {kind}" + (f"; options: {options}" if options else "")
 
 
 def _yardsticks() -> Iterator[tuple[str, str]]:
-    for name, yardstick in YARDSTICKS.items():
-        yield name, yardstick.description + ("" if yardstick.higher_is_better else "; lower is better")
+    for yardstick in YARDSTICKS:
+        yield (yardstick.name, yardstick.description + ("" if yardstick.higher_is_better else "; lower is better"))
 
 
 def _spaces() -> Iterator[tuple[str, str]]:
     for name in space_names():
-        yield name, ", ".join(load_space(name).dimensions)
+        space = Space.model_validate(parse_yaml(space_path(name).read_bytes(), name))
+        yield name, ", ".join(space.dimensions)
 
 
 def _sources() -> Iterator[tuple[str, str]]:
-    yield "files", ", ".join(FORMATS)
+    yield "files", ", ".join(readers())
     yield "dataset", "a Hugging Face data set, from the hub or a folder"
     yield "grammar", ", ".join(LANGUAGES)
 
 
-def _shapes_table() -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    table.add_column("name", style="cyan", no_wrap=True)
-    table.add_column("family")
-    for title in ("layers", "hidden", "parameters*"):
-        table.add_column(title, justify="right")
+def _shapes_table() -> RenderableType:
+    rows = []
     for name, kinds in SHAPES.items():
-        family = " or ".join(_FAMILIES[task] for task in kinds)
-        shape = next(iter(kinds.values()))
-        sizes = {_size(name, task) for task in kinds}
-        table.add_row(name, family, str(shape.layers), str(shape.hidden_size), ", ".join(sorted(sizes)))
-    table.add_section()
-    table.caption, table.caption_justify = "* without embeddings and head", "left"
-    return table
-
-
-def _size(shape: str, task: Task) -> str:
-    """The body's parameters without embeddings."""
-    objective = next(o for o in OBJECTIVES.values() if o.task == task and o.headless)
-    body = body_config(ModelConfig(shape=shape), task, vocabulary_size=1000, sequence_length=128)
-    with torch.device("meta"):
-        learner = Learner(body, objective, objective.options())
-    embeddings = sum(m.weight.numel() for m in learner.modules() if isinstance(m, nn.Embedding))
-    return formatting.quantity(sum(p.numel() for p in learner.parameters()) - embeddings, "").strip()
+        shape, family = next(iter(kinds.values())), " or ".join(_FAMILIES[task] for task in kinds)
+        size = formatting.quantity(shape.parameters, "").strip()
+        rows.append([name, family, str(shape.layers), str(shape.hidden_size), size])
+    titles = ("name", "family", "layers", "hidden", "parameters*")
+    aligned: tuple[Align, ...] = ("left", "left", "right", "right", "right")
+    return on_terminal(Table.of(titles, rows, aligned, ["* without embeddings and head"]))

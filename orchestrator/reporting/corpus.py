@@ -1,97 +1,119 @@
-"""A prepared corpus as tables: how much text each language has, how it is cut into tokens, how it is mixed."""
-
-from __future__ import annotations
+"""A corpus: how its preparation goes on, and what came of it by language."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 from numpy.typing import NDArray
-from rich import box
 from rich.bar import Bar
 from rich.console import Console, Group, RenderableType
 from rich.constrain import Constrain
 from rich.padding import Padding
-from rich.table import Column, Table
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Column
+from rich.table import Table as Grid
 from rich.terminal_theme import DIMMED_MONOKAI
 from rich.text import Text
 
 from orchestrator import formatting
 from orchestrator.config.study import StudySpec
+from orchestrator.reporting.table import Table, on_terminal
 from trainables.corpora.config import CorporaConfig
+from trainables.corpora.preparation.prepare import Progress as Preparation
 from trainables.corpora.preparation.prepare import warnings
 from trainables.corpora.stream.manifest import LanguageCounts
 from trainables.corpora.stream.packed import PackedCorpus
 from trainables.corpora.stream.token_stream import TokenStream
 
-SAMPLE_CHARACTERS = 240
-"""Shown of a sample."""
+SAMPLE_CHARACTERS = 240  # shown of a sample
+BARS_WIDTH = 78  # at most, in characters, as the table above them
+PICTURE_WIDTH = 100  # of a picture, in characters
 
-BARS_WIDTH = 78
-"""At most, in characters, as the table above them."""
+STAGES = {
+    "tokenizer": "making the tokenizer",
+    "fingerprint": "hashing the text",
+    "verification": "reading the shards",
+    "duplicates": "looking for duplicates",
+    "comparison": "comparing",
+    "packing": "tokenising and packing",
+}
 
-PICTURE_WIDTH = 100
-"""Of a picture, in characters."""
+
+def in_words(progress: Preparation) -> str:
+    """How far a preparation is, in a line."""
+    parts = f" {progress.done}/{progress.parts} parts" if progress.parts > 1 else ""
+    tokens = f" {formatting.quantity(progress.tokens, 'tokens')}" if progress.tokens else ""
+    return f"{STAGES[progress.stage]}{parts}{tokens}"
+
+
+@contextmanager
+def preparation_bar(console: Console) -> Iterator[Callable[[Preparation], None]]:
+    """Shows a bar for each stage while inside; gives what is to be told of the progress."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[amount]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def show(progress: Preparation) -> None:
+            title = STAGES[progress.stage]
+            if progress.stage not in tasks:
+                # Until something is done the bar only moves.
+                tasks[progress.stage] = bars.add_task(title, total=None, amount="")
+            bars.update(
+                tasks[progress.stage],
+                total=progress.parts if progress.done else None,
+                completed=progress.done,
+                amount=in_words(progress).removeprefix(title).strip(),
+            )
+
+        yield show
 
 
 def sequences_of_a_trial(spec: StudySpec) -> float | None:
     """How many a trial of the study's budget reads; None where its unit does not tell, or arms' batches differ."""
     if spec.budget.tokens is not None:
         return spec.budget.tokens / spec.corpora.sequence_length
-    sizes = {spec.training_of(arm).batch_sequences for arm in spec.arms.values()}
-    searched = any("batch_sequences" in arm.load_space().dimensions for arm in spec.arms.values())
+    sizes = {spec.training_of(arm).batch_sequences for arm in spec.arms}
+    searched = any("batch_sequences" in arm.search_space.dimensions for arm in spec.arms.values())
     if spec.budget.steps is None or searched or len(sizes) > 1:
         return None
     return spec.budget.steps * sizes.pop()
 
 
-def corpus_table(
-    corpus: PackedCorpus, corpora: CorporaConfig, trial_sequences: float | None = None
-) -> RenderableType:
-    """The training text by language, what was held out, and what was left out of the sources.
-
-    Args:
-        corpus: prepared.
-        corpora: how its languages are mixed.
-        trial_sequences: how many a trial reads; None: how often it sees a language is not told.
-    """
+def show_corpus(corpus: PackedCorpus, corpora: CorporaConfig, trial_sequences: float | None = None) -> RenderableType:
+    """The training text by language, what was held out and left out; where a trial's sequences are known, how often it
+    sees each."""
     stream = TokenStream(corpus, 0, corpora.alpha, corpora.maximum_repetition)
     counts = corpus.manifest.splits["train"]
     natural_l = np.array([counts[language].sequences for language in corpus.languages], dtype=np.float64)
     natural_l /= natural_l.sum()
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    table.add_column("language", style="cyan", no_wrap=True)
-    titles = [
-        "documents",
-        "tokens",
-        "tokens\na word",
-        "chars\na token",
-        "unknown",
-        "target\nmix",
-        "times\nseen",
-    ]
-    in_a_trial: list[list[str]] = [[] for _ in corpus.languages]
-    if trial_sequences is not None:
-        titles.append("in a\ntrial")
-        passes = trial_sequences / sum(counts[language].sequences for language in corpus.languages)
-        in_a_trial = [[f"{passes * times:.2f}x"] for times in stream.share_l / natural_l]
-    for title in titles:
-        table.add_column(title, justify="right")
-    for language, share, natural, last in zip(
-        corpus.languages, stream.share_l, natural_l, in_a_trial, strict=True
-    ):
-        times = [f"{share / natural:.2f}x", *last]
-        table.add_row(Text(language), *_amounts(counts[language]), f"{share:.1%}", *times)
-    if len(corpus.languages) > 1:
-        table.add_section()
-        table.add_row("all", *_amounts(_sum(list(counts.values()))), "100%")
-    notes = _notes(corpus)
-    if trial_sequences is not None:
-        notes.insert(-1, f"in a trial: in the {trial_sequences:,.0f} sequences of the study's budget")
-    parts: list[RenderableType] = [table]
+    parts = [on_terminal(languages_table(corpus, stream.share_l, natural_l, trial_sequences))]
     if len(corpus.languages) > 1:
         parts.append(Padding(_mix_bars(corpus.languages, natural_l, stream.share_l), (0, 0, 1, 1)))
-    return Group(*parts, Padding(Text("\n".join(notes), style="dim"), (0, 0, 1, 0)))
+    return Group(*parts, Padding(Text("\n".join(_notes(corpus, trial_sequences)), style="dim"), (0, 0, 1, 0)))
+
+
+def languages_table(
+    corpus: PackedCorpus, target_l: NDArray[np.float64], natural_l: NDArray[np.float64], trial_sequences: float | None
+) -> Table:
+    """The training text by language."""
+    counts = corpus.manifest.splits["train"]
+    titles = ["language", "documents", "tokens", "tokens\na word", "chars\na token", "unknown"]
+    titles += ["target\nmix", "times\nseen", *(["in a\ntrial"] if trial_sequences is not None else [])]
+    passes = (trial_sequences or 0.0) / sum(counts[language].sequences for language in corpus.languages)
+    rows = []
+    for language, target, natural in zip(corpus.languages, target_l, natural_l, strict=True):
+        row = [language, *_amounts(counts[language]), f"{target:.1%}", f"{target / natural:.2f}x"]
+        rows.append([*row, *([f"{passes * target / natural:.2f}x"] if trial_sequences is not None else [])])
+    if len(corpus.languages) > 1:
+        whole = ["all", *_amounts(_sum(list(counts.values()))), "100%"]
+        rows.append([*whole, *[""] * (len(titles) - len(whole))])
+    return Table.of(titles, rows, numbers=True)
 
 
 def _mix_bars(
@@ -99,16 +121,14 @@ def _mix_bars(
 ) -> RenderableType:
     """Of each language its share of the text and, below, of the stream."""
     longest = max(natural_l.max(), target_l.max())
-    grid = Table.grid(
-        Column(no_wrap=True), Column(ratio=1), Column(justify="right"), padding=(0, 1), expand=True
-    )
+    rows = Grid.grid(Column(no_wrap=True), Column(ratio=1), Column(justify="right"), padding=(0, 1), expand=True)
     for language, natural, target in zip(languages, natural_l, target_l, strict=True):
         for name, share, colour in ((language, natural, "bright_black"), ("", target, "cyan")):
-            grid.add_row(Text(name, style="cyan"), Bar(longest, 0, share, color=colour), f"{share:.1%}")
+            rows.add_row(Text(name, style="cyan"), Bar(longest, 0, share, color=colour), f"{share:.1%}")
     key = Text.assemble(
         ("█ ", "bright_black"), "above: share of the text   ", ("█ ", "cyan"), "below: share of the stream"
     )
-    return Constrain(Group(grid, key), BARS_WIDTH)
+    return Constrain(Group(rows, key), BARS_WIDTH)
 
 
 def picture(shown: Sequence[RenderableType], title: str) -> str:
@@ -158,23 +178,24 @@ def _sum(counts: list[LanguageCounts]) -> LanguageCounts:
     return LanguageCounts(shards=(), **totals)
 
 
-def _notes(corpus: PackedCorpus) -> list[str]:
+def _notes(corpus: PackedCorpus, trial_sequences: float | None) -> list[str]:
     manifest = corpus.manifest
     held_out = {split: _sum(list(manifest.splits[split].values())) for split in manifest.splits}
     empty = sum(tally.empty for tally in manifest.sources)
     duplicates = sum(tally.duplicates for tally in manifest.sources)
-    return [
+    notes = [
         f"{manifest.vocabulary_size} pieces, sequences of {manifest.sequence_length} tokens; held out: "
         + ", ".join(
             f"{formatting.plural(held_out[split].documents, 'document')} for {split}"
             for split in manifest.splits
             if split != "train"
         ),
-        f"left out: {formatting.plural(empty, 'record')} without text, "
-        f"{formatting.plural(duplicates, 'duplicate')}",
+        f"left out: {formatting.plural(empty, 'record')} without text, {formatting.plural(duplicates, 'duplicate')}",
         *warnings(manifest),
         "words: what stands between white space; where a script has none, see chars a token",
         "unknown: tokens of characters without a piece",
         "times seen: in one pass over a stream as long as all the text",
-        str(corpus.folder),
     ]
+    if trial_sequences is not None:
+        notes.append(f"in a trial: in the {trial_sequences:,.0f} sequences of the study's budget")
+    return [*notes, str(corpus.folder)]

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.analysis.comparison import chosen_runs
 from orchestrator.analysis.results import Results
+from orchestrator.analysis.selection import chosen_runs
+from orchestrator.config.files import open_frozen
 from orchestrator.config.study import StudySpec
-from orchestrator.ledger.history import History, TrialHistory
+from orchestrator.ledger.history import History
+from orchestrator.ledger.trials import TrialHistory
 from orchestrator.reporting.model_card import model_card
-from orchestrator.scheduling.search import Planner
-from orchestrator.study import Study
+from orchestrator.scheduling.trials import Planner
 from trainables.corpora.stream.packed import PackedCorpus
 from trainables.errors import InputError, nearest
 from trainables.storage import Location
 
 if TYPE_CHECKING:
     from trainables.corpora.stream.manifest import Manifest
-    from trainables.models.learner import Learner
-    from trainables.training.loop import TrialConfig
+    from trainables.objectives.learner import Learner
+    from trainables.training.config import TrialConfig
 
 
 def export_study(
@@ -30,26 +31,12 @@ def export_study(
     repository: str | None = None,
     force: bool = False,
 ) -> tuple[str, ...]:
-    """Write one trained model of a study.
-
-    Without ``trial`` it is the arm's run at the first of the paired seeds, with the configuration that stands for the
-    arm in the comparison. The best of the seeds would be better than the evidence on its card says.
-
-    Args:
-        folder: the study's.
-        to: where to: an empty folder or none, on this machine or on an object store.
-        arm: may be left out of a study with one arm, or with ``trial``.
-        trial: a completed trial's name.
-        repository: on the hub, under which the card says it is found; None: as the folder.
-        force: write into a folder that is not empty; files of the same names are replaced.
-
-    Returns:
-        The names of the files.
-
-    Raises:
-        InputError: there is no such arm or trial, or none that is completed; its checkpoint or corpus is gone; the
-            folder is not empty.
-    """
+    """Write one trained model of a study into a folder, new, empty or (``force``) not, on this machine or an object
+    store; returns the files' names. Without ``trial`` it is the arm's run at the first of the paired seeds, with the
+    configuration that stands for the arm: the best of the seeds would be better than the evidence on its card says. The
+    arm may be left out of a study with one, or with ``trial``; the card names the hub's ``repository``, else the
+    folder. Raises InputError if there is no such arm or trial, or none that is completed; its checkpoint or corpus is
+    gone; or the folder is not empty."""
     from trainables.models.export import export_model
 
     if not force and _names(to):
@@ -59,7 +46,7 @@ def export_study(
             why="files of the same names would be replaced",
             remedy="another folder, or --force to write into this one",
         )
-    history, spec = Results(folder).history, Study.open(folder).spec
+    history, spec = Results(folder).history, open_frozen(folder)
     run = _named_run(history, arm, trial) if trial is not None else _chosen_run(history, arm, folder)
     corpus = _corpus(history, spec, folder)
     config = Planner(spec, history, str(corpus.folder)).plan_again(run).config
@@ -72,7 +59,8 @@ def export_study(
         document_attention=config.document_attention,
     )
     try:
-        return export_model(learner, corpus.tokenizer(), to, card)
+        head = learner.objective.scoring_head(learner)
+        return export_model(learner.body, head, learner.config, corpus.tokenizer(), to, card)
     except OSError as error:
         raise _unwritable(to, error) from error
 
@@ -91,13 +79,10 @@ def _unwritable(folder: Location, error: OSError) -> InputError:
 
 
 def _chosen_run(history: History, arm: str | None, folder: Location) -> TrialHistory:
-    assert history.study is not None
-    arms = history.study["arms"]
+    arms = history.design.arms
     if arm is None and len(arms) > 1:
         raise InputError(
-            f"the study has {len(arms)} arms",
-            where="--arm",
-            remedy=f"name one: --arm {' or --arm '.join(arms)}",
+            f"the study has {len(arms)} arms", where="--arm", remedy=f"name one: --arm {' or --arm '.join(arms)}"
         )
     arm = arm if arm is not None else next(iter(arms))
     if arm not in arms:
@@ -115,15 +100,11 @@ def _chosen_run(history: History, arm: str | None, folder: Location) -> TrialHis
 
 def _named_run(history: History, arm: str | None, trial: str) -> TrialHistory:
     completed = {
-        run.trial: run
-        for run in history.trials.values()
-        if run.outcome == "completed" and arm in (None, run.arm)
+        run.trial: run for run in history.trials.values() if run.outcome == "completed" and arm in (None, run.arm)
     }
     if trial not in completed:
         known = history.trials.get(trial)
-        state = known and (
-            f"is one of the arm {known.arm}" if known.outcome == "completed" else known.outcome
-        )
+        state = known and (f"is one of the arm {known.arm}" if known.outcome == "completed" else known.outcome)
         raise InputError(
             f"no completed trial is called '{trial}'",
             where="--trial",
@@ -137,13 +118,14 @@ def _corpus(history: History, spec: StudySpec, folder: Location) -> PackedCorpus
     """The study's corpus, beside the study, wherever that was moved to, or in the storage that it was run in."""
     assert history.corpus is not None, "a trial was completed"
     beside = Location(folder.uri.rstrip("/").rpartition("/")[0])
-    places = [store / "corpora" / history.corpus["fingerprint"] for store in (beside, Location(spec.storage))]
+    places = [store / "corpora" / history.corpus.fingerprint for store in (beside, Location(spec.storage))]
     return PackedCorpus(next((place for place in places if place.exists()), places[-1]))
 
 
 def _trained(config: TrialConfig, manifest: Manifest, folder: Location) -> Learner:
     """The learner of a completed trial, from its last checkpoint."""
-    from trainables.training.checkpoint import Checkpoints, module_tensors
+    from trainables.training.checkpoint import Checkpoints
+    from trainables.training.checkpoint_tensors import module_tensors
     from trainables.training.loop import make_learner
 
     checkpoints = Checkpoints(folder / "trials" / config.trial)
@@ -181,24 +163,12 @@ def _unreadable(where: str, why: str) -> InputError:
 
 
 def push(folder: Location, names: tuple[str, ...], repository: str) -> str:
-    """Upload an exported model to the Hugging Face hub, into a repository that is made private if it is new.
-
-    Args:
-        folder: of :func:`export_study`, on this machine.
-        names: of the files.
-        repository: ``OWNER/NAME``, or ``NAME`` for one's own.
-
-    Returns:
-        Its address.
-
-    Raises:
-        InputError: the folder is on an object store; no network, no token or no right to write.
-    """
+    """Upload an exported model on this machine to the hub's repository, ``OWNER/NAME`` or ``NAME``, made private if it
+    is new; returns its address. Raises InputError if the folder is on an object store, or there is no network, token or
+    right."""
     if folder.local is None:
         raise InputError(
-            "only a folder on this machine can be pushed",
-            where="--to",
-            remedy="--to FOLDER, and push from there",
+            "only a folder on this machine can be pushed", where="--to", remedy="--to FOLDER, and push from there"
         )
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError

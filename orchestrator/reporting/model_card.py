@@ -1,49 +1,45 @@
 """The card of an exported model: what it is, what the study found, how it was trained, how to load it."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable
 
 import yaml
 
 from orchestrator import formatting
-from orchestrator.analysis.comparison import chosen_runs, compare
-from orchestrator.analysis.wording import verdict_in_words
-from orchestrator.ledger.history import History, TrialHistory
+from orchestrator.analysis.answer import answer_of
+from orchestrator.analysis.comparison import Comparison
+from orchestrator.analysis.selection import chosen_runs
+from orchestrator.ledger.history import History
+from orchestrator.ledger.records import ArmDesign, CorpusRecord
+from orchestrator.ledger.trials import TrialHistory
+from orchestrator.reporting.result_tables import arms_table, comparison_table
+from orchestrator.reporting.table import Table, to_markdown
+from trainables.training.config import Unit
 
-_UNITS = ("tokens", "steps", "flops", "device_seconds")
-_OF = {"device_seconds": " of device time"}
+_UNITS: tuple[Unit, ...] = ("tokens", "steps", "flops", "device_seconds")
+_OF: dict[str, str] = {"device_seconds": " of device time"}
 
 
 def model_card(
     history: History, run: TrialHistory, *, name: str, embedding_head: bool, document_attention: bool
 ) -> str:
-    """The card, Markdown with the hub's front matter. Its licence is left to whoever publishes the model.
-
-    Args:
-        history: of the study.
-        run: the trial that is exported.
-        name: of the folder or repository, for the example.
-        embedding_head: whether its head was made of a table of embeddings, for want of one.
-        document_attention: whether attention stayed inside documents.
-    """
+    """The card, Markdown with the hub's front matter, for a head made of embeddings or a trained one, and for attention
+    inside documents or not. Its licence is left to whoever publishes the model."""
     assert history.study is not None
     assert history.corpus is not None
-    study, comparison = history.study, compare(history)
-    encoder = comparison["arms"][run.arm]["task"] == "masked"
+    study, design, answer = history.study, history.design, answer_of(history)
+    encoder = design.arms[run.arm].task == "masked"
     sections = [
-        _front_matter(study["arms"][run.arm], history.corpus, encoder=encoder),
-        f"# {study['name']}: {run.arm}",
-        *([f"Question: {' '.join(study['question'].split())}"] if study["question"] else []),
+        _front_matter(design.arms[run.arm], history.corpus, encoder=encoder),
+        f"# {study.name}: {run.arm}",
+        *([f"Question: {' '.join(design.question.split())}"] if design.question else []),
         _origin(history, run, encoder=encoder),
         "## Use",
         _use(name, encoder=encoder),
         *_cautions(encoder=encoder, embedding_head=embedding_head, document_attention=document_attention),
         "## What the study found",
-        verdict_in_words(comparison),
-        *_evidence(comparison),
+        answer.verdict,
+        *_evidence(answer.comparison),
         "## This model",
         _scores(run),
         "## How it was trained",
@@ -54,24 +50,19 @@ def model_card(
     return "\n\n".join(sections) + "\n"
 
 
-def _front_matter(arm: dict[str, Any], corpus: dict[str, Any], *, encoder: bool) -> str:
+def _front_matter(arm: ArmDesign, corpus: CorpusRecord, *, encoder: bool) -> str:
     # The hub refuses what is no ISO 639 code; the table of the text has all languages.
-    languages = [code for code in corpus["languages"] if re.fullmatch("[a-z]{2,3}", code)]
-    fields: dict[str, Any] = {"language": languages} if languages else {}
+    languages = [code for code in corpus.languages if re.fullmatch("[a-z]{2,3}", code)]
+    fields: dict[str, str | list[str]] = {"language": languages} if languages else {}
     fields |= {
         "library_name": "transformers",
         "pipeline_tag": "fill-mask" if encoder else "text-generation",
-        "tags": [
-            "headtohead",
-            arm["objective"],
-            *(["headless", "arxiv:2309.08351"] if arm["headless"] else []),
-        ],
+        "tags": ["headtohead", arm.objective, *(["headless", "arxiv:2309.08351"] if arm.headless else [])],
     }
     return f"---\n{yaml.safe_dump(fields, sort_keys=False)}# license: yours to choose before you publish\n---"
 
 
 def _origin(history: History, run: TrialHistory, *, encoder: bool) -> str:
-    assert history.study is not None
     paired = sorted(chosen_runs(history, run.arm).values(), key=lambda other: other.seed)
     completed = [other for other in paired if other.outcome == "completed"]
     origin = f"the trial `{run.trial}`, seed {run.seed}"
@@ -85,14 +76,12 @@ def _origin(history: History, run: TrialHistory, *, encoder: bool) -> str:
     else:
         origin += ", a confirmation run that was asked for by name"
     kind = "An encoder" if encoder else "A decoder"
-    objective = history.study["arms"][run.arm]["objective"]
+    objective = history.design.arms[run.arm].objective
     return f"{kind} pretrained with the objective `{objective}`: {origin}."
 
 
 def _use(name: str, *, encoder: bool) -> str:
-    auto, task = (
-        ("AutoModelForMaskedLM", "fill-mask") if encoder else ("AutoModelForCausalLM", "text-generation")
-    )
+    auto, task = ("AutoModelForMaskedLM", "fill-mask") if encoder else ("AutoModelForCausalLM", "text-generation")
     return "\n".join(
         [
             "```python",
@@ -113,9 +102,7 @@ def _cautions(*, encoder: bool, embedding_head: bool, document_attention: bool) 
     else:
         yield f"{sequences}; the separator is also the token that generation begins after and ends with."
     if document_attention:
-        yield (
-            "In training attention stayed inside documents. Here nothing knows of documents: give it one at a time."
-        )
+        yield ("In training attention stayed inside documents. Here nothing knows of documents: give it one at a time.")
     if embedding_head:
         yield (
             "It was trained without a vocabulary head. The head that it has now scores as the embeddings that it was "
@@ -129,101 +116,61 @@ def _cautions(*, encoder: bool, embedding_head: bool, document_attention: bool) 
         )
 
 
-def _evidence(comparison: dict[str, Any]) -> Iterable[str]:
-    arms = comparison["arms"]
-    names = list(next(iter(arms.values()))["yardsticks"])
-    rows = [
-        [arm, f"`{row['objective']}`", *(_mean(row["yardsticks"][name]) for name in names)]
-        for arm, row in arms.items()
-    ]
-    yield "Means over the confirmation runs on the test split ± standard deviation (number of runs):"
-    yield _table(["arm", "objective", *names], rows)
-    if comparison["pairs"]:
-        yield "Differences, with 95% bootstrap intervals and permutation p-values adjusted by Holm's method:"
-        yield _table(
-            ["pair", "yardstick", "n", "difference", "p"],
-            [
-                [
-                    f"{pair['a']} – {pair['b']}",
-                    f"{name} ({row['role']})",
-                    str(row["n"]),
-                    formatting.difference(row["difference"], row["interval"]),
-                    formatting.p_value(row["p_adjusted"]),
-                ]
-                for pair in comparison["pairs"]
-                for name, row in pair["yardsticks"].items()
-            ],
-        )
+def _evidence(comparison: Comparison) -> Iterable[str]:
+    yield "Means over the confirmation runs on the test split ± standard deviation:"
+    yield to_markdown(arms_table(comparison))
+    if comparison.pairs:
+        yield "Differences, with 95% intervals and permutation p-values adjusted by Holm's method:"
+        yield to_markdown(comparison_table(comparison))
     yield (
         "Yardsticks mean the same for every arm of a task. Losses do not: cross-entropy and contrastive losses differ "
         "in scale and cannot be compared, so none is given here."
     )
 
 
-def _mean(values: dict[str, Any]) -> str:
-    deviation = "" if values["deviation"] is None else f" ± {values['deviation']:.3f}"
-    return f"{formatting.score(values['mean'])}{deviation} ({values['n']})"
-
-
 def _scores(run: TrialHistory) -> str:
-    measured = run.evaluations[-1]["yardsticks"] if run.evaluations else {}
-    languages = sorted({language for score in measured.values() for language in score["languages"]})
+    measured = run.evaluations[-1].yardsticks if run.evaluations else {}
+    languages = sorted({language for score in measured.values() for language in score.languages})
     rows = [
-        [name, formatting.score(score["overall"])]
-        + [formatting.score(score["languages"].get(language)) for language in languages]
+        [name, formatting.score(score.overall)]
+        + [formatting.score(score.languages.get(language)) for language in languages]
         for name, score in measured.items()
     ]
-    return _table(["yardstick", "overall", *languages], rows)
+    return to_markdown(Table.of(["yardstick", "overall", *languages], rows))
 
 
 def _training(history: History, run: TrialHistory) -> str:
     assert history.study is not None
     assert history.corpus is not None
-    study, unit = history.study, history.study["budget"]["unit"]
-    searched = sum(history.spent("search", arm, unit) for arm in study["arms"])
-    last = run.measures[-1]
-    versions = ", ".join(f"{package} {version}" for package, version in study["versions"].items())
+    study, unit = history.study, history.design.unit
+    searched = sum(history.spent("search", arm, unit) for arm in history.design.arms)
+    spent = (formatting.quantity(run.spent[u], u) + _OF.get(u, "") for u in _UNITS if u in run.spent)
     rows = [
-        [
-            "budget of the trial",
-            f"{formatting.quantity(study['budget']['amount'], unit)}{_OF.get(unit, '')}",
-        ],
-        [
-            "spent",
-            ", ".join(
-                formatting.quantity(run.spent[u], u) + _OF.get(u, "") for u in _UNITS if u in run.spent
-            ),
-        ],
+        ["budget of the trial", f"{formatting.quantity(run.amount, unit)}{_OF.get(unit, '')}"],
+        ["spent", ", ".join(spent)],
         ["search of all arms", formatting.quantity(searched, unit) + _OF.get(unit, "")],
         ["settings found by the search", formatting.settings(run.configuration, ", ")],
         ["seed", str(run.seed)],
-        ["digest of the data seen", f"`{last['digest']}`"],
-        ["fingerprint of the corpus", f"`{history.corpus['fingerprint']}`"],
-        ["digest of the study", f"`{study['digest']}`"],
-        ["versions", versions],
+        ["digest of the data seen", f"`{run.measures[-1].digest}`"],
+        ["fingerprint of the corpus", f"`{history.corpus.fingerprint}`"],
+        ["digest of the study", f"`{study.digest}`"],
+        ["versions", ", ".join(f"{package} {version}" for package, version in study.versions.items())],
     ]
-    return _table(["", ""], rows)
+    return to_markdown(Table.of(["", ""], rows))
 
 
-def _text(corpus: dict[str, Any], run: TrialHistory) -> str:
-    seen, rows = run.measures[-1]["mix"], []
-    for language, counts in corpus["languages"].items():
-        rows.append(
-            [
-                language,
-                *(f"{counts[key]:,}" for key in ("documents", "tokens")),
-                f"{counts['target_share']:.1%}",
-                f"{seen.get(language, 0) * corpus['sequence_length']:,}",
-            ]
-        )
-    tokens = (
-        f"Sequences of {corpus['sequence_length']} tokens, a vocabulary of {corpus['vocabulary_size']:,}."
-    )
-    return f"{tokens}\n\n" + _table(
-        ["language", "documents", "tokens", "share of training", "tokens seen in training"], rows
-    )
-
-
-def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [titles, ["---"] * len(titles), *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+def _text(corpus: CorpusRecord, run: TrialHistory) -> str:
+    seen = run.measures[-1].mix
+    rows = [
+        [
+            language,
+            f"{counts.documents:,}",
+            f"{counts.tokens:,}",
+            f"{counts.target_share:.1%}",
+            f"{seen.get(language, 0) * corpus.sequence_length:,}",
+        ]
+        for language, counts in corpus.languages.items()
+    ]
+    titles = ["language", "documents", "tokens", "share of training", "tokens seen in training"]
+    tokens = f"Sequences of {corpus.sequence_length} tokens, a vocabulary of {corpus.vocabulary_size:,}."
+    return f"{tokens}\n\n{to_markdown(Table.of(titles, rows))}"

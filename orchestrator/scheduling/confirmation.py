@@ -1,28 +1,21 @@
 """The phases that compare: each arm's best configurations again, over seeds that all arms share.
 
-``confirm`` runs them at the whole budget, a seed of all arms before the next seed. ``anytime`` runs what left those
-runs on their way to its end, at shares of their budget: a comparison at several budgets for the price of the cooldowns.
+``confirm`` runs them at the whole budget, a seed of all arms before the next seed. ``anytime`` runs their branches,
+each to the end of its share of the budget: a comparison at several budgets for the price of the cooldowns.
 """
 
-from __future__ import annotations
-
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import count
-from typing import Any
 
-from orchestrator.analysis.comparison import answered
+from orchestrator.analysis.compare import answered
+from orchestrator.analysis.selection import best_trials, current_runs, same_configuration
 from orchestrator.config.study import StudySpec
-from orchestrator.ledger.history import History, TrialHistory
-from orchestrator.ledger.segments import Record
-from orchestrator.scheduling.sampler import Verdict
-from orchestrator.scheduling.search import PlannedTrial, Planner, best_trials
-from orchestrator.scheduling.study_budget import Cap
-
-
-def confirm_seeds(spec: StudySpec) -> list[int]:
-    """The paired seeds, at most; none is the search's."""
-    return [spec.seed + 1 + index for index in range(spec.confirm.seeds)]
+from orchestrator.ledger.history import History
+from orchestrator.ledger.records import AttemptOutcome, MeasureRecord
+from orchestrator.ledger.trials import TrialHistory
+from orchestrator.scheduling.study_budget import StudyBudget
+from orchestrator.scheduling.trials import PlannedTrial, Planner
+from search_spaces import Configuration
 
 
 class _WholeRuns:
@@ -32,40 +25,29 @@ class _WholeRuns:
         self._planner, self._pending = planner, pending
 
     def next(self) -> PlannedTrial | None:
-        """The next run; None while there is none to start."""
         return self._pending.pop(0) if self._pending else None
 
     def exhausted(self) -> bool:
-        """Whether all runs were started."""
         return not self._pending
 
-    def verdict(self, trial: TrialHistory, measure: Record) -> Verdict | None:
-        """No run is stopped early: each spends its whole budget."""
-        return None
-
-    def left_over(self) -> list[TrialHistory]:
-        """No run is left over: none is paused."""
-        return []
+    def prunes(self, trial: TrialHistory, measure: MeasureRecord) -> bool:
+        return False  # each run spends its whole budget
 
     def ended_early(self) -> str:
-        """Empty: it does not."""
         return ""
 
-    def ended(self, trial: TrialHistory, outcome: str) -> None:
-        """A failed attempt that may be repeated goes back to the front."""
-        if trial.outcome is None:
+    def ended(self, trial: TrialHistory, outcome: AttemptOutcome) -> None:
+        if trial.outcome is None:  # a failed attempt that may be repeated goes back to the front
             self._pending.insert(0, self._planner.plan_again(trial))
 
 
 class ConfirmPhase(_WholeRuns):
-    """Runs each arm's best configurations over the paired seeds.
-
-    With ``confirm.stopping`` no seed is begun after the ones that answer the question; with a cap, none that it does
-    not pay for, with the runs of all arms.
-    """
+    """Runs each arm's best configurations over the paired seeds. With ``confirm.stopping`` no seed begins after those
+    that answer the question; with a cap, none that it does not pay for, with the runs of all arms."""
 
     def __init__(self, spec: StudySpec, history: History, corpus: str) -> None:
-        self._spec, self._history, self.cap = spec, history, Cap(spec, history)
+        self._spec, self._history = spec, history
+        self._cap = None if spec.cap is None else StudyBudget(spec, history, spec.cap)
         self._running: set[str] = set()
         planner = Planner(spec, history, corpus)
         # What is owed comes first: where the cap ends the phase, nothing that has begun is left.
@@ -74,47 +56,39 @@ class ConfirmPhase(_WholeRuns):
     def _runs(self, planner: Planner) -> Iterator[PlannedTrial]:
         """Those that have not ended, a seed of all arms before the next seed."""
         spec = self._spec
-        best: dict[str, list[Mapping[str, Any]]] = {arm: [{}] for arm in spec.arms}  # as they are written
+        best: dict[str, list[Configuration]] = {arm: [{}] for arm in spec.arms}  # as they are written
         if spec.search.budget_per_arm:
-            primary, search, confirm = spec.yardsticks.primary, spec.search, spec.confirm
             for arm in spec.arms:
-                found = best_trials(self._history, arm, primary, confirm.top, search.cost, confirm.margin)
-                best[arm] = [trial.configuration for trial in found]
-        known: dict[tuple[str, str, int, float], TrialHistory] = {}
-        numbers: dict[str, Iterator[int]] = {}
-        for arm in spec.arms:
-            trials = self._history.trials_of("confirm", arm)
-            known |= {self._key(arm, t.configuration, t.seed, t.amount): t for t in trials}
-            numbers[arm] = count(1 + max((trial.number for trial in trials), default=-1))
-        for seed in confirm_seeds(spec):
+                chosen = best_trials(self._history, arm, spec.confirm.top)
+                best[arm] = [trial.configuration for trial in chosen]
+        known = {
+            (trial.arm, same_configuration(trial.configuration), trial.seed): trial
+            for trial in current_runs(self._history)
+        }
+        # Numbers go on from those that have begun: a study that is extended renames nothing.
+        numbers = {
+            arm: count(1 + max((t.number for t in self._history.trials_of("confirm", arm)), default=-1))
+            for arm in spec.arms
+        }
+        for seed in spec.confirm_seeds:
             for rank in range(spec.confirm.top):
                 for arm, configurations in best.items():
                     if rank < len(configurations):
                         configuration = configurations[rank]
-                        run = known.get(self._key(arm, configuration, seed, None))
+                        run = known.get((arm, same_configuration(configuration), seed))
                         if run is None:
-                            # Numbers go on from those that have begun: a study that is extended renames nothing.
                             yield planner.plan("confirm", arm, next(numbers[arm]), seed, configuration)
                         elif run.outcome is None:
                             yield planner.plan_again(run)
 
-    def _key(
-        self, arm: str, configuration: Mapping[str, Any], seed: int, amount: float | None
-    ) -> tuple[str, str, int, float]:
-        """What makes two runs the same; without an amount, of the present budget."""
-        amount = self._spec.confirm_budget.amount if amount is None else amount
-        return arm, json.dumps(configuration, sort_keys=True), seed, amount
-
     def next(self) -> PlannedTrial | None:
-        """The next run; None while there is none that may begin."""
         if self.exhausted() or self._waits():
             return None
         run = self._pending.pop(0)
         self._running.add(run.trial)
         return run
 
-    def ended(self, trial: TrialHistory, outcome: str) -> None:
-        """Takes it from those that run."""
+    def ended(self, trial: TrialHistory, outcome: AttemptOutcome) -> None:
         self._running.discard(trial.trial)
         super().ended(trial, outcome)
 
@@ -125,75 +99,65 @@ class ConfirmPhase(_WholeRuns):
         return not self._waits() and (not self._cap_allows() or self._is_answered())
 
     def _has_begun(self, seed: int) -> bool:
-        return any(trial.seed == seed for trial in self._current())
+        return any(trial.seed == seed for trial in current_runs(self._history))
 
     def _is_owed(self, run: PlannedTrial) -> bool:
         """Whether the run has begun, or its seed has since an extension last changed which runs a seed has."""
-        plans = self._history.plans
-        begun = any(trial.seed == run.seed and trial.plan == plans for trial in self._current())
+        plans, current = self._history.plans, current_runs(self._history)
+        begun = any(trial.seed == run.seed and trial.plan == plans for trial in current)
         return begun or run.trial in self._history.trials
 
     def _cap_allows(self) -> bool:
-        return self._is_owed(self._pending[0]) or self.cap.allows_runs(self._next_arms())
+        if self._cap is None or self._is_owed(self._pending[0]):
+            return True
+        return self._cap.allows_runs(self._next_arms())
 
     def _next_arms(self) -> list[str]:
         """The arms of the runs that the next seed is still to begin."""
-        seed = self._pending[0].seed
-        return [
-            run.arm for run in self._pending if run.seed == seed and run.trial not in self._history.trials
-        ]
+        seed, known = self._pending[0].seed, self._history.trials
+        return [run.arm for run in self._pending if run.seed == seed and run.trial not in known]
 
     def _is_answered(self) -> bool:
         """Whether adaptive stopping wants the next seed no more."""
         seed = self._pending[0].seed
         return not self._has_begun(seed) and self._is_look(seed) and answered(self._history)
 
-    def _current(self) -> list[TrialHistory]:
-        """The runs of the present budget."""
-        amount = self._spec.confirm_budget.amount
-        return [t for t in self._history.trials_of("confirm") if t.amount in (None, amount)]
-
     def _is_look(self, seed: int) -> bool:
         """Whether adaptive stopping is asked before the seed begins."""
         stopping = self._spec.confirm.stopping
-        return stopping is not None and confirm_seeds(self._spec).index(seed) >= stopping.minimum
+        return stopping is not None and self._spec.confirm_seeds.index(seed) >= stopping.minimum
 
     def _waits(self) -> bool:
         """Whether the next seed is not to begin before the runs of those before have ended."""
         seed = self._pending[0].seed
         if not self._running or self._is_owed(self._pending[0]):
             return False
-        return self.cap.waits_for_costs("confirm") or (not self._has_begun(seed) and self._is_look(seed))
+        if self._cap is not None and self._cap.waits_for_costs("confirm"):
+            return True
+        return not self._has_begun(seed) and self._is_look(seed)
 
     def seeds_begun(self) -> int:
         """Seeds that were run, or are."""
-        return len({trial.seed for trial in self._current()})
+        return len({trial.seed for trial in current_runs(self._history)})
 
     def ended_early(self) -> str:
-        """Why the study's cap ended confirmation, for a person; empty where it did not."""
-        if not self._pending or self._is_answered() or self._cap_allows():
+        if self._cap is None or not self._pending or self._is_answered() or self._cap_allows():
             return ""
-        return self.cap.confirmation_ended(self.seeds_begun(), len(self._pending), self._next_arms())
-
-    def sufficient_cap(self) -> float:
-        """The cap that would pay for all runs that have not begun."""
-        return self.cap.amount_for_runs(run.arm for run in self._pending)
+        return self._cap.confirmation_ended(self.seeds_begun(), len(self._pending), self._next_arms())
 
 
 class AnytimePhase(_WholeRuns):
-    """Runs what left the completed confirmation runs, each to the end of its share of their budget."""
+    """Runs the branches of the completed confirmation runs, each to the end of its share of their budget."""
 
     def __init__(self, spec: StudySpec, history: History, corpus: str) -> None:
         planner = Planner(spec, history, corpus)
         runs = []
-        amount = spec.confirm_budget.amount
-        for trunk in sorted(history.trials_of("confirm"), key=lambda trial: (trial.seed, trial.arm)):
-            if trunk.outcome == "completed" and trunk.amount in (None, amount):
-                for share in spec.confirm.anytime:
-                    planned = planner.plan(
-                        "anytime", trunk.arm, trunk.number, trunk.seed, trunk.configuration, share
-                    )
-                    known = history.trials.get(planned.trial)
-                    if known is None or known.outcome is None:
-                        runs.append(planned)
+        for trunk in sorted(current_runs(history), key=lambda trial: (trial.seed, trial.arm)):
+            if trunk.outcome != "completed":
+                continue
+            for share in spec.confirm.anytime:
+                planned = planner.plan("anytime", trunk.arm, trunk.number, trunk.seed, trunk.configuration, share)
+                known = history.trials.get(planned.trial)
+                if known is None or known.outcome is None:
+                    runs.append(planned)
         super().__init__(planner, runs)

@@ -1,39 +1,26 @@
 """Whether an extension has anything to run. One that has not would only cost a finished answer its standing."""
 
-from __future__ import annotations
-
-import math
 from collections.abc import Mapping
 
 from orchestrator.config.extension import Change
 from orchestrator.config.study import StudySpec
 from orchestrator.ledger.history import History
-from orchestrator.ledger.protocol import deciding, protocol
+from orchestrator.ledger.protocol import design_of
+from orchestrator.ledger.records import ExtensionRecord
 from orchestrator.scheduling.confirmation import ConfirmPhase
 from orchestrator.scheduling.search import SearchPhase
 from trainables.errors import InputError
 
 
 def require_work(spec: StudySpec, history: History, changes: Mapping[str, Change]) -> None:
-    """Refuse an extension of a finished study by which no trial could begin.
-
-    Runs that leave those of the confirmation are not asked for: all that have a run to leave were made.
-
-    Args:
-        spec: the study as it would go on.
-        history: as it came to its end; it is not to be used afterwards.
-        changes: by key, before and after.
-
-    Raises:
-        InputError: the study's cap pays for nothing of it, or there is nothing left to do.
-    """
+    """Raises InputError if an extension of a finished study could begin no trial: the cap pays for nothing of it, or
+    nothing is left to do. All possible branches were made. The history is used up."""
     assert history.study is not None
-    history.apply({"kind": "extension", "time": history.updated, "changes": changes})
-    if history.phases.get("compare") == "end":
+    history.apply(ExtensionRecord(time=history.updated, changes=dict(changes)))
+    if history.finished:
         return  # other devices alone: the answer stays as it is
-    history.apply(
-        history.study | deciding(protocol(spec.model_dump(mode="json"))) | {"time": history.updated}
-    )
+    session = history.study.model_copy(update={"design": design_of(spec), "time": history.updated})
+    history.apply(session)
     phases: list[SearchPhase | ConfirmPhase] = [ConfirmPhase(spec, history, "")]
     if history.phases.get("search") != "end":
         phases.insert(0, SearchPhase(spec, history, ""))
@@ -41,14 +28,12 @@ def require_work(spec: StudySpec, history: History, changes: Mapping[str, Change
         return
     where = ", ".join(f"--set {key}" for key in changes)
     capped = [phase for phase in phases if phase.ended_early()]
-    if capped:
-        assert spec.cap is not None
-        sufficient = _rounded_up(max(phase.sufficient_cap() for phase in capped))
+    if capped and spec.cap is not None:
         raise InputError(
             "the study's cap pays for nothing of that",
             where=where,
             why="; ".join(phase.ended_early() for phase in capped),
-            remedy=f"in the same command --set cap.{spec.cap.unit}={sufficient} pays for all of it, by what is known",
+            remedy=f"in the same command, --set cap.{spec.cap.unit}=MORE",
         )
     stopping = "; where adaptive stopping has its answer, with --set confirm.stopping=null"
     raise InputError(
@@ -58,9 +43,3 @@ def require_work(spec: StudySpec, history: History, changes: Mapping[str, Change
         "count as that of the protocol",
         remedy=f"more, such as --set confirm.seeds=NUMBER{stopping if spec.confirm.stopping else ''}",
     )
-
-
-def _rounded_up(amount: float) -> str:
-    """At three digits, written out."""
-    decimals = 2 - math.floor(math.log10(amount))
-    return f"{math.ceil(amount * 10.0**decimals - 1e-9) / 10.0**decimals:.{max(0, decimals)}f}"

@@ -1,100 +1,72 @@
 """The search of one arm: what an Optuna sampler suggests for it, and which of its trials go on at the rungs.
 
-All of it is a function of the study's seed and of the arm's records in the ledger, in their order: living through
-them again leads to where an earlier session was, and to the same next suggestion.
+All of it is a function of the study's seed and of what happened in the arm's search, in its order: going through that
+again leads to where an earlier session was, and to the same next suggestion.
 """
-
-from __future__ import annotations
 
 import copy
 import hashlib
 import random
 import warnings
-from collections.abc import Container, Iterable, Mapping
-from typing import Any, Literal
+from bisect import bisect_left, insort
+from collections.abc import Callable, Container, Iterable, Mapping
 
 import optuna
-from optuna.distributions import (
-    BaseDistribution,
-    CategoricalDistribution,
-    FloatDistribution,
-    IntDistribution,
-)
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from orchestrator.config.study import SearchSpec
-from orchestrator.ledger.history import TrialHistory
-from orchestrator.ledger.segments import Record
-from orchestrator.scheduling.halving import Rungs
-from search_spaces import Categorical, Dimension, Float, Space
-from trainables.evaluation import YARDSTICKS
+from orchestrator.config.search import SearchSpec
+from orchestrator.ledger.history import Arrived, Asked, SearchEvent
+from orchestrator.ledger.records import AttemptOutcome, Design
+from orchestrator.ledger.trials import TrialHistory
+from search_spaces import Categorical, Configuration, Dimension, Float, Space
+from trainables.errors import InputError
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
-
-Verdict = Literal["pruned", "paused"]
 
 _VALUES_ALONE = ("gp", "cma_es")
 """Optuna's samplers that look at complete trials only: of others they would suggest the like again and again."""
 _STATEFUL = ("cma_es", "qmc")
-"""Samplers that keep notes in Optuna's study: they are asked again when a search is lived through again."""
+"""Samplers that keep notes in Optuna's study: they are asked again when a search is gone through again."""
 
 
-class ArmSearch:
-    """Suggests an arm's configurations and decides at rungs which trials go on.
+class ArmSampler:
+    """Suggests an arm's configurations and decides at rungs which trials go on."""
 
-    Args:
-        arm: its name.
-        space: what may vary.
-        search: how it is searched.
-        yardstick: the primary one; it says whether higher or lower is better.
-        seed: of the study.
-    """
-
-    def __init__(self, arm: str, space: Space, search: SearchSpec, yardstick: str, seed: int) -> None:
-        self.arm, self.space, self.search, self.yardstick, self.seed = arm, space, search, yardstick, seed
+    def __init__(self, arm: str, space: Space, search: SearchSpec, design: Design) -> None:
+        self.arm, self.space, self.search, self.seed = arm, space, search, design.seed
         self.distributions = distributions(space)
-        self.rungs = Rungs(
-            search.halving.rungs - 1,
-            search.halving.reduction,
-            higher_is_better=YARDSTICKS[yardstick].higher_is_better,
-        )
+        self._primary = design.yardsticks.primary
+        self._higher_is_better = higher = not design.lower_is_better(self._primary)
+        self._rungs = Rungs(search.halving.rungs - 1, search.halving.reduction, higher_is_better=higher)
         self._shown = _ShownTrials()
-        self._study = optuna.create_study(storage=self._shown, directions=directions(search, yardstick))
+        self._study = optuna.create_study(storage=self._shown, direction=direction(higher))
         self._asked = 0
-        self._verdicts: dict[tuple[int, int], Verdict | None] = {}
-        self._last: dict[int, tuple[int, float]] = {}  # a trial's last rung, and its value there
-        self._grid: list[dict[str, Any]] = []
+        self._pruned: dict[tuple[int, int], bool] = {}
+        self._last: dict[int, tuple[int, float]] = {}  # a trial's last rung, and its score there
+        self._grid: list[Configuration] = []
         if search.algorithm == "grid":
             self._grid = space.grid_beyond_first(search.grid_points)
-            random.Random(f"{seed}/{arm}").shuffle(
-                self._grid
-            )  # a budget that ends early has seen all regions
+            # A budget that ends early has seen all regions.
+            random.Random(f"{self.seed}/{arm}").shuffle(self._grid)
 
-    def relive(self, records: Iterable[Record], trials: Mapping[str, TrialHistory]) -> None:
-        """Go again through what an earlier session did.
-
-        Args:
-            records: the arm's ``trial`` and ``end`` records and those of its ``measure`` records that are at a rung.
-            trials: what became of them, by name.
-        """
-        for record in records:
-            trial = trials[record["trial"]]
-            if record["kind"] == "measure":
-                self.verdict(trial.number, record)
-            elif record["kind"] == "end":
-                self.ended(trial, record["outcome"])
-            elif trial.number == self._asked:
-                self._adopt(trial)
+    def go_through(self, events: Iterable[SearchEvent], trials: Mapping[int, TrialHistory]) -> None:
+        """Go again through what an earlier session did."""
+        for event in events:
+            if isinstance(event, Asked):
+                self._adopt(trials[event.number])
+            elif isinstance(event, Arrived):
+                self.prunes(*event)
             else:
-                self.go_on(trial.number)
+                self.ended(trials[event.number], event.outcome)
 
     @property
     def exhausted(self) -> bool:
         """Whether a grid has no point left; other algorithms never end."""
         return self.search.algorithm == "grid" and self._asked >= len(self.space.first) + len(self._grid)
 
-    def ask(self) -> dict[str, Any]:
+    def ask(self) -> Configuration:
         """The configuration of the arm's next trial."""
         number = self._asked
         beyond = number - len(self.space.first)
@@ -119,53 +91,40 @@ class ArmSearch:
         )
         self._asked += 1
 
-    def verdict(self, number: int, measure: Record) -> Verdict | None:
-        """Whether a trial that reports from a rung ends there for now or for good; None: it goes on.
+    def prunes(self, number: int, rung: int, score: float) -> bool:
+        """Whether a trial that reports from a rung stops there. A resumed trial repeats the report of its checkpoint:
+        what was decided then stands, also if the study was cut off before it was carried out."""
+        if rung >= self.search.halving.rungs - 1:
+            raise InputError(
+                f"the ledger has a trial at rung {rung} of an arm that has {self.search.halving.rungs - 1} rungs",
+                where=f"{self.arm}, trial {number}",
+                remedy="h2h verify FOLDER; copy the folder again from where the study ran",
+            )
+        if (number, rung) not in self._pruned:
+            self._last[number] = rung, score
+            self._pruned[number, rung] = not self._rungs.goes_on(rung, score)
+        return self._pruned[number, rung]
 
-        A trial that was resumed repeats the report of its checkpoint: what was decided then stands, also if the
-        study was cut off before it was carried out.
-        """
-        rung = measure["rung"]
-        if rung is None or not measure["yardsticks"]:
-            return None
-        if (number, rung) not in self._verdicts:
-            value = float(measure["yardsticks"][self.yardstick]["overall"])
-            self._last[number] = rung, value
-            among_best = self.rungs.arrive(number, rung, value)
-            pausing = self.search.halving.kind == "promotion"
-            self._verdicts[number, rung] = "paused" if pausing else None if among_best else "pruned"
-        return self._verdicts[number, rung]
-
-    def go_on(self, number: int) -> None:
-        """A trial begins another attempt: promoted if it was paused, else as it was cut off."""
-        if number in self.rungs.paused:
-            self._verdicts[number, self.rungs.paused.pop(number)] = None
-
-    def ended(self, trial: TrialHistory, outcome: str) -> None:
-        """Take in how an attempt ended.
-
-        The sampler is shown what it learns the right thing from. TPE ranks pruned trials below complete ones by how
-        far they came, and those without a value last: so paused trials are pruned ones to it, and diverged and failed
-        ones are pruned before any value. GP and CMA-ES know complete trials only: to them a trial that ended early
-        is complete with its last value, a diverged or failed one with the worst of all values. What Optuna's own
-        file says of them is another matter (see ``orchestrator.scheduling.optuna_file``).
-        """
-        number = trial.number
-        values = objectives_of(trial, self.search, self.yardstick) if outcome == "completed" else None
-        if values is not None:
-            self._shown.show(trial, TrialState.COMPLETE, values)
-        elif outcome in ("pruned", "paused"):
-            rung, value = self._last[number]
+    def ended(self, trial: TrialHistory, outcome: AttemptOutcome) -> None:
+        """Take in how an attempt ended, and show the sampler what it learns the right thing from. TPE ranks pruned
+        trials below complete ones by how far they came, and those without a value last: so diverged and failed ones are
+        pruned to it before any value. GP and CMA-ES know complete trials only: to them a pruned trial is complete with
+        its last score, a diverged or failed one with the worst of all. Optuna's own file is another matter
+        (:mod:`orchestrator.reporting.optuna_journal`)."""
+        score = trial.score(self._primary)
+        if outcome == "completed" and score is not None:
+            self._shown.show(trial, TrialState.COMPLETE, score)
+        elif outcome == "pruned" and trial.number in self._last:
+            rung, last = self._last[trial.number]
             if self.search.algorithm in _VALUES_ALONE:
-                self._shown.show(trial, TrialState.COMPLETE, [value])
+                self._shown.show(trial, TrialState.COMPLETE, last)
             else:
-                self._shown.show(trial, TrialState.PRUNED, steps={rung_step(self.search, rung): value})
-            if outcome == "paused":
-                self.rungs.paused[number] = rung
-        elif outcome in ("completed", "diverged", "failed"):
-            # One that is complete comes here where its machine did not tell the cost.
-            worst = self._shown.worst() if self.search.algorithm in _VALUES_ALONE else None
-            self._shown.show(trial, TrialState.COMPLETE if worst else TrialState.PRUNED, worst)
+                step = int(self.search.halving.reduction**rung)
+                self._shown.show(trial, TrialState.PRUNED, steps={step: last})
+        elif outcome in ("completed", "pruned", "diverged", "failed"):
+            worst = self._shown.worst(min if self._higher_is_better else max)
+            known = worst is not None and self.search.algorithm in _VALUES_ALONE
+            self._shown.show(trial, TrialState.COMPLETE if known else TrialState.PRUNED, worst if known else None)
 
     def _seed(self, purpose: object) -> int:
         text = f"{self.seed}/{self.arm}/{purpose}"
@@ -186,13 +145,9 @@ class ArmSearch:
                     constant_liar=search.concurrent_per_arm > 1,
                 )
             if search.algorithm == "gp":
-                return samplers.GPSampler(
-                    seed=seed, n_startup_trials=search.startup_trials, independent_sampler=alone
-                )
+                return samplers.GPSampler(seed=seed, n_startup_trials=search.startup_trials, independent_sampler=alone)
             if search.algorithm == "cma_es":
-                return samplers.CmaEsSampler(
-                    seed=seed, independent_sampler=alone, warn_independent_sampling=False
-                )
+                return samplers.CmaEsSampler(seed=seed, independent_sampler=alone, warn_independent_sampling=False)
             if search.algorithm == "qmc":
                 return samplers.QMCSampler(
                     scramble=True,
@@ -203,22 +158,34 @@ class ArmSearch:
         return alone
 
 
+class Rungs:
+    """The scores of an arm's trials at each rung. A trial goes on while among the best ``1 / reduction``; the first
+    always does."""
+
+    def __init__(self, number: int, reduction: int, *, higher_is_better: bool) -> None:
+        self._reduction, self._sign = reduction, -1.0 if higher_is_better else 1.0
+        self._best_first: list[list[float]] = [[] for _ in range(number)]
+
+    def goes_on(self, rung: int, score: float) -> bool:
+        """Take in a trial's score at a rung; whether the trial is among the best there so far."""
+        scores, loss = self._best_first[rung], self._sign * score
+        insort(scores, loss)
+        return bisect_left(scores, loss) < max(1, len(scores) // self._reduction)
+
+
 class _TpeOfFixedSpace(optuna.samplers.TPESampler):
     """TPE that is told the space: to infer it, it compares all trials, which takes longer than to sample."""
 
-    def __init__(self, distributions: dict[str, BaseDistribution], **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(self, distributions: dict[str, BaseDistribution], **options: bool | int) -> None:
+        super().__init__(**options)  # type: ignore[arg-type]
         self._varied = {name: d for name, d in sorted(distributions.items()) if not d.single()}
 
-    def infer_relative_search_space(
-        self, study: optuna.Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        """Optuna's interface."""
+    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         return self._varied
 
 
 class _ShownTrials(optuna.storages.InMemoryStorage):
-    """Optuna's trials as a sampler is to see them: one that is paused seems to have ended, until it goes on."""
+    """Optuna's trials as a sampler is to see them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -228,34 +195,25 @@ class _ShownTrials(optuna.storages.InMemoryStorage):
         self,
         trial: TrialHistory,
         state: TrialState,
-        values: list[float] | None = None,
+        value: float | None = None,
         steps: Mapping[int, float] | None = None,
     ) -> None:
         """Show a trial so from now on. One study has all the trials, so their ids are their numbers."""
         shown = copy.copy(self.get_trial(trial.number))
-        shown.params = dict(
-            trial.configuration
-        )  # what it was run with, should another Optuna now suggest otherwise
-        shown.state, shown.values, shown.intermediate_values = state, values, dict(steps or {})
+        # What it was run with, should another Optuna now suggest otherwise.
+        shown.params = dict(trial.configuration)
+        shown.state, shown.intermediate_values = state, dict(steps or {})
+        shown.values = None if value is None else [value]
         self._shown[trial.number] = shown
 
-    def worst(self) -> list[float] | None:
-        """The worst that complete trials came to, by objective; None where none is complete."""
-        values = [t.values for t in self._shown.values() if t.state == TrialState.COMPLETE]
-        directions = self.get_study_directions(0)
-        return (
-            [
-                (min if direction == StudyDirection.MAXIMIZE else max)(column)
-                for direction, column in zip(directions, zip(*values, strict=True), strict=True)
-            ]
-            if values
-            else None
-        )
+    def worst(self, worse: Callable[[Iterable[float]], float]) -> float | None:
+        """The worst score of the complete trials; None where none is."""
+        scores = [t.value for t in self._shown.values() if t.state == TrialState.COMPLETE and t.value is not None]
+        return worse(scores) if scores else None
 
     def get_all_trials(
         self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
     ) -> list[FrozenTrial]:
-        """Optuna's interface."""
         if states == (TrialState.WAITING,):
             return list(super().get_all_trials(study_id, deepcopy, states))
         trials = [self._shown.get(t.number, t) for t in super().get_all_trials(study_id, deepcopy=False)]
@@ -263,26 +221,9 @@ class _ShownTrials(optuna.storages.InMemoryStorage):
         return copy.deepcopy(trials) if deepcopy else trials
 
 
-def rung_step(search: SearchSpec, rung: int) -> int:
-    """Optuna's step of a rung: its budget in units of the first rung's."""
-    return int(search.halving.reduction**rung)
-
-
-def directions(search: SearchSpec, yardstick: str) -> list[StudyDirection]:
-    """Optuna's directions: of the primary yardstick, and of the cost where it is an objective too."""
-    higher = YARDSTICKS[yardstick].higher_is_better
-    primary = StudyDirection.MAXIMIZE if higher else StudyDirection.MINIMIZE
-    return [primary] if search.cost is None else [primary, StudyDirection.MINIMIZE]
-
-
-def objectives_of(trial: TrialHistory, search: SearchSpec, yardstick: str) -> list[float] | None:
-    """What a trial came to, by objective; None where its yardstick was never taken, or its cost is not known."""
-    score = trial.score(yardstick)
-    if score is None:
-        return None
-    if search.cost is None:
-        return [score]
-    return [score, trial.spent[search.cost]] if search.cost in trial.spent else None
+def direction(higher_is_better: bool) -> StudyDirection:
+    """Optuna's direction of a yardstick."""
+    return StudyDirection.MAXIMIZE if higher_is_better else StudyDirection.MINIMIZE
 
 
 def distributions(space: Space) -> dict[str, BaseDistribution]:

@@ -1,5 +1,6 @@
 """Yardsticks: metrics that mean the same for every arm of a task."""
 
-from trainables.evaluation.yardsticks import YARDSTICKS, EvaluationConfig, Evaluator
+from trainables.evaluation.registry import YARDSTICKS, find_yardstick
+from trainables.evaluation.yardstick import EvaluationConfig, Score, Yardstick
 
-__all__ = ["YARDSTICKS", "EvaluationConfig", "Evaluator"]
+__all__ = ["YARDSTICKS", "EvaluationConfig", "Score", "Yardstick", "find_yardstick"]

@@ -1,9 +1,6 @@
-"""The body: a Hugging Face encoder or decoder without its head, run so that nothing is computed in vain.
-
-Letters: N sequences, L tokens each, T targets a sequence, D hidden size, A heads.
+"""The body: a Hugging Face encoder or decoder without its head, run so that nothing is computed in vain. Letters: N
+sequences, L tokens each, T targets a sequence, D hidden size, A heads.
 """
-
-from __future__ import annotations
 
 from typing import Any
 
@@ -18,26 +15,24 @@ from transformers.models.bert.modeling_bert import BertLayer, BertModel
 ATTENTION = "headtohead_sdpa"
 """torch's scaled dot product attention. Under a name of our own transformers makes no mask, and so does not wait for
 the device in every step to see whether positions restart; the masks that are needed are made here."""
+
+MOST_LAYERS = 500
+"""Of a model: to build a million of them, even without memory for their weights, would not end."""
+
 ALL_ATTENTION_FUNCTIONS.register(ATTENTION, sdpa_attention_forward)
 
 
 class LastLayer(BertLayer):  # type: ignore[misc]
-    """A BERT layer that can be computed at some positions alone.
+    """A BERT layer that can be computed at some positions alone: of all others only keys and values are needed."""
 
-    Of all positions only keys and values are needed; queries, attention output, feed-forward and norms are needed at
-    the target positions. The result there is the same.
-    """
-
-    def forward(
-        self, hidden_NLD: Tensor, attention_mask: Tensor | None = None, *args: Any, **kwargs: Any
-    ) -> Tensor:
+    def forward(self, hidden_NLD: Tensor, attention_mask: Tensor | None = None, *args: Any, **kwargs: Any) -> Tensor:
         """(N, L, D), or (N, T, D) where ``target_position_NT`` names positions."""
         position_NT = kwargs.pop("target_position_NT", None)
         if position_NT is None:
             everywhere: Tensor = super().forward(hidden_NLD, attention_mask, *args, **kwargs)
             return everywhere
         attention = self.attention.self
-        hidden_NTD = at_positions(hidden_NLD, position_NT)
+        hidden_NTD = hidden_NLD.gather(1, position_NT[:, :, None].expand(-1, -1, hidden_NLD.shape[-1]))
 
         def heads(projected: Tensor) -> Tensor:
             return projected.view(*projected.shape[:2], attention.num_attention_heads, -1).transpose(1, 2)
@@ -58,17 +53,10 @@ class LastLayer(BertLayer):  # type: ignore[misc]
 
 
 def make_body(config: PreTrainedConfig, attention: str = ATTENTION) -> nn.Module:
-    """A body with newly drawn weights.
-
-    Args:
-        config: its family, ``bert``, ``gpt_neox`` or ``gpt2``, and size.
-        attention: transformers' name of an attention implementation.
-
-    Raises:
-        ValueError: it has no layers, or transformers makes no such model.
-    """
-    if config.num_hidden_layers < 1:
-        raise ValueError("a model needs a layer: num_hidden_layers is 0")
+    """A body with newly drawn weights. Raises ValueError: it has no layers or too many, or transformers makes no such
+    model."""
+    if not 1 <= config.num_hidden_layers <= MOST_LAYERS:
+        raise ValueError(f"a model has 1 to {MOST_LAYERS} layers: num_hidden_layers is {config.num_hidden_layers}")
     extra = {"add_pooling_layer": False} if config.model_type == "bert" else {}
     body: nn.Module = AutoModel.from_config(config, attn_implementation=attention, **extra)
     if config.model_type == "bert":
@@ -78,18 +66,20 @@ def make_body(config: PreTrainedConfig, attention: str = ATTENTION) -> nn.Module
 
 def layers_of(body: nn.Module) -> nn.ModuleList:
     """The body's transformer layers."""
-    for path in ("encoder.layer", "layers", "h"):
-        parent = body
-        for name in path.split("."):
-            parent = getattr(parent, name, None)  # type: ignore[assignment]
-        if isinstance(parent, nn.ModuleList):
-            return parent
-    raise AssertionError(f"{type(body).__name__} has no known list of layers")
+    return next(module for module in body.modules() if isinstance(module, nn.ModuleList))
 
 
-def at_positions(hidden_NLD: Tensor, position_NT: Tensor) -> Tensor:
-    """Hidden states at some positions of each sequence, (N, T, D)."""
-    return hidden_NLD.gather(1, position_NT[:, :, None].expand(-1, -1, hidden_NLD.shape[-1]))
+def embedding_of(body: nn.Module) -> nn.Parameter:
+    """The input embedding table, (V, D)."""
+    weight = body.get_input_embeddings().weight  # type: ignore[operator]
+    assert isinstance(weight, nn.Parameter)
+    return weight
+
+
+def final_norm(body: nn.Module) -> nn.LayerNorm | None:
+    """The LayerNorm whose output an encoder's last hidden states are; None for a decoder."""
+    norm = getattr(getattr(layers_of(body)[-1], "output", None), "LayerNorm", None)
+    return norm if isinstance(norm, nn.LayerNorm) else None
 
 
 def run_body(
@@ -100,22 +90,20 @@ def run_body(
     document_NL: Tensor | None = None,
     target_position_NT: Tensor | None = None,
 ) -> Tensor:
-    """Last hidden states, (N, L, D), or (N, T, D) where target positions are named.
+    """Last hidden states, (N, L, D), or (N, T, D) where target positions are named: ascending, a decoder's the first T.
 
     Args:
-        body: of :func:`make_body`.
-        embedded_NLD: input embeddings.
         attention_mask_NL: 0 where a position is padding.
         document_NL: ascending numbers of documents: attention stays inside a document and positions restart with it.
-        target_position_NT: ascending positions that are needed; a decoder's are the first T.
     """
     causal = not isinstance(body, BertModel)
     arguments: dict[str, Any] = {"attention_mask": None}
     if attention_mask_NL is not None:
-        arguments["attention_mask"] = _padding_mask(attention_mask_NL, causal)
+        length = attention_mask_NL.shape[1]
+        arguments["attention_mask"] = _mask(attention_mask_NL.bool()[:, None, :].expand(-1, length, -1), causal)
     if document_NL is not None:
         assert attention_mask_NL is None, "packed sequences have no padding"
-        arguments["attention_mask"] = _document_mask(document_NL, causal)
+        arguments["attention_mask"] = _mask(document_NL[:, :, None] == document_NL[:, None, :], causal)
         arguments["position_ids"] = _place_in_document(document_NL)
     if causal:
         arguments["use_cache"] = False
@@ -132,15 +120,8 @@ def documents(token_NL: Tensor, separator: int) -> Tensor:
     return ends_NL.cumsum(1) - ends_NL
 
 
-def _padding_mask(attention_mask_NL: Tensor, causal: bool) -> Tensor:
-    L = attention_mask_NL.shape[1]
-    mask_NLL = attention_mask_NL.bool()[:, None, :].expand(-1, L, -1)
+def _mask(mask_NLL: Tensor, causal: bool) -> Tensor:
     return (mask_NLL.tril() if causal else mask_NLL)[:, None]
-
-
-def _document_mask(document_NL: Tensor, causal: bool) -> Tensor:
-    same_NLL = document_NL[:, :, None] == document_NL[:, None, :]
-    return (same_NLL.tril() if causal else same_NLL)[:, None]
 
 
 def _place_in_document(document_NL: Tensor) -> Tensor:

@@ -2,26 +2,22 @@
 
 Norms, activations, look-ups and the optimiser are left out, as is usual (arXiv 2001.08361, section 2.1); attention is
 counted in full, as ``torch.utils.flop_counter`` does. These are the model's FLOPs; the hardware's have
-:func:`recomputed_flops` on top. What a fused attention kernel computes twice inside itself is in neither: it depends on
-the kernel. Letters: N sequences, L tokens each, D hidden size, F
-feed-forward size, K target positions over all sequences, C candidates.
+:func:`recomputed_flops` on top, but not what a fused attention kernel computes twice inside itself. Letters: N
+sequences, L tokens each, D hidden size, F feed-forward size, K target positions over all sequences, C candidates.
 """
 
 from __future__ import annotations
 
-from transformers import PreTrainedConfig
+from typing import TYPE_CHECKING
 
-from trainables.models.shapes import feed_forward_size
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
-FORWARD_AND_BACKWARD = 3
-"""A product of the forward pass needs two of the same size in the backward pass."""
+FORWARD_AND_BACKWARD = 3  # a product of the forward pass needs two of the same size in the backward pass
 
 
 def body_flops(config: PreTrainedConfig, num_sequences: int, sequence_length: int, num_targets: int) -> int:
-    """FLOPs of the body, forward and backward.
-
-    An encoder's last layer has keys and values at all positions and all else at the K target positions alone.
-    """
+    """Forward and backward. An encoder's last layer has all but keys and values at the K target positions alone."""
     L, D, F = sequence_length, int(config.hidden_size), feed_forward_size(config)
     num_tokens, layers = num_sequences * L, int(config.num_hidden_layers)
 
@@ -36,9 +32,7 @@ def body_flops(config: PreTrainedConfig, num_sequences: int, sequence_length: in
     return FORWARD_AND_BACKWARD * ((layers - 1) * layer(num_tokens) + layer(last))
 
 
-def recomputed_flops(
-    config: PreTrainedConfig, num_sequences: int, sequence_length: int, num_targets: int
-) -> int:
+def recomputed_flops(config: PreTrainedConfig, num_sequences: int, sequence_length: int, num_targets: int) -> int:
     """FLOPs that activation checkpointing adds: a layer's forward pass once more, as far as its backward pass asks.
 
     A decoder's layer ends in a product whose result only a dropout would keep; without one torch stops short of it
@@ -53,18 +47,18 @@ def recomputed_flops(
 
 
 def loss_flops(hidden_size: int, num_targets: int, num_candidates: int, *, detached: bool = False) -> int:
-    """FLOPs of the linear cross-entropy of K positions against C candidates: 6 K C D.
-
-    Args:
-        hidden_size: D.
-        num_targets: K.
-        num_candidates: C.
-        detached: candidates get no gradient: 4 K C D.
-    """
-    products = FORWARD_AND_BACKWARD - detached
-    return products * 2 * num_targets * num_candidates * hidden_size
+    """Of the linear cross-entropy of K positions against C candidates: 6 K C D; 4 K C D if those get no gradient."""
+    return (FORWARD_AND_BACKWARD - detached) * 2 * num_targets * num_candidates * hidden_size
 
 
-def transform_flops(hidden_size: int, num_targets: int) -> int:
-    """FLOPs of BERT's head transform (a D x D layer) at K positions."""
-    return FORWARD_AND_BACKWARD * 2 * num_targets * hidden_size * hidden_size
+def transform_flops(config: PreTrainedConfig, num_targets: int) -> int:
+    """Of a head's transform at K positions: BERT's is a D x D layer, the others have none."""
+    D = int(config.hidden_size) if config.model_type == "bert" else 0
+    return FORWARD_AND_BACKWARD * 2 * num_targets * D * D
+
+
+def feed_forward_size(config: PreTrainedConfig) -> int:
+    """Width of the feed-forward layers. GPT-2 says so as ``n_inner``, or not at all where it is 4 times the hidden."""
+    if config.model_type == "gpt2":
+        return int(config.n_inner or 4 * config.n_embd)
+    return int(config.intermediate_size)

@@ -6,6 +6,7 @@ Letters: K positions, D hidden size, V vocabulary.
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedConfig
 from transformers.models.bert.modeling_bert import BertPredictionHeadTransform
@@ -24,10 +25,6 @@ class Head(nn.Module):
 
     BERT: a transform, the input embedding as weights (tied), a bias. GPT-NeoX: weights of its own, no bias. GPT-2:
     the input embedding as weights, no bias. ``config.tie_word_embeddings`` may say otherwise.
-
-    Args:
-        config: of the body.
-        embedding: the body's input embedding table, (V, D).
     """
 
     def __init__(self, config: PreTrainedConfig, embedding: nn.Parameter) -> None:
@@ -59,6 +56,10 @@ class Head(nn.Module):
         transformed: Tensor = self.transform(hidden_KD)
         return transformed
 
+    def logits(self, hidden_KD: Tensor) -> Tensor:
+        """Scores of the whole vocabulary, (K, V)."""
+        return F.linear(self(hidden_KD), self.weight_VD, self.bias)
+
     def find_offset(self) -> None:
         """See whether the transform is one of :meth:`over`'s, after weights were loaded into it."""
         if isinstance(self.transform, BertPredictionHeadTransform):
@@ -78,18 +79,9 @@ class Head(nn.Module):
 
         A decoder's weights are ``weight_VD / temperature``: a new parameter, or where the family ties and the
         temperature is 1 and not learned ``weight_VD`` itself. BERT's are ``weight_VD`` itself wherever the family
-        ties; its transform becomes the division by the temperature (see :func:`_make_division`). All of it can be
-        trained on.
-
-        Args:
-            config: of the body.
-            weight_VD: what scores the tokens: the input embedding, or a table of its own.
-            temperature: tau.
-            final_norm: what makes a BERT body's last hidden states; a decoder needs none.
-            learned: tau was learned. Which parameters the head has must not depend on what became of it.
-
-        Raises:
-            InputError: BERT's transform cannot be made the identity.
+        ties; its transform becomes the division by the temperature, by the LayerNorm that makes the body's last hidden
+        states (see :func:`_make_division`, also for the InputError). All of it can be trained on. Which parameters the
+        head has depends on whether the temperature was learned, not on what became of it.
         """
         with torch.random.fork_rng(devices=[]):  # what is drawn here is written over
             head = cls(config, weight_VD)
@@ -105,9 +97,7 @@ class Head(nn.Module):
 
 
 @torch.no_grad()
-def _make_division(
-    transform: BertPredictionHeadTransform, final_norm: nn.LayerNorm, temperature: float
-) -> None:
+def _make_division(transform: BertPredictionHeadTransform, final_norm: nn.LayerNorm, temperature: float) -> None:
     """Makes the transform (dense, activation, LayerNorm) divide the body's last hidden states by the temperature.
 
     They come out of a LayerNorm: ``x = w z + b``, with z of zero mean, unit variance and so ``|z| <= sqrt(D - 1)``.

@@ -9,28 +9,72 @@ draws from the vocabulary.
 All of it is made from the token ids alone, with NumPy, beside the data: a GPU need not wait for it.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from trainables.corpora.stream.token_stream import TokenStream, log_frequencies
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A distribution that tokens are drawn from."""
+
+    log_probability_V: NDArray[np.float64]
+
+    @cached_property
+    def _cumulative_V(self) -> NDArray[np.float64]:
+        cumulative_V: NDArray[np.float64] = np.exp(self.log_probability_V).cumsum()
+        cumulative_V /= cumulative_V[-1]
+        return cumulative_V
+
+    def draw(self, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Tokens, with replacement, (count,)."""
+        return np.searchsorted(self._cumulative_V, rng.random(count), side="right")
+
+
+@dataclass(frozen=True)
+class Text:
+    """What is known of a stream's tokens beyond a batch. It is counted when it is first asked for."""
+
+    stream: TokenStream
+
+    @cached_property
+    def by_frequency(self) -> Proposal:
+        """Tokens as often as they are trained on."""
+        return Proposal(log_frequencies(self.stream))
+
+    @cached_property
+    def uniform(self) -> Proposal:
+        size = self.stream.corpus.manifest.vocabulary_size
+        return Proposal(np.full(size, -np.log(size), dtype=np.float64))
+
+
+@dataclass(frozen=True)
+class Pool:
+    """What the candidates of a step, or of a micro-batch, are chosen from."""
+
+    rng: np.random.Generator  # the same on all workers, for the same step or micro-batch
+    text: Text
+    targets: Callable[[], NDArray[np.int64]]
+    """Those of the step, gathered from all workers, or of the micro-batch, with duplicates, in the stream's order."""
+    targets_before: Callable[[int], NDArray[np.int64]]
+    """So many of the last targets before the step. They are made again from the stream: no queue has to be restored."""
+
 
 class Candidates(NamedTuple):
     """The candidates of one micro-batch. Letters: K target positions, C candidates."""
 
-    token_C: NDArray[np.int64]
-    """Token ids, ascending, each once."""
-    bias_C: NDArray[np.float64]
-    """Added to their scores."""
-    index_K: NDArray[np.int64]
-    """Where each position's target is among them; C where it is the position's own."""
+    token_C: NDArray[np.int64]  # token ids, ascending, each once
+    bias_C: NDArray[np.float64]  # added to their scores
+    index_K: NDArray[np.int64]  # where each position's target is among them; C where it is the position's own
     own_bias_K: NDArray[np.float64] | None
     """Added to the score of a position's own candidate, -inf where it has none; None where no position has one."""
-    constant: float
-    """To be added to the loss summed over the positions."""
+    constant: float  # to be added to the loss summed over the positions
 
 
 @dataclass(frozen=True)
@@ -59,18 +103,13 @@ class CandidateSet:
         )
 
 
-def target_candidates(
-    pool_P: NDArray[np.int64], log_frequency_V: NDArray[np.float64] | None = None
-) -> CandidateSet:
-    """The candidates that targets make: each counts as often as it occurs among them.
+def target_candidates(pool_P: NDArray[np.int64], log_frequency_V: NDArray[np.float64] | None = None) -> CandidateSet:
+    """The candidates that targets (P,) make: each counts as often as it occurs among them.
 
     exp(s) summed over the m copies of a token is exp(s + log m); the paper's numerator has one copy, so log m of the
-    target is a constant of the loss, without gradient.
-
-    Args:
-        pool_P: the targets to be told apart from, duplicates included, (P,); see :func:`negatives_of`.
-        log_frequency_V: log-probability of drawing each token; given, it is taken off the scores (the log-Q
-            correction; Yi et al. 2019, "Sampling-bias-corrected neural modeling", equation 3), the target's included.
+    target is a constant of the loss, without gradient. Given log-probabilities of drawing each token are taken off the
+    scores, the target's included (the log-Q correction; Yi et al. 2019, "Sampling-bias-corrected neural modeling",
+    equation 3).
     """
     token_C, count_C = np.unique(pool_P, return_counts=True)
     return CandidateSet(token_C, np.log(count_C), log_frequency_V)
@@ -82,14 +121,7 @@ def negatives_of(
     rng: np.random.Generator,
     beyond_E: NDArray[np.int64] | None = None,
 ) -> NDArray[np.int64]:
-    """N of the batch's targets, without replacement; all of them where N is null or more than there are.
-
-    Args:
-        target_P: the batch's targets, (P,).
-        negatives: N.
-        rng: draws them.
-        beyond_E: tokens that fill up to N where the targets do not suffice, (E,).
-    """
+    """N of the batch's targets (P,), without replacement; fewer are filled up from beyond the batch (E,)."""
     if negatives is None or negatives == len(target_P):
         return target_P
     if negatives < len(target_P):
@@ -98,14 +130,10 @@ def negatives_of(
 
 
 def sampled_candidates(draw_S: NDArray[np.int64], log_frequency_V: NDArray[np.float64]) -> CandidateSet:
-    """Candidates drawn from the vocabulary, with replacement, for sampled softmax.
+    """Candidates for sampled softmax: tokens (S,) drawn with replacement, by log-probabilities (V,).
 
     Every candidate's score, the target's included, is lowered by the log-probability of its being in the sample,
     1 - (1 - q)^S: the sampled loss goes to the full one as S grows (arXiv 1412.2007, section 3).
-
-    Args:
-        draw_S: the tokens drawn, (S,).
-        log_frequency_V: log q, log-probability of drawing each token, (V,).
     """
     token_C = np.unique(draw_S)
     inclusion_V = -np.expm1(len(draw_S) * np.log1p(-np.exp(log_frequency_V)))

@@ -1,17 +1,11 @@
-"""The softmax of the loss as one Triton kernel. Letters: K positions, C candidates.
-
-Import this module only where Triton is installed.
-"""
-
-from __future__ import annotations
+"""The softmax of the loss as one kernel of Triton, which must be installed. Letters: K positions, C candidates."""
 
 import torch
 import triton  # type: ignore[import-untyped,import-not-found,unused-ignore]
 import triton.language as tl  # type: ignore[import-untyped,import-not-found,unused-ignore]
 from torch import Tensor
 
-LARGEST_BLOCK = 4096
-"""Logits that one program holds in registers at a time."""
+LARGEST_BLOCK = 4096  # logits that one program holds in registers at a time
 
 
 def softmax_cross_entropy_(
@@ -23,23 +17,17 @@ def softmax_cross_entropy_(
     grad_own_K: Tensor | None,
     dtype: torch.dtype,
 ) -> Tensor:
-    """Make cross-entropies of logits, and their gradient in the memory of the logits.
+    """Make cross-entropies of logits, and their gradient in the memory of the logits, as ``linear_cross_entropy``.
 
     Each logit is read twice, the second time from the nearest cache where a row is short, and each gradient written
-    once. All arithmetic is in float32.
+    once. All arithmetic is in float32. Returns softmax minus one-hot, (K, C), a view of the logits' memory.
 
     Args:
         logits_KC: without bias, in any floating dtype; overwritten. Every row, the last one too, has room for C
             rounded up to a multiple of 16, and what is in it is overwritten.
-        target_K: index of the target among the candidates, (K,); ``C`` where it is the position's own.
-        bias_C: added to the logits, (C,).
-        own_logit_K: logit of one more candidate that only this position has, (K,); ``-inf`` where it has none.
         loss_K: float32; written.
         grad_own_K: gradient of the own logits, float32; written, and needed with them.
         dtype: of the gradient, no wider than that of the logits.
-
-    Returns:
-        Softmax minus one-hot, (K, C), a view of the logits' memory.
     """
     K, C = logits_KC.shape
     assert logits_KC.stride(0) >= C + -C % 16
@@ -69,20 +57,9 @@ def softmax_cross_entropy_(
 
 @triton.jit(do_not_specialize=["C"])  # type: ignore[untyped-decorator,unused-ignore]  # C differs from step to step
 def _softmax_cross_entropy(  # type: ignore[no-untyped-def,unused-ignore]
-    logits,
-    logits_stride,
-    gradient,
-    gradient_stride,
-    target_K,
-    bias_C,
-    own_logit_K,
-    loss_K,
-    grad_own_K,
-    C,
-    HAS_BIAS: tl.constexpr,
-    HAS_OWN: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    logits, logits_stride, gradient, gradient_stride, target_K, bias_C, own_logit_K, loss_K, grad_own_K, C,
+    HAS_BIAS: tl.constexpr, HAS_OWN: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     logits += row * logits_stride
     gradient += row * gradient_stride

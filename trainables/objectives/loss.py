@@ -13,17 +13,19 @@ from __future__ import annotations
 
 from functools import cache
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+if TYPE_CHECKING:
+    from trainables.objectives.learner import CandidateBatch
+
 SLICE_ELEMENTS = 1 << 21
 """Logits held at a time on a CPU, 8 MB in float32: from 1 MB to 16 MB none was faster on an idle machine."""
 
-CUDA_SLICE_ELEMENTS = 1 << 27
-"""Logits held at a time on a GPU, at most: 512 MB in float32."""
+CUDA_SLICE_ELEMENTS = 1 << 27  # logits held at a time on a GPU, at most: 512 MB in float32
 
 
 def linear_cross_entropy(
@@ -37,16 +39,12 @@ def linear_cross_entropy(
 
     Under autocast the factors of the products have its dtype. Logits, losses and the sums over positions and slices
     are in float32 or wider whatever the factors are, and gradients have the dtype of what they are the gradient of.
+    Differentiable once, in all but ``target_K``.
 
     Args:
-        hidden_KD: hidden states at the target positions, (K, D).
-        weight_CD: one row per candidate, (C, D).
-        target_K: index of the position's target among the candidates, (K,); ``C`` where it is the position's own.
-        bias_C: added to the logits, (C,); ``-inf`` takes a candidate out, but not all of them.
-        own_logit_K: logit of one more candidate that only this position has, (K,); ``-inf`` where it has none.
-
-    Returns:
-        The summed loss, a scalar, in float32 or wider. Differentiable once, in all but ``target_K``.
+        target_K: index of the position's target among the candidates; ``C`` where it is the position's own.
+        bias_C: added to the logits; ``-inf`` takes a candidate out, but not all of them.
+        own_logit_K: logit of one more candidate that only this position has; ``-inf`` where it has none.
     """
     device = hidden_KD.device.type
     if torch.is_autocast_enabled(device):
@@ -57,6 +55,15 @@ def linear_cross_entropy(
         hidden_KD, weight_CD = hidden_KD.detach(), weight_CD.detach()
     loss: Tensor = _LinearCrossEntropy.apply(hidden_KD, weight_CD, target_K, bias_C, own_logit_K, dtype)  # type: ignore[no-untyped-call]
     return loss
+
+
+def candidate_cross_entropy(found: CandidateBatch, hidden_KD: Tensor, candidate_CD: Tensor, own_KD: Tensor) -> Tensor:
+    """The cross-entropies against candidates, summed; ``own_KD`` has no rows where no position has one of its own."""
+    own_logit_K = None
+    if found.own_bias_K is not None:
+        own_logit_K = (hidden_KD * own_KD).sum(-1) + found.own_bias_K
+    loss = linear_cross_entropy(hidden_KD, candidate_CD, found.index_K, found.bias_C, own_logit_K)
+    return loss + found.constant
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
@@ -125,9 +132,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         # One element, not none: it takes part in type promotion, so its own precision is not lost to a narrow gradient.
         factor_1 = grad_loss.reshape(1)
         # In place, as these are ours: a second backward pass through the same graph is refused by autograd.
-        hidden, weight, bias, own = (
-            None if grad is None else grad.mul_(factor_1) for grad in ctx.saved_tensors
-        )
+        hidden, weight, bias, own = (None if grad is None else grad.mul_(factor_1) for grad in ctx.saved_tensors)
         return hidden, weight, None, bias, own, None
 
 
@@ -144,12 +149,7 @@ def _multiply(a: Tensor, b: Tensor, out: Tensor, add: bool = False) -> None:
 
 
 def _softmax_cross_entropy_(
-    logits_KC: Tensor,
-    C: int,
-    target_K: Tensor,
-    own_logit_K: Tensor | None,
-    loss_K: Tensor,
-    grad_own_K: Tensor | None,
+    logits_KC: Tensor, C: int, target_K: Tensor, own_logit_K: Tensor | None, loss_K: Tensor, grad_own_K: Tensor | None
 ) -> None:
     """Replace logits by their gradient, softmax minus one-hot, and write losses and the own logits' gradient.
 

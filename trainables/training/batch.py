@@ -1,13 +1,10 @@
-"""From sequences of the stream to micro-batches on the device.
-
-Letters: N sequences, L tokens each, T targets a sequence, K targets of a micro-batch, V vocabulary, R rows of a table.
+"""From sequences of the stream to micro-batches on the device. Letters: N sequences, L tokens each, T targets a
+sequence, K targets of a micro-batch, V vocabulary, R rows of a table.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -16,18 +13,10 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainables.corpora.stream.frequencies import log_frequencies
 from trainables.corpora.stream.token_stream import Batch, TokenStream
-from trainables.models.learner import CandidateBatch, Learner, MicroBatch, Table
-from trainables.objectives.candidates import (
-    Candidates,
-    CandidateSet,
-    negatives_of,
-    sampled_candidates,
-    target_candidates,
-)
-from trainables.objectives.corruption import Corrupted, mask, shift, targets_per_sequence
-from trainables.objectives.registry import ContrastiveOptions, SampledOptions
+from trainables.objectives.candidates import Candidates, Pool, Text
+from trainables.objectives.corruption import Corrupted
+from trainables.objectives.learner import CandidateBatch, Learner, MicroBatch, Table
 from trainables.training.world import World, host_group
 
 
@@ -45,7 +34,7 @@ class Part(NamedTuple):
 
     @property
     def num_candidates(self) -> int:
-        """As ``MicroBatch.num_candidates``."""
+        """Of each position, its own one included; 0 for the whole vocabulary."""
         if self.candidates is None:
             return 0
         return len(self.candidates.token_C) + (self.candidates.own_bias_K is not None)
@@ -53,14 +42,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class BatchMaker:
-    """Corrupts sequences and finds their candidates: a pure function of the sequences, their places and the seed.
-
-    Args:
-        learner: decides what is recovered, and from what it is told apart.
-        stream: where the sequences are from.
-        mask_rate: share of the tokens that a masked objective recovers.
-        world: this worker among those whose sequences make a step.
-    """
+    """Corrupts sequences and finds their candidates: a pure function of the sequences, their places and the seed."""
 
     learner: Learner
     stream: TokenStream
@@ -71,44 +53,40 @@ class BatchMaker:
     def targets_per_sequence(self) -> int:
         """Target positions of a sequence: the same for every sequence."""
         length = self.stream.corpus.manifest.sequence_length
-        return targets_per_sequence(self.learner.objective.task, length, self.mask_rate)
+        return self.learner.objective.targets_per_sequence(length, self.mask_rate)
 
     def corrupt(self, batch: Batch) -> Corrupted:
         """The objective's corruption of clean sequences."""
-        manifest, token_NL = self.stream.corpus.manifest, batch.token_NL.astype(np.int64)
-        if self.learner.objective.task == "causal":
-            return shift(token_NL)
-        return mask(
-            token_NL,
-            batch.number_N,
-            self.stream.seed,
-            mask_rate=self.mask_rate,
-            mask_token=manifest.required_mask_token,
-            special_tokens=manifest.special_tokens,
-            vocabulary_size=manifest.vocabulary_size,
-        )
+        corpus, seed = self.stream.corpus, self.stream.seed
+        return self.learner.objective.corrupt(batch, corpus.manifest, seed, self.mask_rate)
 
     def prepare(self, batch: Batch, first: int, num_parts: int = 1) -> list[Part]:
         """This worker's share of a step as micro-batches, in memory of the host. All workers must call it together.
 
         Every ``num_parts``-th sequence makes a micro-batch, as every so manyth of the stream makes a worker's share:
-        workers and micro-batches divide a step in the same way.
-
-        Args:
-            batch: this worker's sequences.
-            first: place in the stream of the step's first sequence, of all workers.
-            num_parts: micro-batches.
+        workers and micro-batches divide a step in the same way. ``first`` is the place in the stream of the step's
+        first sequence, of all workers.
         """
+        objective, seed = self.learner.objective, self.stream.seed
         corrupted, document_NL = self.corrupt(batch), None
         if self.learner.separator is not None:
             ends_NL = (batch.token_NL == self.learner.separator).astype(np.int64)
             document_NL = ends_NL.cumsum(axis=1) - ends_NL
-        shared = self._shared_candidates(corrupted.target_NT, first)
+
+        def step_targets() -> NDArray[np.int64]:
+            # Worker r has the sequences first + r, first + r + W, ...: back into the stream's order.
+            return _gather(corrupted.target_NT, self.world).swapaxes(0, 1).ravel()
+
+        found = None
+        if objective.gathered:
+            found = objective.candidates(self._pool([seed, first], step_targets, first))
         parts = []
         for start in range(num_parts):
             rows = slice(start, None, num_parts)
             part = Corrupted(*(array[rows] for array in corrupted))
-            found = shared or self._own_candidates(part.target_NT, int(batch.number_N[start]), first)
+            if not objective.gathered:
+                keys = [seed, int(batch.number_N[start]), 1]
+                found = objective.candidates(self._pool(keys, part.target_NT.ravel, first))
             parts.append(
                 Part(
                     part,
@@ -118,58 +96,17 @@ class BatchMaker:
             )
         return parts
 
-    def _shared_candidates(self, target_NT: NDArray[np.int64], first: int) -> CandidateSet | None:
-        """Candidates of all micro-batches and workers, where the objective has such."""
-        options = self.learner.options
-        rng = np.random.default_rng([self.stream.seed, first])
-        if isinstance(options, SampledOptions):
-            return sampled_candidates(self._draw(options.samples, rng), self._log_proposal_V)
-        if isinstance(options, ContrastiveOptions) and options.gathered:
-            # Worker r has the sequences first + r, first + r + W, ...: back into the stream's order.
-            target_WNT = _gather(target_NT, self.world)
-            return self._contrastive(target_WNT.swapaxes(0, 1).ravel(), rng, first)
-        return None
-
-    def _own_candidates(self, target_NT: NDArray[np.int64], number: int, first: int) -> CandidateSet | None:
-        if not isinstance(self.learner.options, ContrastiveOptions):
-            return None
-        return self._contrastive(
-            target_NT.ravel(), np.random.default_rng([self.stream.seed, number, 1]), first
-        )
-
-    def _contrastive(self, target_P: NDArray[np.int64], rng: np.random.Generator, first: int) -> CandidateSet:
-        options = self.learner.options
-        assert isinstance(options, ContrastiveOptions)
-        missing, beyond_E = (options.negatives or 0) - len(target_P), None
-        if missing > 0 and options.beyond_batch == "vocabulary":
-            beyond_E = self._draw(missing, rng)
-        elif missing > 0 and options.beyond_batch == "queue":
-            beyond_E = self._targets_before(first, missing)
-        pool_P = negatives_of(target_P, options.negatives, rng, beyond_E)
-        return target_candidates(pool_P, self._log_proposal_V if options.log_q else None)
+    def _pool(self, keys: list[int], targets: Callable[[], NDArray[np.int64]], first: int) -> Pool:
+        return Pool(np.random.default_rng(keys), self._text, targets, partial(self._targets_before, first))
 
     def _targets_before(self, first: int, count: int) -> NDArray[np.int64]:
-        """The last targets before a step: made again from the stream, so there is no queue to keep or to restore."""
         sequences = min(first, -(-count // self.targets_per_sequence))
         number_N = np.arange(first - sequences, first, dtype=np.int64)
         return self.corrupt(self.stream.take(number_N)).target_NT.ravel()[-count:]
 
     @cached_property
-    def _log_proposal_V(self) -> NDArray[np.float64]:
-        options = self.learner.options
-        if isinstance(options, SampledOptions) and options.proposal == "uniform":
-            size = self.stream.corpus.manifest.vocabulary_size
-            return np.full(size, -np.log(size), dtype=np.float64)
-        return log_frequencies(self.stream)
-
-    @cached_property
-    def _cumulative_V(self) -> NDArray[np.float64]:
-        cumulative_V: NDArray[np.float64] = np.exp(self._log_proposal_V).cumsum()
-        cumulative_V /= cumulative_V[-1]
-        return cumulative_V
-
-    def _draw(self, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        return np.searchsorted(self._cumulative_V, rng.random(count), side="right")
+    def _text(self) -> Text:
+        return Text(self.stream)
 
     def rows(self, parts: list[Part], tables: Mapping[Table, Tensor]) -> dict[Table, NDArray[np.int64]]:
         """The rows of tables that a step's parts touch on any worker, ascending. All workers must call it together."""
@@ -194,13 +131,7 @@ class BatchMaker:
         row_R: Mapping[Table, NDArray[np.int64]] | None = None,
         rows: Mapping[Table, Tensor] | None = None,
     ) -> MicroBatch:
-        """A micro-batch on the device.
-
-        Args:
-            part: the micro-batch.
-            row_R: of tables that are updated by rows: the rows that the step touches, ascending, (R,).
-            rows: likewise their values, (R, D), to which gradients flow.
-        """
+        """A micro-batch on the device, with (R,) and (R, D) of tables of which a step touches some rows alone."""
         row_R, rows = row_R or {}, rows or {}
         vocabulary_size = self.stream.corpus.manifest.vocabulary_size
 
@@ -214,7 +145,6 @@ class BatchMaker:
         found, candidates, target_K = part.candidates, None, part.corrupted.target_NT.ravel()
         if found is not None:
             table = self.learner.candidate_table
-            assert table is not None
             own = found.own_bias_K is not None
             candidates = CandidateBatch(
                 self.to_device(found.token_C),

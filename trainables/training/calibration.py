@@ -1,7 +1,5 @@
 """What a training step costs on this machine, found by making a few."""
 
-from __future__ import annotations
-
 import statistics
 import tempfile
 import time
@@ -12,40 +10,27 @@ import torch
 
 from trainables.corpora.stream.token_stream import TokenStream
 from trainables.corpora.stream.zipf import zipf_corpus
-from trainables.training.loop import TrialConfig, make_learner
+from trainables.training.config import TrialConfig
+from trainables.training.loop import make_learner
 from trainables.training.stepper import Stepper
 from trainables.training.world import World
 
-LEAST_STEPS = 2
-"""Timed, after one that is not: it pays what is paid once."""
+LEAST_STEPS = 2  # timed, after one that is not: it pays what is paid once
 
 
 class Calibration(NamedTuple):
     """A step of one worker, on token ids drawn by Zipf's law."""
 
-    step_seconds: float
-    """Median."""
-    steps: int
-    """That were timed."""
-    memory_bytes: int | None
-    """Most that weights, their optimiser state and a step took together on a GPU; None on a CPU, where what is freed
-    stays with the process."""
-    device: str
-    """``cpu``, or the GPU's name."""
+    step_seconds: float  # median
+    steps: int  # that were timed
+    memory_bytes: int | None  # most that weights, optimiser state and a step took on a GPU; on a CPU none can tell
+    device: str  # ``cpu``, or the GPU's name
 
 
 def calibrate(
     config: TrialConfig, vocabulary_size: int, sequence_length: int, seconds: float, device: torch.device
 ) -> Calibration:
-    """Make some steps of a trial.
-
-    Args:
-        config: the trial; its batch is one worker's.
-        vocabulary_size: of the tokenizer, which need not be there.
-        sequence_length: tokens a sequence.
-        seconds: to go on for; at least :data:`LEAST_STEPS` steps are made.
-        device: where.
-    """
+    """Make some steps of a trial, whose batch is one worker's, for so many seconds, at least :data:`LEAST_STEPS`."""
     batch = config.training.batch_sequences
     with tempfile.TemporaryDirectory() as folder:
         corpus = zipf_corpus(Path(folder) / "corpus", vocabulary_size, sequence_length, 4 * batch)
@@ -54,9 +39,8 @@ def calibrate(
             before = torch.cuda.memory_allocated(device)
             torch.cuda.reset_peak_memory_stats(device)
         stream = TokenStream(corpus, config.seed, 1.0, 1.0)
-        stepper = Stepper(
-            make_learner(config, corpus.manifest).to(device), stream, config.training, World(device=device)
-        )
+        learner = make_learner(config, corpus.manifest).to(device)
+        stepper = Stepper(learner, stream, config.training, World(device=device))
         if stepper.micro_batch_sequences == "auto":
             stepper.micro_batch_sequences = None
         stepper.learner.train()

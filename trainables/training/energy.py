@@ -10,8 +10,6 @@ Sources: NVML API reference, nvmlDeviceGetTotalEnergyConsumption; Linux, Documen
 Since CVE-2020-8694 only root may read RAPL on most systems.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 from collections.abc import Callable
@@ -22,32 +20,22 @@ import torch
 
 from trainables.errors import InputError
 
-EnergyCounter = Callable[[], float]
-"""Joules since a moment that it does not tell; never less than before."""
+EnergyCounter = Callable[[], float]  # joules since a moment that it does not tell; never less than before
 
 POWERCAP = Path("/sys/class/powercap")
 MICROJOULES, MILLIJOULES = 1e-6, 1e-3
 
 
-def energy_counter(
-    device: torch.device, cpus: float, nvml: Any = None, powercap: Path = POWERCAP
-) -> EnergyCounter:
-    """The counter of the energy that a worker takes on its device.
+def energy_counter(device: torch.device, cpus: float, nvml: Any = None, powercap: Path = POWERCAP) -> EnergyCounter:
+    """The counter of the energy that a worker takes on its device, of which it may use so many CPU cores.
 
-    Args:
-        device: what it trains on.
-        cpus: CPU cores that it may use.
-        nvml: the ``pynvml`` module; None: the installed one.
-        powercap: the folder of RAPL's zones.
-
-    Raises:
-        InputError: the machine does not tell.
+    ``nvml`` stands for the module ``pynvml``. Raises InputError where the machine does not tell.
     """
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
         return _nvml_counter(f"GPU-{properties.uuid}", nvml)
     if device.type == "cpu":
-        return RaplCounter(cpus / (os.cpu_count() or 1), powercap)
+        return rapl_counter(cpus / (os.cpu_count() or 1), powercap)
     raise _untold(f"there is no energy counter for a device of type {device.type}")
 
 
@@ -56,9 +44,7 @@ def _nvml_counter(uuid: str, nvml: Any) -> EnergyCounter:
         try:
             nvml = importlib.import_module("pynvml")
         except ImportError as error:
-            raise _untold(
-                "NVML's Python bindings are not installed", "pip install nvidia-ml-py, or "
-            ) from error
+            raise _untold("NVML's Python bindings are not installed", "pip install nvidia-ml-py, or ") from error
     try:
         nvml.nvmlInit()
         handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
@@ -68,47 +54,36 @@ def _nvml_counter(uuid: str, nvml: Any) -> EnergyCounter:
     return lambda: float(nvml.nvmlDeviceGetTotalEnergyConsumption(handle)) * MILLIJOULES
 
 
-class RaplCounter:
-    """A share of what the processor packages and their memory take. Read it more often than its zones wrap around.
+def rapl_counter(share: float, powercap: Path = POWERCAP) -> EnergyCounter:
+    """A share of what processor packages and their memory take. Read it more often than its zones wrap around."""
+    try:
+        # psys has the packages in it, core and uncore are in a package; memory (dram) is beside it.
+        zones = [
+            zone
+            for zone in sorted(powercap.glob("intel-rapl:*"))
+            if (zone / "name").read_text().strip().startswith(("package", "dram"))
+        ]
+        ranges = {zone / "energy_uj": int((zone / "max_energy_range_uj").read_text()) for zone in zones}
+        last = {file: int(file.read_text()) for file in ranges}
+    except OSError as error:
+        raise _untold(
+            f"the processor's energy counters (RAPL) cannot be read: {error}",
+            f"as root: chmod a+r {powercap}/intel-rapl*/energy_uj, or ",
+        ) from error
+    if not zones:
+        raise _untold(f"this machine has no energy counters of its processor (RAPL) under {powercap}")
+    microjoules = 0
 
-    Args:
-        share: of the machine's energy that is counted.
-        powercap: the folder of RAPL's zones.
-
-    Raises:
-        InputError: there are no zones, or they cannot be read.
-    """
-
-    def __init__(self, share: float, powercap: Path = POWERCAP) -> None:
-        self._share = share
-        try:
-            # psys has the packages in it, core and uncore are in a package; memory (dram) is beside it.
-            zones = [
-                zone
-                for zone in sorted(powercap.glob("intel-rapl:*"))
-                if (zone / "name").read_text().strip().startswith(("package", "dram"))
-            ]
-            self._ranges = {
-                zone / "energy_uj": int((zone / "max_energy_range_uj").read_text()) for zone in zones
-            }
-            self._last = {file: int(file.read_text()) for file in self._ranges}
-        except OSError as error:
-            raise _untold(
-                f"the processor's energy counters (RAPL) cannot be read: {error}",
-                f"as root: chmod a+r {powercap}/intel-rapl*/energy_uj, or ",
-            ) from error
-        if not zones:
-            raise _untold(f"this machine has no energy counters of its processor (RAPL) under {powercap}")
-        self._microjoules = 0
-
-    def __call__(self) -> float:
-        """Joules since it was made, of the share."""
-        for file, largest in self._ranges.items():
+    def joules() -> float:
+        nonlocal microjoules
+        for file, largest in ranges.items():
             now = int(file.read_text())
             # The kernel's counter goes from its largest value back to 0.
-            self._microjoules += (now - self._last[file]) % (largest + 1)
-            self._last[file] = now
-        return self._microjoules * MICROJOULES * self._share
+            microjoules += (now - last[file]) % (largest + 1)
+            last[file] = now
+        return microjoules * MICROJOULES * share
+
+    return joules
 
 
 def _untold(why: str, remedy: str = "") -> InputError:

@@ -1,15 +1,14 @@
-"""What a run keeps count of beside its spending."""
-
-from __future__ import annotations
+"""What a run keeps count of."""
 
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 
-from trainables.training.energy import EnergyCounter
+from trainables.corpora.stream.token_stream import Batch, sequence_digest
 from trainables.training.world import World
 
 CAUSES = ("startup", "compile", "data_wait", "evaluation", "checkpoint")
@@ -31,36 +30,6 @@ class OverheadMeter:
             self.seconds[cause] += time.perf_counter() - start
 
 
-class StepMeter:
-    """Wall time and energy of training steps, until they are billed.
-
-    Args:
-        energy: of this worker's device; None where the machine does not tell.
-    """
-
-    def __init__(self, energy: EnergyCounter | None) -> None:
-        self._energy = energy
-        self._wall_seconds = self._joules = 0.0
-        self.start()
-
-    def start(self) -> None:
-        """Training steps begin."""
-        self._joules_before = self._energy() if self._energy is not None else 0.0
-        self._time_before = time.perf_counter()
-
-    def stop(self) -> None:
-        """They end. What was started and not stopped counts nowhere."""
-        self._wall_seconds += time.perf_counter() - self._time_before
-        if self._energy is not None:
-            self._joules += self._energy() - self._joules_before
-
-    def take(self, world: World) -> tuple[float, float]:
-        """Wall seconds and joules since the last call: the slowest worker's, and those of all; the same for all."""
-        seconds, (joules,) = world.largest(self._wall_seconds), world.sum_floats([self._joules])
-        self._wall_seconds = self._joules = 0.0
-        return seconds, joules
-
-
 class LossMeter:
     """The mean loss since the last report, kept on the device so that no step waits for it."""
 
@@ -77,13 +46,38 @@ class LossMeter:
         """The mean over all workers; None where there was no step."""
         if not self._count:
             return None
-        return world.sum_floats([float(self._total) / self._count])[0]
+        return world.sum_float(float(self._total) / self._count)
 
     def state(self, world: World) -> tuple[float, int]:
         """Sum over all workers, and number of steps."""
-        return world.sum_floats([float(self._total)])[0], self._count
+        return world.sum_float(float(self._total)), self._count
 
     def restore(self, total: float, count: int) -> None:
         """Go on from a sum and a number of steps."""
         self._total.fill_(total)
         self._count = count
+
+
+class StreamMeter:
+    """What this worker has trained on."""
+
+    def __init__(self, num_languages: int) -> None:
+        self._digest = 0
+        self._seen_l = np.zeros(num_languages, dtype=np.int64)
+
+    def add(self, batch: Batch) -> None:
+        """Take in a step's sequences."""
+        self._digest = (self._digest + sequence_digest(batch)) % (1 << 64)
+        self._seen_l += np.bincount(batch.language_N, minlength=len(self._seen_l))
+
+    def digest(self, world: World) -> str:
+        """Of all workers' sequences."""
+        return f"{world.sum_integers(self._digest):016x}"
+
+    def seen(self, world: World) -> tuple[int, ...]:
+        """Sequences of each language, of all workers."""
+        return tuple(world.sum_integers(int(count)) for count in self._seen_l)
+
+    def restore(self, digest: str, seen: tuple[int, ...]) -> None:
+        """Go on from what all workers have trained on; one of them does, the others go on from nothing."""
+        self._digest, self._seen_l[:] = int(digest, 16), seen

@@ -1,7 +1,5 @@
 """The largest micro-batch that fits in memory. The batch stays as it is: it is only made in more or fewer parts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,22 +13,12 @@ SHARE_OF_FREE_MEMORY = 0.8
 """Of a CPU's free memory that a micro-batch may take. There the system ends a process that takes too much."""
 
 
-def largest_micro_batch(
-    rehearse: Callable[[int], None], most: int, world: World, reserve_bytes: int = 0
-) -> int:
+def largest_micro_batch(rehearse: Callable[[int], None], most: int, world: World, reserve_bytes: int = 0) -> int:
     """Sequences of the largest micro-batch that fits on every worker: ``most``, or half of it, or a quarter ...
 
     On CUDA it is tried; on a CPU it is computed from what a pass of one sequence stores, as memory overdrawn there
-    ends the process. All workers must call it together.
-
-    Args:
-        rehearse: forward and backward passes with micro-batches of so many sequences.
-        most: a worker's whole share of the batch.
-        world: this worker among the workers.
-        reserve_bytes: what the optimiser will still take.
-
-    Raises:
-        InputError: not even one sequence fits.
+    ends the process. All workers must call it together. ``reserve_bytes`` are what the optimiser will still take.
+    Raises InputError where not even one sequence fits.
     """
     rows, stored = most, 0
     if world.device.type == "cpu":
@@ -47,9 +35,7 @@ def largest_micro_batch(
     return rows
 
 
-def _fits(
-    rehearse: Callable[[int], None], rows: int, stored: int, reserve_bytes: int, device: torch.device
-) -> bool:
+def _fits(rehearse: Callable[[int], None], rows: int, stored: int, reserve_bytes: int, device: torch.device) -> bool:
     if device.type == "cpu":
         return rows * stored + reserve_bytes <= SHARE_OF_FREE_MEMORY * free_bytes()
     fits = True

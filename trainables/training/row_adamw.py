@@ -19,8 +19,6 @@ for every s; as w_j falls geometrically, a step changes only those of the last f
 Letters: V vocabulary, D hidden size, R touched rows, T steps so far, W window.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 
@@ -29,47 +27,22 @@ from torch import Tensor
 from torch.optim.adamw import adamw
 
 from trainables.errors import InputError
+from trainables.training.config import can_defer
 
-NEGLIGIBLE = 1e-12
-"""A missed step's part is left out once it is below this share of the first missed step's."""
-LARGEST_RATIO = 0.9999
-"""Of beta1 to sqrt(beta2): above it, a row's missed steps count for hundreds of thousands of steps, or for ever."""
-SETTLED_AT_ONCE = 16384
-"""Rows: bounds the memory of :meth:`RowAdamW.settle`."""
-
-
-def can_defer(beta1: float, beta2: float) -> bool:
-    """Whether the moves of a missed row die out, so that they can be made later."""
-    return beta1 <= LARGEST_RATIO * math.sqrt(beta2) and beta2 > 0
+NEGLIGIBLE = 1e-12  # a missed step's part is left out once it is below this share of the first missed step's
+SETTLED_AT_ONCE = 16384  # rows: bounds the memory of :meth:`RowAdamW.settle`
 
 
 class RowAdamW:
-    """AdamW on some rows a step, with the trajectory of :class:`torch.optim.AdamW` on the whole table.
+    """AdamW on some rows a step, with the trajectory of :class:`torch.optim.AdamW` on the whole table, (V, D).
 
-    A step is ``fetch``, the backward passes, ``step``. The table itself is up to date after ``settle`` alone. Nothing
-    waits for the device.
-
-    Args:
-        table_VD: the table, updated in place; it needs no gradient.
-        betas: decay of the first and second moments.
-        epsilon: as AdamW's.
-        weight_decay: as AdamW's, decoupled.
-
-    Raises:
-        InputError: a missed row's moves do not die out with these betas.
+    A step is ``fetch``, the backward passes, ``step``. The table needs no gradient, is updated in place, and is up to
+    date after ``settle`` alone. Nothing waits for the device. The betas must satisfy :func:`can_defer`.
     """
 
-    def __init__(
-        self, table_VD: Tensor, *, betas: tuple[float, float], epsilon: float, weight_decay: float
-    ) -> None:
+    def __init__(self, table_VD: Tensor, *, betas: tuple[float, float], epsilon: float, weight_decay: float) -> None:
         beta1, beta2 = betas
-        if not can_defer(beta1, beta2):
-            raise InputError(
-                f"rows of the embedding cannot be updated alone with beta1 {beta1:g} and beta2 {beta2:g}",
-                where="training.embedding_update",
-                why="rows that a step leaves out move on by beta1 / sqrt(beta2) a step, which must fall below 1",
-                remedy="embedding_update: dense, or a beta1 below sqrt(beta2)",
-            )
+        assert can_defer(beta1, beta2), "a missed row's moves must die out: the configuration saw to it"
         self.table_VD = table_VD.detach()
         self.betas, self.epsilon, self.weight_decay = betas, epsilon, weight_decay
         self.steps = 0
@@ -89,27 +62,14 @@ class RowAdamW:
         self._fetched: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
 
     def fetch(self, row_R: Tensor) -> Tensor:
-        """The rows as dense AdamW would have them now, (R, D): a leaf that gathers their gradient.
-
-        Reads only: the rows are written by ``step``, and a ``fetch`` without one leaves no trace.
-
-        Args:
-            row_R: each row once, int64, on the table's device.
-        """
+        """The rows, each named once, as dense AdamW would have them now, (R, D): a leaf that gathers their gradient."""
         leaf_RD, exp_avg_RD, exp_avg_sq_RD = self._catch_up(row_R)
         self._fetched = row_R, leaf_RD.requires_grad_(), exp_avg_RD, exp_avg_sq_RD
         return leaf_RD
 
     @torch.no_grad()
     def step(self, rate: float) -> None:
-        """One step: updates the rows last fetched by their gradient; all others have missed it.
-
-        Args:
-            rate: learning rate.
-
-        Raises:
-            InputError: the weight decay of one step is 100% or more.
-        """
+        """Updates the rows last fetched; all others have missed it. InputError: its weight decay is 100% or more."""
         self._advance(rate)
         if self._fetched is None:
             return

@@ -1,9 +1,4 @@
-"""One training step: from a worker's sequences to updated weights. When to step, at what rate, is the loop's.
-
-Letters: R rows of a table, D hidden size.
-"""
-
-from __future__ import annotations
+"""One training step: from a worker's sequences to updated weights. When to step, at what rate, is the loop's."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,45 +6,38 @@ from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule
-from torch.distributed.tensor import DTensor
+from torch import Tensor
 
 from trainables.corpora.stream.token_stream import Batch, TokenStream
+from trainables.models.body import layers_of
 from trainables.models.flops import recomputed_flops
-from trainables.models.learner import Learner, Table
+from trainables.objectives.learner import Learner, Table
 from trainables.training import parallel
 from trainables.training.batch import BatchMaker, Part
-from trainables.training.checkpoint import module_tensors
-from trainables.training.ema import WeightAverage
-from trainables.training.optimiser import Optimiser, TrainingConfig
+from trainables.training.checkpoint_tensors import module_tensors
+from trainables.training.config import TrainingConfig, Unit
+from trainables.training.optimiser import Optimiser, WeightAverage
 from trainables.training.world import World
 
 
 class PreparedStep(NamedTuple):
     """A step that can be made."""
 
-    batch: Batch
-    """This worker's sequences."""
-    parts: list[Part]
-    """Its micro-batches, in memory of the host."""
-    num_targets: int
-    """Targets of the step, over all workers."""
-    flops: int
-    """FLOPs of the model in the step, over all workers."""
-    hardware_flops: int
-    """With those that are computed again."""
+    batch: Batch  # this worker's sequences
+    parts: list[Part]  # its micro-batches, in memory of the host
+    num_targets: int  # targets of the step, over all workers
+    flops: int  # FLOPs of the model in the step, over all workers
+    hardware_flops: int  # with those that are computed again
+    tokens: int  # input tokens of the step, over all workers
+
+    def cost(self, unit: Unit) -> float:
+        """What the step takes of a unit that is known before it is made."""
+        amount: float = 1 if unit == "steps" else getattr(self, unit)
+        return amount
 
 
 class Stepper:
-    """A learner with all that updates it.
-
-    Args:
-        learner: on its device.
-        stream: where the sequences are from.
-        training: how to train.
-        world: this worker among those that train together.
-    """
+    """A learner, on its device, with all that updates it."""
 
     def __init__(self, learner: Learner, stream: TokenStream, training: TrainingConfig, world: World) -> None:
         self.learner, self.stream, self.training, self.world = learner, stream, training, world
@@ -62,26 +50,21 @@ class Stepper:
         training, learner = self.training, self.learner
         for parameter in learner.parameters():
             parameter.requires_grad_(True)
-        self.tables: Mapping[Table, Tensor] = self._row_tables()
+        tables, num_rows = learner.tables, len(learner.embedding_VD)
+        # A restored head is the table itself, and scores all of it.
+        updates_rows = (tables or not self.restored) and training.updates_rows(
+            only_looked_up="embedding" in tables, num_rows=num_rows
+        )
+        self.tables: Mapping[Table, Tensor] = tables if updates_rows else {}
         for table_VD in self.tables.values():
             table_VD.requires_grad_(False)  # the rows that a step touches get the gradient instead
         if training.activation_checkpointing:
             learner.config.use_cache = False  # nothing is cached while training; transformers warns otherwise
             learner.body.gradient_checkpointing_enable({"use_reentrant": False})  # type: ignore[operator]
         self.model = parallel.wrap(learner, self.world, training.parallel)
-        self.optimiser = Optimiser(
-            learner, training, {str(name): table for name, table in self.tables.items()}
-        )
+        self.optimiser = Optimiser(learner, training, {str(name): table for name, table in self.tables.items()})
         self.average = WeightAverage(learner, training.ema_decay) if training.ema_decay else None
         self.batches = BatchMaker(learner, self.stream, training.mask_rate, self.world)
-
-    def _row_tables(self) -> dict[Table, nn.Parameter]:
-        """The tables that are updated by rows: of those that a step only looks up, if so set."""
-        tables, num_rows = self.learner.tables, len(self.learner.embedding_VD)
-        if self.restored and not tables:  # the restored head is the table, and scores all of it
-            return {}
-        rows = self.training.updates_rows(only_looked_up="embedding" in tables, num_rows=num_rows)
-        return tables if rows else {}
 
     def restore_head(self) -> None:
         """Go on as the vanilla objective (see :meth:`Learner.restore_head`), with a new optimiser."""
@@ -93,12 +76,7 @@ class Stepper:
         self._assemble()
 
     def prepare(self, batch: Batch, first: int) -> PreparedStep:
-        """Corrupt, find candidates, count FLOPs. All workers must call it together.
-
-        Args:
-            batch: this worker's sequences.
-            first: place in the stream of the step's first sequence, of all workers.
-        """
+        """Corrupt, find candidates, count FLOPs, from a place in the stream on. All workers must call it together."""
         num_sequences, length = batch.token_NL.shape
         rows = self.micro_batch_sequences or num_sequences
         assert isinstance(rows, int), "'auto' was resolved"
@@ -110,29 +88,22 @@ class Stepper:
         num_targets = sum(part.num_targets for part in parts) * self.world.size
         flops, again = self.world.sum_integers(flops), 0
         if self.training.activation_checkpointing:
-            again = recomputed_flops(
-                self.learner.config, num_sequences * self.world.size, length, num_targets
-            )
-        return PreparedStep(batch, parts, num_targets, flops, flops + again)
+            again = recomputed_flops(self.learner.config, num_sequences * self.world.size, length, num_targets)
+        tokens = num_sequences * length * self.world.size
+        return PreparedStep(batch, parts, num_targets, flops, flops + again, tokens)
 
     def gradients(self, step: PreparedStep, *, synchronise: bool = True) -> tuple[Tensor, list[Tensor]]:
-        """Forward and backward passes.
-
-        Args:
-            step: of :meth:`prepare`.
-            synchronise: sum the gradients over the workers.
-
-        Returns:
-            This worker's part of the step's mean loss, and the touched rows of tables, with their gradients.
-        """
+        """This worker's part of the step's mean loss, and the touched rows of tables, with their gradients."""
         row_R = self.batches.rows(step.parts, self.tables)
         rows = {name: self.optimiser.rows[name].fetch(self.batches.to_device(r)) for name, r in row_R.items()}
         total = torch.zeros((), device=self.world.device)
+        cuda, precision = self.world.device.type == "cuda", self.training.precision
+        bfloat16 = precision == "bfloat16" or (precision == "auto" and cuda)
         for number, part in enumerate(step.parts):
             last = number == len(step.parts) - 1
             micro_batch = self.batches.send(part, row_R, rows)
             with parallel.accumulating(self.model, more=not (last and synchronise)):
-                with torch.autocast(self.world.device.type, torch.bfloat16, enabled=self._bfloat16):
+                with torch.autocast(self.world.device.type, torch.bfloat16, enabled=bfloat16):
                     loss = self.model(micro_batch) / step.num_targets
                 # Gradients are averaged over the workers; the loss is a sum over them.
                 (loss * self.world.size).backward()
@@ -145,17 +116,13 @@ class Stepper:
         return total, list(rows.values())
 
     def step(self, step: PreparedStep, rate: float) -> Tensor:
-        """One update. Nothing in it waits for the device.
-
-        Returns:
-            This worker's part of the step's mean loss, a scalar on the device.
-        """
+        """One update; nothing in it waits for the device. Returns this worker's part of the step's mean loss."""
         loss, rows = self.gradients(step)
         parallel.clip_gradients([*self.model.parameters(), *rows], self.training.clip_norm)
         self.optimiser.set_rate(rate)
         self.optimiser.step()
         self.optimiser.zero_grad()
-        self.learner.bound_temperature()
+        self.learner.objective.after_step(self.learner)
         if self.average is not None:
             self.average.update(self.learner)
         return loss
@@ -165,7 +132,7 @@ class Stepper:
         cuda = self.world.device.type == "cuda"
         with torch.random.fork_rng(devices=[self.world.device] if cuda else []):
             # Sharded gradients that are kept back would survive zero_grad.
-            self.gradients(step, synchronise=isinstance(self.model, FSDPModule))
+            self.gradients(step, synchronise=parallel.is_sharded_model(self.model))
         self.optimiser.zero_grad()
         if cuda:
             torch.cuda.synchronize()
@@ -203,7 +170,7 @@ class Stepper:
             for part, optimiser in self.optimiser.parts.items()
             for index, parameter in enumerate(p for group in optimiser.param_groups for p in group["params"])
             for name in ("exp_avg", "exp_avg_sq", "momentum_buffer")
-            if isinstance(parameter, DTensor)
+            if parallel.is_sharded(parameter)
         }
         return groups
 
@@ -215,7 +182,18 @@ class Stepper:
         if self.average is not None:
             self.average.load_tensors(groups.get("average", {**groups["model"], "steps": torch.tensor(0)}))
 
-    @property
-    def _bfloat16(self) -> bool:
-        precision = self.training.precision
-        return precision == "bfloat16" or (precision == "auto" and self.world.device.type == "cuda")
+    def compile(self, step: PreparedStep) -> str:
+        """Compile the body's layers, which are alike, in place, by rehearsing a step; where that fails, say why."""
+        from torch._dynamo.exc import TorchDynamoException
+
+        layers = list(layers_of(self.learner.body))
+        for layer in layers:
+            layer.compile()
+        try:
+            self.rehearse(step)
+        except (TorchDynamoException, NotImplementedError) as error:
+            for layer in layers:
+                layer._compiled_call_impl = None
+            reason = str(error).strip().splitlines()[0]
+            return f"the model is not compiled, and trains without: {type(error).__name__}: {reason}"
+        return ""

@@ -1,7 +1,5 @@
 """The workers that train one model together."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -27,20 +25,20 @@ class World:
         low, high = halves.tolist()
         return int(low + (high << 32)) % (1 << 64)
 
-    def sum_floats(self, values: list[float]) -> list[float]:
-        """Sums over the workers."""
-        return self._reduce(values, dist.ReduceOp.SUM)
+    def sum_float(self, value: float) -> float:
+        """Sum over the workers."""
+        return self._reduce(value, dist.ReduceOp.SUM)
 
     def largest(self, value: float) -> float:
         """Maximum over the workers."""
-        return self._reduce([value], dist.ReduceOp.MAX)[0]
+        return self._reduce(value, dist.ReduceOp.MAX)
 
-    def _reduce(self, values: list[float], operation: dist.ReduceOp.RedOpType) -> list[float]:
+    def _reduce(self, value: float, operation: dist.ReduceOp.RedOpType) -> float:
         if self.size == 1:
-            return values
-        tensor = torch.tensor(values, dtype=torch.float64)
+            return value
+        tensor = torch.tensor(value, dtype=torch.float64)
         dist.all_reduce(tensor, op=operation, group=host_group())
-        return [float(value) for value in tensor.tolist()]
+        return float(tensor)
 
 
 @cache

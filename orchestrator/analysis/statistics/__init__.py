@@ -1,53 +1,6 @@
 """Small pure statistics, over numbers alone: no ledger, no study in them.
 
 Most are of paired differences: one number a seed, arm A's yardstick minus arm B's. Everything is deterministic:
-where chance is used (the bootstrap; permutations too many to enumerate; boundaries found by simulation), the
+where chance is used (permutations too many to enumerate; boundaries found by simulation), the
 generator's seed is fixed, so that a ledger always yields the same verdict.
-
-================  ==================================================================================
-``paired``         a fixed number of pairs: interval, permutation test, equivalence, Holm's adjustment
-``planning``       power, the smallest difference that can be found, seeds still needed
-``sequential``     seeds added one pair at a time until the question is answered
-``tuning_curves``  the best of n search trials, with a confidence band
-``time_to_target`` how much less one arm spends to get as far as the other
-``ranks``          whether early scores order configurations as final ones do
-================  ==================================================================================
 """
-
-from orchestrator.analysis.statistics.paired import (
-    ALPHA,
-    Interval,
-    bootstrap_interval,
-    equivalence_interval,
-    fewest_pairs,
-    holm,
-    permutation_p,
-)
-from orchestrator.analysis.statistics.planning import POWER, minimum_detectable_effect, power, seeds_needed
-from orchestrator.analysis.statistics.ranks import RankStability, rank_stability
-from orchestrator.analysis.statistics.sequential import Decision, Sequential
-from orchestrator.analysis.statistics.time_to_target import Curves, TimeToTarget, time_to_target
-from orchestrator.analysis.statistics.tuning_curves import TuningCurve, tuning_curve
-
-__all__ = [
-    "ALPHA",
-    "POWER",
-    "Curves",
-    "Decision",
-    "Interval",
-    "RankStability",
-    "Sequential",
-    "TimeToTarget",
-    "TuningCurve",
-    "bootstrap_interval",
-    "equivalence_interval",
-    "fewest_pairs",
-    "holm",
-    "minimum_detectable_effect",
-    "permutation_p",
-    "power",
-    "rank_stability",
-    "seeds_needed",
-    "time_to_target",
-    "tuning_curve",
-]

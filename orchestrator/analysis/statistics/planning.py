@@ -1,7 +1,5 @@
 """What a number of seeds can find, asked before they are run, and how many more it would take, asked after."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -9,18 +7,14 @@ from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
-from orchestrator.analysis.statistics.paired import ALPHA, fewest_pairs
+from orchestrator.analysis.statistics.paired import fewest_pairs
+from orchestrator.config.confirmation import ALPHA
 
-POWER = 0.8
-"""Chance with which seeds that are planned or asked for would settle a difference."""
-
-MOST_SEEDS = 1000
-"""Where more pairs than this would be needed, no number is given: it would be no advice."""
-
-SIMULATED = 4000
-"""Studies simulated for a power: its standard error is below 0.008."""
+POWER = 0.8  # chance with which seeds that are planned or asked for would settle a difference
+MOST_SEEDS = 1000  # where more pairs than this would be needed, no number is given: it would be no advice
+SIMULATED = 4000  # studies simulated for a power: its standard error is below 0.008
 
 MOST_ENUMERATED = 10
 """Pairs up to which the permutation test is run on every simulated study; above, the t-test stands for it."""
@@ -28,26 +22,12 @@ MOST_ENUMERATED = 10
 
 @lru_cache(maxsize=4096)
 def power(
-    num_pairs: int,
-    difference: float,
-    deviation: float,
-    margin: float = 0.0,
-    family_size: int = 1,
-    alpha: float = ALPHA,
+    num_pairs: int, difference: float, deviation: float, margin: float = 0.0, family_size: int = 1, alpha: float = ALPHA
 ) -> float:
-    """The chance that the rules name the better arm, by simulation of normal differences.
-
-    The rules: the permutation test at ``alpha / family_size`` (Holm's method for the weakest pair of the family,
-    so that at a larger rank it can only be more), unless the difference is found to lie within the margin.
-
-    Args:
-        num_pairs: seeds that both arms complete.
-        difference: the true one, in the yardstick's unit.
-        deviation: standard deviation of the paired differences, above 0.
-        margin: of equivalence, in the yardstick's unit.
-        family_size: pairs of arms that the study compares.
-        alpha: level over the whole family.
-    """
+    """The chance that the rules name the better arm, by simulation of normal differences with this mean and deviation
+    (above 0), in the yardstick's unit as the margin is. The rules: the permutation test at ``alpha / family_size``
+    (Holm's method for the weakest pair of the family, so that at a larger rank it can only be more), unless the
+    difference is found to lie within the margin."""
     if num_pairs < fewest_pairs(family_size, alpha):
         return 0.0
     n, level = num_pairs, alpha / family_size
@@ -59,8 +39,8 @@ def power(
         sums = np.abs(samples @ signs)
         rejects = (sums >= sums[:, :1] * (1 - 1e-12)).mean(1) <= level
     else:
-        rejects = np.abs(mean) >= error * stats.t.ppf(1 - level / 2, n - 1)
-    reach = error * stats.t.ppf(1 - ALPHA, n - 1)
+        rejects = np.abs(mean) >= error * special.stdtrit(n - 1, 1 - level / 2)
+    reach = error * special.stdtrit(n - 1, 1 - ALPHA)
     equivalent = np.abs(mean) + reach <= margin / deviation
     return float(np.mean(rejects & ~equivalent & (mean * difference > 0)))
 
@@ -74,17 +54,12 @@ def minimum_detectable_effect(
     alpha: float = ALPHA,
     wanted: float = POWER,
 ) -> float | None:
-    """The smallest true difference that so many pairs would name with the power wanted; see :func:`power`.
-
-    The standard deviation of paired differences is a guess before a study runs: from an earlier study, or 1 for
-    a result in standard deviations. None where so few pairs can never name a winner, or do not vary.
-    """
+    """The smallest true difference that so many pairs would name with the power wanted; see :func:`power`. With a
+    deviation of 1 it is in standard deviations. None where so few pairs can never name a winner, or do not vary."""
     if num_pairs < fewest_pairs(family_size, alpha) or deviation == 0:
         return None
     return smallest_with(
-        lambda difference: power(num_pairs, difference, deviation, margin, family_size, alpha),
-        deviation,
-        wanted,
+        lambda difference: power(num_pairs, difference, deviation, margin, family_size, alpha), deviation, wanted
     )
 
 
@@ -122,12 +97,12 @@ def seeds_needed(differences: Sequence[float], margin: float, family_size: int =
     n = np.arange(done + 1, MOST_SEEDS + 1)
     error: NDArray[np.float64] = deviation / np.sqrt(n)
 
-    critical = stats.t.ppf(1 - ALPHA / family_size / 2, n - 1)
-    above, below = stats.nct.sf(critical, n - 1, mean / error), stats.nct.cdf(-critical, n - 1, mean / error)
+    critical = special.stdtrit(n - 1, 1 - ALPHA / family_size / 2)
+    above, below = 1 - special.nctdtr(n - 1, mean / error, critical), special.nctdtr(n - 1, mean / error, -critical)
 
-    critical = stats.t.ppf(1 - ALPHA, n - 1)
-    under_margin = stats.nct.cdf(-critical, n - 1, (mean - margin) / error)
-    over_margin = stats.nct.sf(critical, n - 1, (mean + margin) / error)
+    critical = special.stdtrit(n - 1, 1 - ALPHA)
+    under_margin = special.nctdtr(n - 1, (mean - margin) / error, -critical)
+    over_margin = 1 - special.nctdtr(n - 1, (mean + margin) / error, critical)
 
     settles = ((above + below >= POWER) & (n >= fewest)) | (under_margin + over_margin - 1 >= POWER)
     return int(n[np.argmax(settles)]) - done if settles.any() else None

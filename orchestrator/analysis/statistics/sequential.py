@@ -22,8 +22,6 @@ chance of a false verdict is *spent* over the looks. By n of at most N pairs, a 
   methods for confidence intervals in group sequential trials"; ordered as by Rosner & Tsiatis 1988).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -31,19 +29,17 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
-from orchestrator.analysis.statistics.paired import ALPHA, Interval
+from orchestrator.analysis.statistics.paired import Interval
 from orchestrator.analysis.statistics.planning import POWER
+from orchestrator.config.confirmation import ALPHA
 
 Floats = NDArray[np.float64]
 Verdict = Literal["a", "b", "equivalent", "undecided", "continue"]
 
-ENUMERATED = 13
-"""Pairs up to which all signings are followed; beyond, each goes on with signs drawn at random."""
-
-CONFIDENCE = 0.95
-"""Of the interval."""
+ENUMERATED = 13  # pairs up to which all signings are followed; beyond, each goes on with signs drawn at random
+CONFIDENCE = 0.95  # of the interval
 
 BOUNDARY_PATHS, STOPPED_PATHS = 100_000, 4096
 """Simulated studies, for boundaries and for the distribution of what was stopped."""
@@ -60,8 +56,7 @@ KEPT_BACK = 0.15
 skewed where there is none (arms with skewed noise of unequal size) are named more often than symmetric ones.
 """
 
-TIE = 1 - 1e-12
-"""Sums that differ by less are the same sum in another order."""
+TIE = 1 - 1e-12  # sums that differ by less are the same sum in another order
 
 
 @dataclass(frozen=True)
@@ -71,13 +66,11 @@ class Decision:
     verdict: Verdict
     """``a``: the differences are positive, ``b``: negative. ``continue``: another pair is wanted; ``undecided``:
     no more will come."""
-    n: int
-    """Pairs that the verdict rests on: those up to the look that settled it."""
+    n: int  # pairs that the verdict rests on: those up to the look that settled it
     p: float | None
     """Stagewise, for this pair of arms alone. None before the end, and where equivalence ended it early: the
     chance of naming a winner was then not spent."""
-    interval: Interval | None
-    """Of the difference, 95%. None before the end."""
+    interval: Interval | None  # of the difference, 95%. None before the end
 
 
 @dataclass(frozen=True)
@@ -110,9 +103,7 @@ class Sequential:
     family_size: int = 1
     ended_at: int | None = None
 
-    def decide(
-        self, differences: Sequence[float], ended: bool = False, with_interval: bool = True
-    ) -> Decision:
+    def decide(self, differences: Sequence[float], ended: bool = False, with_interval: bool = True) -> Decision:
         """The verdict of the first look that has one; differences beyond it, and runs that fail, change nothing.
 
         Args:
@@ -142,11 +133,8 @@ class Sequential:
         return Decision(verdict, int(n), p, None)
 
     def _follow(self, values: Floats) -> tuple[NDArray[np.object_], NDArray[np.intp], Floats]:
-        """What some studies come to, by their differences, [study, pair].
-
-        Returns:
-            Verdicts, pairs up to the look that settled each, and stagewise shares of signings.
-        """
+        """Verdicts of some studies by their differences, [study, pair]; pairs up to the look that settled each;
+        stagewise shares of signings."""
         num_studies, given = values.shape
         verdicts = np.full(num_studies, "undecided" if given >= self._last else "continue", dtype=object)
         pairs, shares = np.full(num_studies, given), np.ones(num_studies)
@@ -202,15 +190,11 @@ class Sequential:
         return float(np.mean(root >= observed)), float(np.mean(root <= observed))
 
     def _stop(self, effect: float, margin: float) -> NDArray[np.intp]:
-        """Looks at which simulated studies stop. Effect and margin are in standard deviations.
-
-        The sign flips' boundary is that of t statistics which spends as much at the same looks: to follow all
-        signings under each of the differences that an interval tries would take minutes.
-        """
+        """Looks at which simulated studies stop; effect and margin are in standard deviations. The sign flips' boundary
+        is that of t statistics which spends as much at the same looks: to follow all signings under each difference
+        takes minutes."""
         # While no signing is as rare as what may be spent, nothing can be.
-        levels = tuple(
-            self._spent(n) if 2.0 ** (1 - n) <= self._spent(n) * self._level else 0.0 for n in self._looks
-        )
+        levels = tuple(self._spent(n) if 2.0 ** (1 - n) <= self._spent(n) * self._level else 0.0 for n in self._looks)
         inner = np.array(self._equivalence_bounds)
         outer = np.array(_boundaries(self._looks, self.maximum, levels, self._level, sides=2))
         mean, error = _normal_paths(self._looks, self.maximum, STOPPED_PATHS)
@@ -250,15 +234,12 @@ class Sequential:
 
 @lru_cache(maxsize=256)
 def _detectable_effect(rule: Sequential, wanted: float) -> float:
-    """In standard deviations, to 1/500.
-
-    The range in which it lies is halved, always with the same studies. Nearly all that name the arm at some effect do
-    so at larger ones: only those are followed again that do not name it at the lower end and do at the upper one.
-    """
+    """In standard deviations, to 1/500: the range in which it lies is halved, always with the same studies. Nearly all
+    that name the arm at some effect do so at larger ones: only those are followed again that differ at the two ends."""
     studies = _normal_studies(rule.maximum)
     needed = wanted * len(studies)
     # With as many pairs no test needs less, were the deviation known.
-    low = float(stats.norm.ppf(1 - rule._level / 2) + stats.norm.ppf(wanted)) / np.sqrt(rule.maximum)
+    low = float(special.ndtri(1 - rule._level / 2) + special.ndtri(wanted)) / np.sqrt(rule.maximum)
     high, tried = np.inf, 1.1 * low
     # Where a margin dwarfs the deviation, the numbers themselves are not as fine as that.
     while high - low > max(1 / 500, low * 1e-12):
@@ -278,7 +259,7 @@ def _stopped_interval(rule: Sequential, values: tuple[float, ...]) -> Interval:
     if deviation == 0:
         return mean, mean
     error = deviation / np.sqrt(len(values))
-    furthest = 3 * float(stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1)) * error
+    furthest = 3 * float(special.stdtrit(len(values) - 1, (1 + CONFIDENCE) / 2)) * error
 
     def end(direction: int) -> float:
         def accepted(reach: float) -> bool:
@@ -327,10 +308,8 @@ class _SignFlips:
 
 @lru_cache(maxsize=16)
 def _signs(maximum: int) -> tuple[Floats, ...]:
-    """For each pair, its signs in all signings of the pairs so far, in the order in which those branch.
-
-    The observed one (all +) is the first, and all begin with +, as |sum| is symmetric.
-    """
+    """For each pair, its signs in all signings of the pairs so far, in the order in which those branch. The observed
+    one (all +) is the first, and all begin with +, as |sum| is symmetric."""
     enumerated = min(maximum, ENUMERATED)
     branching = [np.tile((1.0, -1.0), 2 ** (n - 1)) for n in range(1, enumerated)]
     shape = (2 ** (enumerated - 1), maximum - enumerated)
@@ -341,12 +320,11 @@ def _signs(maximum: int) -> tuple[Floats, ...]:
 
 @lru_cache(maxsize=16)
 def _normal_studies(maximum: int) -> Floats:
-    """Standard normal pairs of simulated studies, [study, pair].
+    """Standard normal pairs of simulated studies, [study, pair], by a scrambled Sobol sequence: their shares are as
+    exact as those of some three times as many drawn independently."""
+    from scipy.stats import qmc  # a second to import
 
-    By a scrambled Sobol sequence: their shares are as exact as those of some three times as many drawn
-    independently.
-    """
-    sobol = stats.qmc.MultivariateNormalQMC(np.zeros(maximum), rng=np.random.default_rng(0))
+    sobol = qmc.MultivariateNormalQMC(np.zeros(maximum), rng=np.random.default_rng(0))
     return np.asarray(sobol.random(FOLLOWED), dtype=np.float64)
 
 

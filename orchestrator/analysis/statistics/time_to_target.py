@@ -13,8 +13,6 @@ The interval is by bootstrap over seeds, in pairs, the bounds going with the dra
 widened for few seeds (Hesterberg 2015, "What teachers should know about the bootstrap", section 3).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,7 +20,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 from orchestrator.analysis.statistics.paired import fewest_pairs
 
@@ -34,8 +32,7 @@ Curve = tuple[tuple[float, float, float], ...]
 """A run's evaluations: progress (0 to 1, increasing), spending, yardstick. One that broke off is a single point: where,
 what it had spent, and the worst value there is (an infinity)."""
 
-Curves = tuple[Curve, ...]
-"""An arm's, one a seed."""
+Curves = tuple[Curve, ...]  # an arm's, one a seed
 
 
 @dataclass(frozen=True)
@@ -49,25 +46,15 @@ class TimeToTarget:
     interval: tuple[float | None, float | None] | None
     """95%; an end is None where what was not seen leaves it open. None of fewer than 6 seeds: see
     :func:`orchestrator.analysis.statistics.fewest_pairs`."""
-    reached_a: int
-    """Runs of A that reach the target by themselves."""
+    reached_a: int  # runs of A that reach the target by themselves
     reached_b: int
     n: int
 
 
 @lru_cache(maxsize=1024)
-def time_to_target(
-    a: Curves, b: Curves, target: float | None = None, lower_is_better: bool = False
-) -> TimeToTarget:
-    """Compare paired runs; see the module.
-
-    Args:
-        a: A's runs, by seed.
-        b: B's, by the same seeds, at least one.
-        target: the yardstick's value to reach. None: the worse of the two arms' final means over the runs that did
-            not break off, taken anew from every draw of seeds, as it is estimated from them.
-        lower_is_better: of the yardstick.
-    """
+def time_to_target(a: Curves, b: Curves, target: float | None = None, lower_is_better: bool = False) -> TimeToTarget:
+    """Compare paired runs, by seed, at least one; see the module. The target is a value of the yardstick; None: the
+    worse of the two arms' final means over the runs that did not break off, estimated anew from every draw of seeds."""
     sign = -1.0 if lower_is_better else 1.0
     wanted = None if target is None else sign * target
     curves = [_on_one_grid(runs, sign) for runs in (a, b)]
@@ -79,11 +66,8 @@ def time_to_target(
     if n >= fewest_pairs():
         draws = np.random.default_rng(0).integers(0, n, (NUM_RESAMPLES, n))
         lows, highs = _ratio_bounds(curves, draws, wanted)
-        tail = float(stats.norm.sf(math.sqrt(n / (n - 1)) * stats.t.ppf(0.975, n - 1)))
-        ends = (
-            float(np.quantile(lows, tail, method="lower")),
-            float(np.quantile(highs, 1 - tail, method="higher")),
-        )
+        tail = float(special.ndtr(-math.sqrt(n / (n - 1)) * special.stdtrit(n - 1, 0.975)))
+        ends = (float(np.quantile(lows, tail, method="lower")), float(np.quantile(highs, 1 - tail, method="higher")))
         interval = (ends[0] or None, ends[1] if math.isfinite(ends[1]) else None)
     relation: Literal["=", "<=", ">="] | None = None
     ratio = None

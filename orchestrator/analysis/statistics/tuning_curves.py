@@ -4,57 +4,40 @@ Dodge et al. 2019, "Show your work: improved reporting of experimental results";
 2024, "Show your work with confidence: confidence bands for tuning curves".
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 Floats = NDArray[np.float64]
 
-SIMULATED = 20_000
-"""Samples from which the band's level is found; of many trials fewer, but none below 1000."""
-
-MOST_POINTS = 64
-"""Of a curve: all n up to about 20, then further and further apart."""
+SIMULATED = 20_000  # samples from which the band's level is found; of many trials fewer, but none below 1000
+MOST_POINTS = 64  # of a curve: all n up to about 20, then further and further apart
 
 
 @dataclass(frozen=True)
 class TuningCurve:
     """The best of n trials; higher is better."""
 
-    n: tuple[int, ...]
-    """From 1 up to as many trials as there are."""
-    expected: tuple[float, ...]
-    """Mean of the best of n."""
-    median: tuple[float, ...]
-    """Median of the best of n."""
-    low: tuple[float | None, ...]
-    """Lower end of the median's band; None where the trials set no bound."""
+    n: tuple[int, ...]  # from 1 up to as many trials as there are
+    expected: tuple[float, ...]  # mean of the best of n
+    median: tuple[float, ...]  # median of the best of n
+    low: tuple[float | None, ...]  # lower end of the median's band; None where the trials set no bound
     high: tuple[float | None, ...]
     """Upper end; None where the trials set no bound: with N of them, for n above about N / 8."""
 
 
 @lru_cache(maxsize=256)
 def tuning_curve(scores: tuple[float, ...], confidence: float = 0.95) -> TuningCurve:
-    """The curve of trials whose configurations were drawn independently of each other.
-
-    With F the distribution of one trial's score, F^n is that of the best of n. The expected best is that of n
-    draws from the scores found, with replacement. The median best is F's quantile at 0.5^(1/n); its band
-    follows from one of F which holds at all scores, and so for all n, at once: the equal-tailed Beta band
-    (Learned-Miller & DeSantis 2008, "A probabilistic upper bound on differential entropy"; the paper's "LD").
-    It assumes no distribution. (The library ``opda`` has these bands too, and takes 15 s for 100 trials.)
-
-    Args:
-        scores: of all trials, one each; higher is better.
-        confidence: of the band, over all n together.
-
-    Raises:
-        ValueError: there is no score.
-    """
+    """The curve of trials, one score each, higher being better, whose configurations were drawn independently; the band
+    has its confidence over all n together. With F the distribution of one trial's score, F^n is that of the best of n.
+    The expected best is that of n draws from the scores found, with replacement. The median best is F's quantile at
+    0.5^(1/n); its band follows from one of F which holds at all scores, and so for all n, at once: the equal-tailed
+    Beta band (Learned-Miller & DeSantis 2008, "A probabilistic upper bound on differential entropy"; the paper's "LD").
+    It assumes no distribution. (The library ``opda`` has these bands too, and takes 15 s for 100 trials.) Raises
+    ValueError if there is no score."""
     if not scores:
         raise ValueError("a tuning curve needs a score")
     ordered = np.sort(scores)
@@ -77,16 +60,11 @@ def tuning_curve(scores: tuple[float, ...], confidence: float = 0.95) -> TuningC
 
 @lru_cache(maxsize=256)
 def _band(num: int, confidence: float) -> tuple[Floats, Floats]:
-    """Bounds of F at each of the ordered scores, all at once.
-
-    F at the i-th of N is distributed as Beta(i, N - i + 1). Each bound is taken at the level that all hold at
-    with the confidence wanted, found from uniform samples.
-    """
+    """Bounds of F at each of the ordered scores, all at once. F at the i-th of N is distributed as Beta(i, N - i + 1);
+    each bound is taken at the level that all hold at with the confidence wanted, found from uniform samples."""
     ranks = np.arange(1, num + 1)
-    samples = np.sort(
-        np.random.default_rng(0).random((max(1000, min(SIMULATED, 500_000 // num)), num)), axis=1
-    )
-    ranked = stats.beta.cdf(samples, ranks, num - ranks + 1)
+    samples = np.sort(np.random.default_rng(0).random((max(1000, min(SIMULATED, 500_000 // num)), num)), axis=1)
+    ranked = special.betainc(ranks, num - ranks + 1, samples)
     tail = float(np.quantile(np.minimum(ranked, 1 - ranked).min(axis=1), 1 - confidence))
-    low, high = (stats.beta.ppf(level, ranks, num - ranks + 1) for level in (tail, 1 - tail))
+    low, high = (special.betaincinv(ranks, num - ranks + 1, level) for level in (tail, 1 - tail))
     return np.asarray(low), np.asarray(high)

@@ -1,62 +1,55 @@
 """How a language is described: its sounds, lexicon, paradigms, phrase-structure rules and contrasts."""
 
-from __future__ import annotations
+from pathlib import Path
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from trainables.config import Config
+from trainables.errors import InputError, nearest
+
+FOLDER = Path(__file__).parent / "languages"
+LANGUAGES: tuple[str, ...] = tuple(sorted(file.stem for file in FOLDER.glob("*.yaml")))
+"""The names of the embedded languages."""
 
 
-@dataclass(frozen=True)
-class Contrast:
-    """A way to break a sentence in one point.
-
-    Args:
-        phenomenon: what the contrast tests, in linguistics' terms.
-        frame: the nonterminal whose expansions are the sentences to break.
-        target: the category of the word to break; ``constituent category`` looks for it inside that
-            constituent of the frame, and ``* category`` anywhere in the sentence.
-        feature: the feature whose value is exchanged in the target; without one the target is exchanged
-            with the word after it.
-        values: the values exchanged, where they are not all those of the feature.
-        attractor: a word, named as ``target`` is, which must carry the wrong value in the good sentence.
-    """
+class Contrast(Config):
+    """A way to break a sentence in one point."""
 
     phenomenon: str
+    """What the contrast tests, in linguistics' terms."""
     frame: str
+    """The nonterminal whose expansions are the sentences to break."""
     target: str
+    """The category of the word to break. ``constituent category`` looks for it inside that constituent of the frame,
+    ``* category`` anywhere in the sentence."""
     feature: str = ""
+    """Its value is exchanged in the target; without a feature the target is exchanged with the word after it."""
     values: str = ""
+    """The values exchanged, where they are not all those of the feature."""
     attractor: str = ""
+    """A word, named as ``target`` is, which must carry the wrong value in the good sentence."""
 
 
-@dataclass(frozen=True, eq=False)
-class Language:
-    """A language, as tables.
-
-    Args:
-        name: short and in ASCII.
-        script: a key of ``orthography.SCRIPTS``.
-        segments: the sounds each capital letter of a word's skeleton stands for.
-        features: the values of each feature; one written twice is drawn twice as often, and those after
-            ``|`` are never drawn, only named by rules.
-        lexicon: for ``category inherent-value ...``, how many stems there are and their skeletons, or
-            ``=`` and the stems themselves.
-        paradigms: for each inflected category, tables of exponents in the order in which they attach.
-        rules: for each nonterminal, its alternatives, each on a line that begins with its weight.
-            ``np(number dative)`` passes on the rule's own ``number`` and a constant;
-            ``number2`` is a second, independent ``number``; whatever is not passed on is drawn; ``adverb?``
-            is optional; ``'ne'`` is a particle.
-        contrasts: what minimal pairs test.
-    """
+class Language(Config):
+    """A language, as tables."""
 
     name: str
+    """Short and in ASCII."""
     script: str
-    segments: Mapping[str, str]
-    features: Mapping[str, str]
-    lexicon: Mapping[str, str]
-    paradigms: Mapping[str, tuple[str, ...]]
-    rules: Mapping[str, str]
+    """A key of ``orthography.SCRIPTS``."""
+    segments: dict[str, str]
+    """The sounds that each capital letter of a word's skeleton stands for."""
+    features: dict[str, str]
+    """The values of each feature. One written twice is drawn twice as often; those after ``|`` are never drawn, only
+    named by rules."""
+    lexicon: dict[str, str]
+    """For ``category inherent-value ...``: how many stems there are and their skeletons, or ``=`` and the stems."""
+    paradigms: dict[str, tuple[str, ...]]
+    """For each inflected category: tables of exponents in the order in which they attach."""
+    rules: dict[str, str]
+    """For each nonterminal its alternatives, each on a line that begins with its weight. ``np(number dative)`` passes
+    on the rule's own ``number`` and a constant; ``number2`` is a second, independent ``number``; whatever is not passed
+    on is drawn; ``adverb?`` is optional; ``'ne'`` is a particle."""
     contrasts: tuple[Contrast, ...]
+    """What minimal pairs test."""
 
     def values(self, feature: str) -> tuple[str, ...]:
         """Every value of ``feature``, once."""
@@ -72,3 +65,10 @@ class Language:
     def is_variable(self, argument: str) -> bool:
         """Whether ``argument`` is a variable, not a constant."""
         return argument.rstrip("0123456789") in self.features
+
+
+def require_language(name: str, where: str = "") -> None:
+    """Refuse a name that no embedded language has, by an InputError."""
+    if name not in LANGUAGES:
+        why, remedy = nearest(name, LANGUAGES), "choose one of them, or give files or a dataset"
+        raise InputError(f"there is no embedded language '{name}'", where=where, why=why, remedy=remedy)

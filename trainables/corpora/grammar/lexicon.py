@@ -1,18 +1,14 @@
 """The lexicon: stems coined from a language's phonotactics, and the forms they inflect to."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
-from itertools import accumulate, product
+from itertools import accumulate, chain, product
 from random import Random
 from typing import NamedTuple
 
 from trainables.corpora.grammar.description import Language
 from trainables.corpora.grammar.orthography import transliterate
 
-_STEM_SEED = "lexicon"
 _ATTEMPTS_PER_STEM = 200
-_REFERRING = "noun"
 
 
 class Table(NamedTuple):
@@ -39,9 +35,8 @@ class Stems(NamedTuple):
 
 
 class Category:
-    """A part of speech: its inherent features first, then the ones it inflects for.
-
-    A noun has the referent among its features: which of a document's nouns it is.
+    """A part of speech: its inherent features, of a noun the referent (which of a document's nouns it is), then the
+    ones that it inflects for.
     """
 
     def __init__(self, language: Language, name: str) -> None:
@@ -51,7 +46,7 @@ class Category:
         self._tables = [_table(text, language) for text in language.paradigms.get(name, ())]
         rows = [key.split()[1:] for key in language.lexicon if key.split()[0] == name]
         self.inherent = [language.feature_of(value) for value in rows[0]] if rows else []
-        self.refers = name == _REFERRING
+        self.refers = name == "noun"
         inflectional = [feature for table in self._tables for feature in table.features]
         referent = ["referent"] if self.refers else []
         self.features = tuple(dict.fromkeys([*self.inherent, *referent, *inflectional]))
@@ -62,10 +57,9 @@ class Category:
         key = stem, values
         word = self._words.get(key)
         if word is None:
-            form = transliterate(
-                self.inflect(stem, dict(zip(self.features, values, strict=True))), self._language.script
-            )
-            word = self._words[key] = Word(self.name, stem, values, form)
+            romanised = self.inflect(stem, dict(zip(self.features, values, strict=True)))
+            word = Word(self.name, stem, values, transliterate(romanised, self._language.script))
+            self._words[key] = word
         return word
 
     def inflect(self, stem: str, values: Mapping[str, str]) -> str:
@@ -84,15 +78,27 @@ class Category:
     def paradigm(self, stem: str, inherent: tuple[str, ...]) -> Iterator[tuple[dict[str, str], str]]:
         """Every combination of values that ``stem`` inflects for, with the romanised form."""
         fixed = dict(zip(self.inherent, inherent, strict=True))
+        features = [feature for table in self._tables for feature in table.features]
         for rows in product(*(table.exponents for table in self._tables)):
-            values = dict(fixed)
-            cells = [
-                cell
-                for table, row in zip(self._tables, rows, strict=True)
-                for cell in zip(table.features, row, strict=True)
-            ]
+            values, cells = dict(fixed), zip(features, chain(*rows), strict=True)
             if all(values.setdefault(feature, value) == value for feature, value in cells):
                 yield values, self.inflect(stem, values)
+
+    def coin(
+        self, number: int, skeletons: list[str], inherent: tuple[str, ...], random: Random, taken: set[str]
+    ) -> list[str]:
+        """So many stems, the shorter ones first, with no form that is ``taken``; their forms then are."""
+        sounds = {letter: segments.split() for letter, segments in self._language.segments.items()}
+        stems: list[str] = []
+        for _ in range(number * _ATTEMPTS_PER_STEM):
+            stem = "".join(random.choice(sounds.get(letter, [letter])) for letter in random.choice(skeletons))
+            forms = {form for _, form in self.paradigm(stem, inherent)}
+            if taken.isdisjoint(forms):
+                taken |= forms
+                stems.append(stem)
+                if len(stems) == number:
+                    return sorted(stems, key=len)  # Zipf's law of abbreviation: the more frequent, the shorter
+        raise ValueError(f"{self._language.name}: too few skeletons for {number} stems of {self.name}")
 
 
 def categories(language: Language, particles: set[str]) -> dict[str, Category]:
@@ -103,7 +109,7 @@ def categories(language: Language, particles: set[str]) -> dict[str, Category]:
     """
     names = dict.fromkeys([*(key.split()[0] for key in language.lexicon), *language.paradigms])
     found = {name: Category(language, name) for name in names}
-    random = Random(f"{language.name}/{_STEM_SEED}")
+    random = Random(f"{language.name}/lexicon")
     taken = set(particles)
     rows = {tuple(key.split()): entry for key, entry in language.lexicon.items()}
     rows |= {(name,): "=" for name in names if name not in {key[0] for key in rows}}
@@ -115,33 +121,9 @@ def categories(language: Language, particles: set[str]) -> dict[str, Category]:
             taken.update(form for stem in stems for _, form in category.paradigm(stem, values))
         else:
             number, *skeletons = entry.split()
-            stems = _coin(int(number), skeletons, language, category, values, random, taken)
+            stems = category.coin(int(number), skeletons, values, random, taken)
         category.stems[values] = Stems(tuple(stems), _zipf(len(stems)))
     return found
-
-
-def _coin(
-    number: int,
-    skeletons: list[str],
-    language: Language,
-    category: Category,
-    inherent: tuple[str, ...],
-    random: Random,
-    taken: set[str],
-) -> list[str]:
-    sounds = {letter: segments.split() for letter, segments in language.segments.items()}
-    stems: list[str] = []
-    for _ in range(number * _ATTEMPTS_PER_STEM):
-        stem = "".join(random.choice(sounds.get(letter, [letter])) for letter in random.choice(skeletons))
-        forms = {form for _, form in category.paradigm(stem, inherent)}
-        if taken.isdisjoint(forms):
-            taken |= forms
-            stems.append(stem)
-            if len(stems) == number:
-                break
-    else:
-        raise ValueError(f"{language.name}: too few skeletons for {number} stems of {category.name}")
-    return sorted(stems, key=len)  # Zipf's law of abbreviation: the more frequent, the shorter
 
 
 def _zipf(number: int) -> tuple[float, ...]:
@@ -153,9 +135,10 @@ def _zipf(number: int) -> tuple[float, ...]:
 def _table(text: str, language: Language) -> Table:
     """The table that ``text`` draws: one feature's values across, others' down, exponents between.
 
-    ``Ø`` is the zero exponent.
+    ``Ø`` is the zero exponent, ``.`` the empty corner.
     """
     header, *lines = [line.split() for line in text.strip().splitlines()]
+    header = header[header[0] == "." :]
     labels = lines[0][: -len(header)]
     features = tuple(language.feature_of(value) for value in [*labels, header[0]])
     exponents = {

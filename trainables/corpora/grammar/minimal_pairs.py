@@ -1,7 +1,5 @@
 """Minimal pairs: a sentence of the grammar, and the same sentence broken in one point."""
 
-from __future__ import annotations
-
 from random import Random
 from typing import NamedTuple
 
@@ -26,11 +24,8 @@ class MinimalPair(NamedTuple):
 def minimal_pairs(language: str, number: int, seed: int = 0) -> list[MinimalPair]:
     """``number`` minimal pairs of a language, its phenomena in turn.
 
-    Within a phenomenon every value takes its turn as the right one and every other as the wrong one, so
-    that preferring the more frequent form is no better than chance.
-
-    Raises:
-        InputError: there is no language of this name.
+    Within a phenomenon every value takes its turn as the right one and every other as the wrong one, so that preferring
+    the more frequent form is no better than chance. A name that no language has is an InputError.
     """
     compiled = grammar(language)
     contrasts = compiled.language.contrasts
@@ -57,17 +52,14 @@ def _pair(grammar: Grammar, contrast: Contrast, turn: int, random: Random) -> tu
         target = _find(grammar, expansion, contrast.target, contrast.feature, right)
         if target is None:
             continue
-        if (
-            contrast.attractor
-            and _find(grammar, expansion, contrast.attractor, contrast.feature, wrong) is None
-        ):
+        if contrast.attractor and _find(grammar, expansion, contrast.attractor, contrast.feature, wrong) is None:
             continue
         broken = list(words)
         if contrast.feature:
             broken[target] = _reinflected(grammar, words[target], contrast.feature, wrong)
         else:
             broken[target], broken[target + 1] = words[target + 1], words[target]
-        good, bad = (sentence([word.form for word in each], grammar.script) for each in (words, broken))
+        good, bad = (sentence([word.form for word in each], grammar.language.script) for each in (words, broken))
         if good != bad:
             return good, bad
     raise ValueError(f"{grammar.language.name}: '{contrast.frame}' has no sentence for {contrast.phenomenon}")
@@ -91,7 +83,5 @@ def _find(
 
 def _reinflected(grammar: Grammar, word: Word, feature: str, value: str) -> Word:
     category = grammar.categories[word.category]
-    values = [
-        value if each == feature else old for each, old in zip(category.features, word.values, strict=True)
-    ]
+    values = [value if each == feature else old for each, old in zip(category.features, word.values, strict=True)]
     return category.word(word.stem, tuple(values))

@@ -1,61 +1,37 @@
 """Writing systems: from romanised words to the script, and from words to a sentence."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable
 
-
-class Script(NamedTuple):
-    """A writing system.
-
-    Args:
-        letters: the letter each romanised sound is written with.
-        marks: how the full stop, comma and question mark of the rules are written.
-        capitals: whether a sentence begins with a capital.
-    """
-
-    letters: Mapping[str, str]
-    marks: Mapping[str, str]
-    capitals: bool
+MARKS = (".", ",", "?")  # set against the word before
 
 
 def _letters(romanised: str, written: str) -> dict[str, str]:
     return dict(zip(romanised, written, strict=True))
 
 
-_MARKS = {".": ".", ",": ",", "?": "?"}
 _ONSETS = _letters("gndlmbsjcktph", "ᄀᄂᄃᄅᄆᄇᄉᄌᄎᄏᄐᄑᄒ")
 _VOWELS = _letters("aeiouəɨ", "ᅡᅦᅵᅩᅮᅥᅳ")
 _CODAS = _letters("knlmŋ", "ᆨᆫᆯᆷᆼ")
-_SYLLABLE = re.compile(
-    rf"([{''.join(_ONSETS)}])([{''.join(_VOWELS)}])([{''.join(_CODAS)}](?![{''.join(_VOWELS)}]))?"
-)
+_SYLLABLE = re.compile(rf"([{''.join(_ONSETS)}])([{''.join(_VOWELS)}])([{''.join(_CODAS)}](?![{''.join(_VOWELS)}]))?")
 
 SCRIPTS = {
-    "latin": Script({}, _MARKS, capitals=True),
-    "cyrillic": Script(
-        _letters("abvgdežzijklmnoprstufhcčšıöü", "абвгдежзийклмнопрстуфхцчшыөү"), _MARKS, capitals=True
-    ),
-    "greek": Script(
-        _letters("abgdezhqiklmnxoprstufcyw", "αβγδεζηθικλμνξοπρστυφχψω"), {**_MARKS, "?": ";"}, capitals=True
-    ),
-    "georgian": Script(
-        _letters("abgdevzqiklmnoprstufxčcjšhġ", "აბგდევზთიკლმნოპრსტუფხჩცჯშჰღ"), _MARKS, capitals=False
-    ),
-    "hangul": Script({}, _MARKS, capitals=False),
+    "latin": dict[str, str](),
+    "cyrillic": _letters("abvgdežzijklmnoprstufhcčšıöü", "абвгдежзийклмнопрстуфхцчшыөү"),
+    "georgian": _letters("abgdevzqiklmnoprstufxčcjšhġ", "აბგდევზთიკლმნოპრსტუფხჩცჯშჰღ"),
+    "hangul": dict[str, str](),
 }
+"""The letter that each romanised sound is written with; Hangul writes syllables."""
+
+_WITH_CAPITALS = {"latin", "cyrillic"}
 
 
 def transliterate(word: str, script: str) -> str:
     """The romanised ``word`` in ``script``."""
     if script == "hangul":
         return _SYLLABLE.sub(_hangul_syllable, word)
-    letters = SCRIPTS[script].letters
-    written = "".join(letters.get(sound, sound) for sound in word)
-    return written[:-1] + "ς" if written.endswith("σ") else written
+    return "".join(SCRIPTS[script].get(sound, sound) for sound in word)
 
 
 def _hangul_syllable(syllable: re.Match[str]) -> str:
@@ -63,9 +39,9 @@ def _hangul_syllable(syllable: re.Match[str]) -> str:
     return unicodedata.normalize("NFC", _ONSETS[onset] + _VOWELS[vowel] + (_CODAS[coda] if coda else ""))
 
 
-def sentence(words: Iterable[str], script: Script) -> str:
+def sentence(words: Iterable[str], script: str) -> str:
     """The words spaced, with marks set against the word before, and a capital where the script has them."""
     text = " ".join(words)
-    for mark in script.marks.values():
+    for mark in MARKS:
         text = text.replace(f" {mark}", mark)
-    return text[0].upper() + text[1:] if script.capitals else text
+    return text[0].upper() + text[1:] if script in _WITH_CAPITALS else text

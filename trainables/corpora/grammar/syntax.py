@@ -1,15 +1,14 @@
 """Phrase-structure rules with features, compiled so that deriving from them is indexing."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from typing import NamedTuple
 
-from trainables.corpora.grammar.description import Language
-from trainables.corpora.grammar.languages import described
+import yaml
+
+from trainables.corpora.grammar.description import FOLDER, Language, require_language
 from trainables.corpora.grammar.lexicon import Word, categories
-from trainables.corpora.grammar.orthography import SCRIPTS, transliterate
+from trainables.corpora.grammar.orthography import MARKS, transliterate
 
 _SYMBOL = re.compile(r"(?P<name>[a-z_]+|'[^']+'|[.,?])(?:\((?P<arguments>[^)]*)\))?(?P<optional>\?)?")
 _ALTERNATIVE = re.compile(r"^\s*(\d+) (.*(?:\n\s*[^\d\s].*)*)", re.MULTILINE)
@@ -46,15 +45,13 @@ class Grammar:
 
     def __init__(self, language: Language) -> None:
         self.language = language
-        self.script = SCRIPTS[language.script]
         parsed = {name: _alternatives(text) for name, text in language.rules.items()}
         symbols = {symbol.name for rules in parsed.values() for _, rule in rules for symbol in rule}
         particles = {symbol.strip("'") for symbol in symbols if symbol.startswith("'")}
         self.particles = {
-            f"'{form}'": Word("particle", form, (), transliterate(form, language.script))
-            for form in particles
+            f"'{form}'": Word("particle", form, (), transliterate(form, language.script)) for form in particles
         }
-        self.particles |= {mark: Word("mark", mark, (), form) for mark, form in self.script.marks.items()}
+        self.particles |= {mark: Word("mark", mark, (), mark) for mark in MARKS}
         self.categories = categories(language, particles)
         self.features: dict[str, tuple[str, ...]] = dict.fromkeys(self.particles, ())
         self.features |= {name: category.features for name, category in self.categories.items()}
@@ -87,34 +84,25 @@ class Grammar:
         drawn = dict.fromkeys(argument for argument in local if language.is_variable(argument))
         constants = dict.fromkeys(argument for argument in local if argument not in drawn)
         position = {argument: index for index, argument in enumerate([*passed, *drawn, *constants])}
-        return Rule(
-            tuple(
-                Symbol(symbol.name, tuple(position[argument] for argument in each), symbol.optional)
-                for symbol, each in zip(rule, arguments, strict=True)
-            ),
-            tuple(self.domain(language.feature_of(argument)) for argument in drawn),
-            tuple(constants),
+        symbols = (
+            Symbol(symbol.name, tuple(map(position.__getitem__, each)), symbol.optional)
+            for symbol, each in zip(rule, arguments, strict=True)
         )
+        domains = (self.domain(language.feature_of(argument)) for argument in drawn)
+        return Rule(tuple(symbols), tuple(domains), tuple(constants))
 
 
 def _alternatives(text: str) -> list[tuple[int, list[_Parsed]]]:
-    return [
-        (
-            int(weight),
-            [
-                _Parsed(match["name"], tuple((match["arguments"] or "").split()), bool(match["optional"]))
-                for match in _SYMBOL.finditer(body)
-            ],
-        )
-        for weight, body in _ALTERNATIVE.findall(text)
-    ]
+    return [(int(weight), list(map(_parsed, _SYMBOL.finditer(body)))) for weight, body in _ALTERNATIVE.findall(text)]
+
+
+def _parsed(symbol: re.Match[str]) -> _Parsed:
+    return _Parsed(symbol["name"], tuple((symbol["arguments"] or "").split()), bool(symbol["optional"]))
 
 
 @cache
 def grammar(name: str) -> Grammar:
-    """The grammar of the language called ``name``.
-
-    Raises:
-        InputError: there is no such language.
-    """
-    return Grammar(described(name))
+    """The grammar of the language called ``name``; an InputError where there is none."""
+    require_language(name)
+    description = yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
+    return Grammar(Language.model_validate(description))

@@ -6,8 +6,6 @@ all but the first of them. A task holds one part's hashes, or those of its bucke
 :data:`TASK_DOCUMENTS` documents of 24 bytes, however large the corpus is (up to a billion documents).
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import struct
@@ -17,36 +15,27 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
 
 from trainables.config import Config
-from trainables.corpora.preparation.packing import Part, part_digest
+from trainables.corpora.preparation.packing import part_digest
+from trainables.corpora.preparation.parts import Part
 from trainables.corpora.preparation.ray_job import run_job
 from trainables.corpora.reading.documents import read_documents
-from trainables.corpora.stream.checksums import checksum
 from trainables.storage import Location
 
-NUM_BUCKETS = 256
-"""By the first byte of the hash."""
-
-TASK_DOCUMENTS = 4 << 20
-"""A task of the second round looks at about so many."""
+NUM_BUCKETS = 256  # by the first byte of the hash
+TASK_DOCUMENTS = 4 << 20  # a task of the second round looks at about so many
 
 _HASH = np.dtype([("high", ">u8"), ("low", ">u8"), ("part", "<u4"), ("position", "<u4")])
 _FOUND = np.dtype("<u4")
+_HEAD_BYTES = 32
 
 
-class HashesRecord(Config):
-    """What is in a part's file of hashes. Written after it."""
+class Tasks(Config):
+    """How the second round was cut. Written when all is found."""
 
-    digest: str
-    """:func:`part_digest` of the part."""
-
-    documents: int
-    """With text."""
-
-    checksum: str
-    """Of the file: a hash that is not its document's would make another one a duplicate, or none."""
+    bounds: tuple[int, ...]  # the first bucket of each task, and after the last
+    parts: int  # of the corpus
 
 
 def find_duplicates(parts: list[Part], folder: Location) -> Iterator[tuple[str, int, int]]:
@@ -66,55 +55,48 @@ def find_duplicates(parts: list[Part], folder: Location) -> Iterator[tuple[str, 
     compare = partial(_compare_buckets, num_parts=len(parts), folder=folder.uri)
     for done, _ in enumerate(run_job(compare, ranges), 1):
         yield "comparison", done, num_tasks
-    (folder / "tasks.json").write_json({"bounds": bounds, "parts": len(parts)})
+    (folder / "tasks.json").write_json(Tasks(bounds=tuple(bounds), parts=len(parts)).model_dump())
 
 
 def duplicates_of(number: int, folder: Location) -> frozenset[int]:
     """Which of the part's documents to leave out, by their place among those with text."""
-    tasks = (folder / "tasks.json").read_json()
+    tasks = Tasks.model_validate_json((folder / "tasks.json").read_bytes())
     found = [
-        _read_buckets(folder / f"found/{first:03d}", _FOUND, number, number + 1, tasks["parts"])
-        for first in tasks["bounds"][:-1]
+        _read_buckets(folder / f"found/{first:03d}", _FOUND, number, number + 1, tasks.parts, 0)
+        for first in tasks.bounds[:-1]
     ]
     return frozenset(np.concatenate(found).tolist())
 
 
 def _hash_part(item: str, folder: str) -> str:
-    """The number of documents; their hashes go to a file, and that it is whole to another."""
+    """The number of documents; their hashes go to a file, after the digests of the part and of the hashes.
+
+    A hash that is not its document's would make another one a duplicate, or none.
+    """
     number, part_content = json.loads(item)
-    part = Part.model_validate_json(part_content)
-    file = Location(folder) / f"hashes/{number:06d}"
-    whole = Location(folder) / f"hashes/{number:06d}.json"
-    made = _whole_record(part_digest(part), whole, file)
-    if made is not None:
-        return str(made.documents)
+    part, file = Part.model_validate_json(part_content), Location(folder) / f"hashes/{number:06d}"
+    digest = bytes.fromhex(part_digest(part))
+    made = file.read_bytes() if file.exists() else b""
+    if made[:_HEAD_BYTES] == digest + _blake2b(made[_HEAD_BYTES:]):
+        return str((len(made) - _HEAD_BYTES - 8 * (NUM_BUCKETS + 1)) // _HASH.itemsize)
     documents = (document for portion in part.portions for document in read_documents(portion, part.source))
     rows = bytearray()
     for position, document in enumerate(documents):
-        rows += hashlib.blake2b(document.text.encode(), digest_size=16).digest()
-        rows += struct.pack("<II", number, position)
+        rows += _blake2b(document.text.encode()) + struct.pack("<II", number, position)
     hashes = np.frombuffer(rows, dtype=_HASH)
     content = _in_buckets(hashes, (hashes["high"] >> np.uint64(56)).astype(np.int64), NUM_BUCKETS)
-    file.write_bytes(content)
-    record = HashesRecord(digest=part_digest(part), documents=len(hashes), checksum=checksum(content))
-    whole.write_json(record.model_dump())
+    file.write_bytes(digest + _blake2b(content) + content)
     return str(len(hashes))
 
 
-def _whole_record(digest: str, whole: Location, file: Location) -> HashesRecord | None:
-    if not whole.exists() or not file.exists():
-        return None
-    try:
-        record = HashesRecord.model_validate_json(whole.read_bytes())
-    except ValidationError:  # damaged: the hashes are made again
-        return None
-    return record if (record.digest, record.checksum) == (digest, checksum(file.read_bytes())) else None
+def _blake2b(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=_HEAD_BYTES // 2).digest()
 
 
 def _compare_buckets(item: str, num_parts: int, folder: str) -> str:
     first, last = json.loads(item)
     files = (Location(folder) / f"hashes/{number:06d}" for number in range(num_parts))
-    hashes = np.concatenate([_read_buckets(file, _HASH, first, last, NUM_BUCKETS) for file in files])
+    hashes = np.concatenate([_read_buckets(file, _HASH, first, last, NUM_BUCKETS, _HEAD_BYTES) for file in files])
     hashes = hashes[np.lexsort((hashes["position"], hashes["part"], hashes["low"], hashes["high"]))]
     again = (hashes["high"][1:] == hashes["high"][:-1]) & (hashes["low"][1:] == hashes["low"][:-1])
     found = hashes[1:][again]
@@ -131,11 +113,12 @@ def _in_buckets(rows: NDArray[Any], bucket: NDArray[np.int64], num_buckets: int)
 
 
 def _read_buckets(
-    file: Location, dtype: np.dtype[Any], first: int, last: int, num_buckets: int
+    file: Location, dtype: np.dtype[Any], first: int, last: int, num_buckets: int, head_bytes: int
 ) -> NDArray[Any]:
     """The rows of the buckets from ``first`` to before ``last``; nothing else of the file is read."""
     with file.filesystem.open_input_file(file.path) as stream:
-        begin, end = (struct.unpack("<Q", stream.read_at(8, 8 * bucket))[0] for bucket in (first, last))
-        rows_begin = 8 * (num_buckets + 1)
+        places = (stream.read_at(8, head_bytes + 8 * bucket) for bucket in (first, last))
+        begin, end = (struct.unpack("<Q", place)[0] for place in places)
+        rows_begin = head_bytes + 8 * (num_buckets + 1)
         content = stream.read_at((end - begin) * dtype.itemsize, rows_begin + begin * dtype.itemsize)
     return np.frombuffer(content, dtype=dtype)

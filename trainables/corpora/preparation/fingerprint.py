@@ -9,27 +9,27 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.fs as pafs
 
-from trainables.corpora.config import CorporaConfig
-from trainables.corpora.preparation.tokenizers import separator_token, tokenizer_digest
-from trainables.corpora.reading.documents import SourceConfig, expand
-from trainables.corpora.reading.hugging_face import pinned
+from trainables.corpora.config import CorporaConfig, SourceConfig
+from trainables.corpora.reading.hugging_face import local_folder, pinned
+from trainables.corpora.reading.portions import Portion, expand
 from trainables.corpora.stream.manifest import FORMAT_VERSION
+from trainables.corpora.tokenizers import separator_token, tokenizer_digest
 from trainables.storage import Location
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-GRAMMAR_VERSION = 1
-"""Changes with the text that an embedded grammar generates for a seed."""
+_GRAMMAR_VERSION = 1  # changes with the text that an embedded grammar generates for a seed
 
 
 def fingerprint(corpora: CorporaConfig, tokenizer: PreTrainedTokenizerFast) -> str:
     """Names the prepared corpus: equal where the packed tokens are. How languages are mixed does not count.
 
     Local text counts by its content, an object store's by name, size and time of modification (on the Hugging Face
-    hub: hash), a data set of
-    the hub by name, configuration, split and commit; any data set by whether it is streamed.
+    hub: hash), a data set of the hub by name, configuration, split and commit; any data set by whether it is streamed.
     """
+    sources = [source_content(source, f"corpora.sources[{n}]") for n, source in enumerate(corpora.sources)]
+    special_tokens = [separator_token(tokenizer), tokenizer.pad_token_id, tokenizer.mask_token_id]
     content = {
         "format_version": FORMAT_VERSION,
         "sequence_length": corpora.sequence_length,
@@ -37,16 +37,8 @@ def fingerprint(corpora: CorporaConfig, tokenizer: PreTrainedTokenizerFast) -> s
         "shares": [corpora.validation_share, corpora.test_share],
         "minimal_pairs": corpora.minimal_pairs_per_language if corpora.has_minimal_pairs else 0,
         "tokenizer": tokenizer_digest(tokenizer),
-        "special_tokens": [
-            separator_token(tokenizer),
-            tokenizer.pad_token_id,
-            tokenizer.mask_token_id,
-            sorted(tokenizer.all_special_ids),
-        ],
-        "sources": [
-            source_content(source, f"corpora.sources[{number}]")
-            for number, source in enumerate(corpora.sources)
-        ],
+        "special_tokens": [*special_tokens, sorted(tokenizer.all_special_ids)],
+        "sources": sources,
     }
     return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=8).hexdigest()
 
@@ -56,33 +48,28 @@ def source_content(source: SourceConfig, where: str) -> dict[str, Any]:
     columns = [source.text_column, source.id_column, source.language_column]
     content: dict[str, Any] = {"language": source.language, "columns": columns}
     if source.grammar is not None:
-        return content | {"grammar": [source.grammar, source.documents, source.seed, GRAMMAR_VERSION]}
+        return content | {"grammar": [source.grammar, source.documents, source.seed, _GRAMMAR_VERSION]}
     if source.dataset is not None:
-        folder = Path(source.dataset).expanduser()
-        files = sorted(file for file in folder.rglob("*") if file.is_file())
-        digests = [[file.relative_to(folder).as_posix(), _digest(file)] for file in files]
-        name = digests if folder.is_dir() else source.dataset
+        name: object = source.dataset
+        if folder := local_folder(source):
+            files = sorted(file for file in folder.rglob("*") if file.is_file())
+            name = [[file.relative_to(folder).as_posix(), _digest(file)] for file in files]
         commit = pinned(source, where).revision
         # Streamed it has other shards, and so other parts, each of which is packed apart.
         return content | {"dataset": [name, source.config, source.split, commit, source.streaming]}
-    identities: list[list[str | int | None]] = []
-    for portion in expand(source, where):
-        file = Location(portion.name)
-        if file.local is not None:
-            identities.append([file.name, _digest(file.local)])
-        else:
-            identities.append([portion.name, portion.size_bytes, _version(file)])
-    return content | {"files": identities}
+    return content | {"files": [_identity(portion) for portion in expand(source, where)]}
 
 
-def _version(file: Location) -> str | int | None:
-    """What changes with the content of an object store's file: on the Hugging Face hub a hash of it."""
+def _identity(portion: Portion) -> list[object]:
+    """What changes with the content of a file: of an object store's the time, on the Hugging Face hub a hash of it."""
+    file = Location(portion.name)
+    if file.local is not None:
+        return [file.name, _digest(file.local)]
     if isinstance(file.filesystem, pafs.PyFileSystem):
         blob = file.filesystem.handler.fs.info(file.path).get("blob_id")
         if blob is not None:
-            return str(blob)
-    modified_ns: int | None = file.filesystem.get_file_info(file.path).mtime_ns
-    return modified_ns
+            return [portion.name, portion.size_bytes, str(blob)]
+    return [portion.name, portion.size_bytes, file.filesystem.get_file_info(file.path).mtime_ns]
 
 
 def _digest(file: Path) -> str:

@@ -5,19 +5,13 @@ are tokenised apart, and without words the best segmentation does not look far. 
 both have the same tokens for long enough.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-LONG_CHARACTERS = 1 << 21
-"""Longer documents are tokenised in windows."""
-
+LONG_CHARACTERS = 1 << 21  # longer documents are tokenised in windows
 WINDOW_CHARACTERS = 1 << 20
-
-OVERLAP_CHARACTERS = 1 << 12
-"""Of two windows, at first; their tokens must agree over the middle half of it."""
+OVERLAP_CHARACTERS = 1 << 12  # of two windows, at first; their tokens must agree over the middle half of it
 
 
 def encode_long(tokenizer: Tokenizer, text: str) -> NDArray[np.int64]:

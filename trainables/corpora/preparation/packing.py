@@ -4,80 +4,30 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
-import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ConfigDict, ValidationError
 from tokenizers import Tokenizer
 
-from trainables.config import Config
 from trainables.corpora.preparation.long_documents import LONG_CHARACTERS, encode_long
-from trainables.corpora.reading.documents import Document, Portion, SourceConfig, read_documents
-from trainables.corpora.reading.tally import Tally
+from trainables.corpora.preparation.parts import Part, PartRecord
+from trainables.corpora.reading.documents import read_documents
+from trainables.corpora.reading.tally import Document, Tally
 from trainables.corpora.stream.checksums import checksum, is_shard_intact, remember
 from trainables.corpora.stream.manifest import SPLITS, LanguageCounts, Shard, Split
+from trainables.corpora.tokenizers import unknown_tokens
 from trainables.storage import Location
 
 if TYPE_CHECKING:
     from trainables.corpora.config import CorporaConfig
 
-SHARD_TOKENS = 1 << 24
-"""A shard is written when a split has so many tokens, which bounds a task's memory."""
-
-DOCUMENTS_PER_BATCH = 1024
-"""How many documents are tokenised in one call."""
-
-BATCH_CHARACTERS = 1 << 22
+SHARD_TOKENS = 1 << 24  # a shard is written when a split has so many tokens, which bounds a task's memory
+_BATCH_DOCUMENTS = 1024  # how many documents are tokenised in one call
+_BATCH_CHARACTERS = 1 << 22
 """A batch ends with the document that makes it so long: an encoding takes a hundred bytes a token."""
-
-
-_BYTE = re.compile("<0x[0-9A-F]{2}>")
-
-
-class Part(Config):
-    """What one task prepares: portions of one source."""
-
-    number: int
-    """Among the language's parts."""
-
-    source_number: int
-    """Of the source, in the study's order."""
-
-    source: SourceConfig
-    """Where the portions are from."""
-
-    portions: tuple[Portion, ...]
-    """Read one after another."""
-
-    @property
-    def name(self) -> str:
-        """No other part has it."""
-        return f"{self.source.language}-{self.number:05d}"
-
-
-class PartRecord(Config):
-    """What one task made. Written after its shards: where it is, the part is whole and not made again."""
-
-    model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
-
-    digest: str
-    """:func:`part_digest` of the part."""
-
-    splits: dict[Split, LanguageCounts]
-    """Counts by split."""
-
-    tails: dict[Split, bytes]
-    """Each split's last tokens, fewer than a sequence, in the shards' dtype: packed when all parts are there."""
-
-    tails_checksum: str
-    """:func:`checksum` of all tails."""
-
-    tally: Tally
-    """What became of the records."""
 
 
 def part_digest(part: Part, left_out: frozenset[int] = frozenset()) -> str:
@@ -107,46 +57,31 @@ def pack_part(
     """Tokenise and pack a part's documents and write its shards and its record, unless they are there and whole.
 
     Args:
-        part: what to read.
-        tokenizer: makes the tokens.
         separator: id of the token after every document.
-        corpora: the sequence length and the splits' shares.
-        dtype: of the shards.
         folder: the corpus's.
         left_out: places among the part's documents of those that are duplicates.
-
-    Raises:
-        InputError: a portion cannot be read.
     """
-    file = folder / f"parts/{part.name}.json"
-    digest = part_digest(part, left_out)
-    made = _whole_record(digest, file, folder)
-    if made is not None:
+    file, digest = folder / f"parts/{part.name}.json", part_digest(part, left_out)
+    made = PartRecord.read(file)
+    shards = [shard for counts in made.splits.values() for shard in counts.shards] if made else []
+    if made and made.digest == digest and all(is_shard_intact(folder, shard) for shard in shards):
         return made
-    packers = {
-        split: Packer(folder, f"shards/{split}/{part.name}", corpora.sequence_length, dtype)
-        for split in SPLITS
-    }
+    packers = {split: Packer(folder, f"shards/{split}/{part.name}", corpora.sequence_length, dtype) for split in SPLITS}
     tally = Tally(duplicates=len(left_out))
     is_unknown_V = unknown_tokens(tokenizer)
-    where = f"corpora.sources[{part.source_number}]"
     documents = (
-        document
-        for portion in part.portions
-        for document in read_documents(portion, part.source, where, tally)
+        document for portion in part.portions for document in read_documents(portion, part.source, part.where, tally)
     )
     kept = (document for position, document in enumerate(documents) if position not in left_out)
     for batch in _batches(kept):
         encoded = _encode(tokenizer, [document.text for document in batch], separator, dtype)
         for document, tokens in zip(batch, encoded, strict=True):
-            split = split_of(document.document_id, corpora.validation_share, corpora.test_share)
-            packers[split].count(document.text, tokens, int(is_unknown_V[tokens[:-1]].sum()))
-            packers[split].add(tokens)
+            packer = packers[split_of(document.document_id, corpora.validation_share, corpora.test_share)]
+            packer.count(document.text, tokens, int(is_unknown_V[tokens[:-1]].sum()))
+            packer.add(tokens)
     counts = {split: packers[split].finish() for split in SPLITS}
     tails = {split: packers[split].tail.tobytes() for split in SPLITS}
-    record = PartRecord(
-        digest=digest, splits=counts, tails=tails, tails_checksum=_tails_checksum(tails), tally=tally
-    )
+    record = PartRecord(digest=digest, splits=counts, tails=tails, tally=tally).sealed()
     file.write_json(record.model_dump(mode="json"))
     return record
 
@@ -156,16 +91,14 @@ def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
     for document in documents:
         batch.append(document)
         characters += len(document.text)
-        if len(batch) == DOCUMENTS_PER_BATCH or characters >= BATCH_CHARACTERS:
+        if len(batch) == _BATCH_DOCUMENTS or characters >= _BATCH_CHARACTERS:
             yield batch
             batch, characters = [], 0
     if batch:
         yield batch
 
 
-def _encode(
-    tokenizer: Tokenizer, texts: list[str], separator: int, dtype: np.dtype[Any]
-) -> Iterator[NDArray[Any]]:
+def _encode(tokenizer: Tokenizer, texts: list[str], separator: int, dtype: np.dtype[Any]) -> Iterator[NDArray[Any]]:
     """Each text's tokens and the separator."""
     short = [text for text in texts if len(text) <= LONG_CHARACTERS]
     encodings = iter(tokenizer.encode_batch_fast(short, add_special_tokens=False))
@@ -176,51 +109,12 @@ def _encode(
             yield np.array([*next(encodings).ids, separator], dtype=dtype)
 
 
-def _whole_record(digest: str, file: Location, folder: Location) -> PartRecord | None:
-    if not file.exists():
-        return None
-    try:
-        record = PartRecord.model_validate_json(file.read_bytes())
-    except ValidationError:  # damaged: the part is made again
-        return None
-    if record.digest != digest or record.tails_checksum != _tails_checksum(record.tails):
-        return None
-    shards = [shard for counts in record.splits.values() for shard in counts.shards]
-    return record if all(is_shard_intact(folder, shard) for shard in shards) else None
-
-
-def _tails_checksum(tails: dict[Split, bytes]) -> str:
-    return checksum(b"".join(tails[split] for split in SPLITS))
-
-
-def unknown_tokens(tokenizer: Tokenizer) -> NDArray[np.bool_]:
-    """Whether each token, (V,), stands for a character that no piece has: an unknown token, or a fallback byte."""
-    model = json.loads(tokenizer.to_str())["model"]
-    vocabulary = tokenizer.get_vocab()
-    unknown = model.get("unk_token")
-    if model.get("unk_id") is not None:
-        unknown = model["vocab"][model["unk_id"]][0]
-    is_unknown_V = np.zeros(max(vocabulary.values()) + 1, dtype=bool)
-    for piece, token in vocabulary.items():
-        is_unknown_V[token] = piece == unknown or (
-            bool(model.get("byte_fallback")) and _BYTE.fullmatch(piece) is not None
-        )
-    return is_unknown_V
-
-
 class Packer:
-    """Joins tokens and writes them as rows of ``length``, carrying the remainder.
-
-    Args:
-        folder: the corpus's.
-        stem: the shards' names begin with it.
-        length: tokens in a row.
-        dtype: of the shards.
-    """
+    """Joins tokens and writes them as rows of ``length``, carrying the remainder, in shards named ``stem``."""
 
     def __init__(self, folder: Location, stem: str, length: int, dtype: np.dtype[Any]) -> None:
         self.folder, self.stem, self.length = folder, stem, length
-        self.documents = self.tokens = self.words = self.characters = self.unknown_tokens = 0
+        self._counts: Counter[str] = Counter(documents=0, tokens=0)
         self.shards: list[Shard] = []
         self._pending = [np.empty(0, dtype)]
         self._num_pending = 0
@@ -232,24 +126,14 @@ class Packer:
 
     def count(self, text: str, tokens: NDArray[Any], unknown_tokens: int) -> None:
         """Count a document, which is added apart."""
-        self.documents += 1
-        self.tokens += len(tokens)
-        self.words += len(text.split())
-        self.characters += len(text)
-        self.unknown_tokens += unknown_tokens
+        self._counts.update(documents=1, tokens=len(tokens), words=len(text.split()), characters=len(text))
+        self._counts["unknown_tokens"] += unknown_tokens
 
     def finish(self) -> LanguageCounts:
         """Write the last whole sequences, and sum up."""
         self.flush()
-        return LanguageCounts(
-            documents=self.documents,
-            tokens=self.tokens,
-            sequences=sum(shard.sequences for shard in self.shards),
-            shards=tuple(self.shards),
-            words=self.words,
-            characters=self.characters,
-            unknown_tokens=self.unknown_tokens,
-        )
+        sequences = sum(shard.sequences for shard in self.shards)
+        return LanguageCounts(**self._counts, sequences=sequences, shards=tuple(self.shards))
 
     def add(self, tokens: NDArray[Any]) -> None:
         """Pack tokens after those before."""

@@ -3,41 +3,44 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
+from trainables.corpora.config import SourceConfig
+from trainables.corpora.reading.files import semicolons
+from trainables.corpora.reading.reader import Malformed, Record, lacks
+from trainables.corpora.reading.tables import table_rows
 from trainables.errors import InputError, nearest
-from trainables.storage import storage_errors
+from trainables.storage import is_here, local_path, storage_errors
 
 if TYPE_CHECKING:
     from datasets import Dataset, IterableDataset
 
-    from trainables.corpora.reading.documents import SourceConfig
-
 SHARD_BYTES = 8 << 20
 """A data set on this machine's disk is cut in shards of about this size, each of which can be read apart."""
-
-
+_BATCH_ROWS = 64  # read at a time
 _COMMIT = re.compile("[0-9a-f]{40}")
 
 
+def local_folder(source: SourceConfig) -> Path | None:
+    """The folder of a data set on this machine."""
+    folder = local_path(source.dataset or "")
+    return folder if is_here(str(folder)) and folder.is_dir() else None
+
+
 def pinned(source: SourceConfig, where: str) -> SourceConfig:
-    """The source with the commit that its revision on the hub now is: later readings see the same text.
-
-    Raises:
-        InputError: there is no such data set or revision, or the hub cannot be reached.
-    """
-    if source.dataset is None or Path(source.dataset).expanduser().exists():
+    """The source with the commit that its revision on the hub now is: later readings see the same text."""
+    if source.dataset is None or _COMMIT.fullmatch(source.revision or ""):
         return source
-    if _COMMIT.fullmatch(source.revision or ""):
-        return source
-    from huggingface_hub import HfApi
-
     with _explained(source, where):
+        if local_folder(source):
+            return source
+        from huggingface_hub import HfApi
+
         commit = HfApi().dataset_info(source.dataset, revision=source.revision).sha
     return source.model_copy(update={"revision": commit})
 
@@ -45,13 +48,9 @@ def pinned(source: SourceConfig, where: str) -> SourceConfig:
 class Split(NamedTuple):
     """A split of a data set, in shards each of which can be read apart."""
 
-    rows: Dataset | IterableDataset
-    """Of all shards."""
-
+    rows: Dataset | IterableDataset  # of all shards
     num_shards: int
-
-    size_bytes: int
-    """Of all shards; :data:`SHARD_BYTES` for each where it is not known."""
+    size_bytes: int  # of all shards; `SHARD_BYTES` for each where it is not known
 
 
 def open_data_set(source: SourceConfig, where: str) -> Split:
@@ -65,10 +64,9 @@ def open_data_set(source: SourceConfig, where: str) -> Split:
     """
     import datasets
 
-    assert source.dataset is not None
-    folder = Path(source.dataset).expanduser()
-    with _explained(source, where):
-        if (folder / "dataset_dict.json").exists() or (folder / "state.json").exists():
+    with _explained(source, where, LookupError, TypeError, AttributeError):  # of records that are damaged
+        folder = local_folder(source)
+        if folder and ((folder / "dataset_dict.json").exists() or (folder / "state.json").exists()):
             found = datasets.load_from_disk(folder)
             if isinstance(found, datasets.DatasetDict):
                 if source.split not in found:
@@ -76,7 +74,7 @@ def open_data_set(source: SourceConfig, where: str) -> Split:
                 found = found[source.split]
         else:
             found = datasets.load_dataset(
-                str(folder) if folder.exists() else source.dataset,
+                str(folder) if folder else source.dataset,
                 source.config,
                 split=source.split,
                 revision=source.revision,
@@ -90,29 +88,40 @@ def open_data_set(source: SourceConfig, where: str) -> Split:
         return Split(found, found.num_shards, known_bytes or found.num_shards * SHARD_BYTES)
 
 
-def rows(source: SourceConfig, shard: int, where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The rows of one shard, each with its place as a person would say it.
+def rows(source: SourceConfig, shard: int, where: str, name: str) -> Iterator[Record | Malformed]:
+    """The rows of one shard, which an error calls ``name``.
 
     Raises:
-        InputError: the data set cannot be opened, or not be read to its end.
+        InputError: the data set cannot be opened, a column is missing, or it is damaged.
     """
-    whole = open_data_set(source, where)
+    whole, data_set = open_data_set(source, where), f"the data set {source.dataset}"
     with _explained(source, where):
-        for number, row in enumerate(whole.rows.shard(whole.num_shards, shard, contiguous=True), 1):
-            yield f"{source.dataset}, split {source.split}, shard {shard}, row {number}", row
+        part: Any = whole.rows.shard(whole.num_shards, shard, contiguous=True).with_format("arrow")
+        row, columns = 0, list(dict.fromkeys(source.columns))
+        for table in part.iter(batch_size=_BATCH_ROWS):
+            present = table.column_names
+            for column in columns:
+                if column not in present:
+                    problem = lacks(data_set, f"{where}.dataset", column, present)
+                    if len(present) == 1 and ";" in present[0]:
+                        problem = problem._replace(remedy=semicolons(str(source.dataset)))
+                    raise problem.error()
+            for batch in table.select(columns).to_batches():
+                yield from table_rows(batch, data_set, f"{name}, ", row)
+                row += batch.num_rows
 
 
 @contextmanager
-def _explained(source: SourceConfig, where: str) -> Iterator[None]:
-    """Turns what the library and the network raise into an InputError; one of ours passes."""
+def _explained(source: SourceConfig, where: str, *more: type[Exception]) -> Iterator[None]:
+    """Turns what the library and the network raise, and ``more``, into an InputError; one of ours passes."""
     import datasets
 
     try:
         yield
     except InputError:
         raise
-    except (ValueError, pa.ArrowException, datasets.exceptions.DatasetsError, *storage_errors()) as error:
-        kind = "folder" if Path(str(source.dataset)).expanduser().is_dir() else "data set"
+    except (ValueError, pa.ArrowException, datasets.exceptions.DatasetsError, *storage_errors(), *more) as error:
+        kind = "folder" if local_folder(source) else "data set"
         raise InputError(
             f"the {kind} {source.dataset} cannot be read as a Hugging Face data set",
             where=f"{where}.dataset",

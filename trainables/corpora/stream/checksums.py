@@ -3,8 +3,6 @@
 What this machine wrote itself counts as verified; who wants to know for certain has it read afresh.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import tempfile
@@ -12,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from trainables.corpora.stream.manifest import Shard
+from trainables.errors import InputError
 from trainables.storage import Location, space_for
 
 _blake2b = partial(hashlib.blake2b, digest_size=16)
@@ -33,8 +32,6 @@ def is_intact(file: Path, expected: str, *, afresh: bool = False) -> bool:
     That it has is remembered by path, size and time of modification: a trial's start reads no shard twice.
 
     Args:
-        file: what to look at.
-        expected: its checksum.
         afresh: read it whatever is remembered: a disk's fault changes neither size nor time.
     """
     if not file.is_file():
@@ -64,16 +61,21 @@ def _memory(file: Path, expected: str) -> Path:
 
 
 def _keep(memory: Path) -> None:
-    with space_for(memory):
-        memory.parent.mkdir(parents=True, exist_ok=True)
-        memory.touch()
+    try:
+        with space_for(memory):
+            memory.parent.mkdir(parents=True, exist_ok=True)
+            memory.touch()
+    except OSError as error:
+        raise InputError(
+            "what was verified cannot be remembered",
+            where=str(memory.parent),
+            why=str(error),
+            remedy=f"remove {cache_folder()}, or name a folder of your own: TMPDIR=FOLDER",
+        ) from error
 
 
 def is_shard_intact(folder: Location, shard: Shard, *, afresh: bool = False) -> bool:
-    """Whether a shard of the corpus in ``folder`` is there and has its checksum.
-
-    One of an object store is read; one on this machine as :func:`is_intact` does.
-    """
+    """Whether a shard of the corpus in ``folder`` is there and has its checksum. One of an object store is read."""
     file = folder / shard.file
     if file.local is not None:
         return is_intact(file.local, shard.checksum, afresh=afresh)

@@ -5,94 +5,71 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
+from pydantic import Field, NonNegativeInt, model_validator
 
 from trainables.config import Config
 from trainables.corpora.reading.tally import Tally
 
-FORMAT_VERSION = 4
-"""Changes with anything that changes the packed tokens of the same input, or this record's form."""
+FORMAT_VERSION = 4  # changes with anything that changes the packed tokens of the same input, or this record's form
 
 Split = Literal["train", "validation", "test"]
-
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 
 
 class Shard(Config):
     """One file of packed sequences."""
 
-    file: str
-    """Path in the corpus's folder."""
-
-    sequences: int
-    """Rows of the array."""
-
-    checksum: str
-    """blake2b of the file, hexadecimal."""
+    file: str = Field(pattern=r"^shards/\w+/[\w-]+\.npy$")  # path in the corpus's folder
+    sequences: int = Field(ge=1)  # rows of the array
+    checksum: str  # blake2b of the file, hexadecimal
 
 
 class LanguageCounts(Config):
     """One language of one split."""
 
-    documents: int
-    """Documents read into the split."""
-
-    tokens: int
+    documents: NonNegativeInt  # documents read into the split
+    tokens: NonNegativeInt
     """All their tokens with a separator after each document; the last ones, which fill no sequence, count too."""
+    sequences: NonNegativeInt  # rows of all shards
+    shards: tuple[Shard, ...]  # in the order in which their rows are numbered
+    words: NonNegativeInt = 0  # runs of characters between white space
+    characters: NonNegativeInt = 0  # Unicode code points
+    unknown_tokens: NonNegativeInt = 0  # unknown tokens, and bytes of characters that have no piece
 
-    sequences: int
-    """Rows of all shards."""
-
-    shards: tuple[Shard, ...]
-    """In the order in which their rows are numbered."""
-
-    words: int = 0
-    """Runs of characters between white space."""
-
-    characters: int = 0
-    """Unicode code points."""
-
-    unknown_tokens: int = 0
-    """Unknown tokens, and bytes of characters that have no piece."""
+    @classmethod
+    def total(cls, *own: LanguageCounts) -> LanguageCounts:
+        """Of several parts together, their shards one after the other."""
+        sums = {name: sum(getattr(part, name) for part in own) for name in cls.model_fields if name != "shards"}
+        return cls(**sums, shards=tuple(shard for part in own for shard in part.shards))
 
 
 class Manifest(Config):
     """What a packed corpus is. Written last: where it is, the corpus is whole."""
 
-    format_version: int
-    """:data:`FORMAT_VERSION` of the code that wrote it."""
-
-    fingerprint: str
-    """Of the sources' content, the tokenizer, the split and the sequence length."""
-
-    vocabulary_size: int
-    """Token ids are below it."""
-
-    sequence_length: int
-    """Tokens in a sequence."""
-
-    dtype: Literal["uint16", "uint32"]
-    """Of the shards' arrays."""
-
-    pad_token: int
-    """Id of the padding token."""
-
+    format_version: int  # `FORMAT_VERSION` of the code that wrote it
+    fingerprint: str  # of the sources' content, the tokenizer, the split and the sequence length
+    vocabulary_size: int  # token ids are below it
+    sequence_length: int = Field(ge=1)  # tokens in a sequence
+    dtype: Literal["uint16", "uint32"]  # of the shards' arrays
+    pad_token: NonNegativeInt  # id of the padding token
     mask_token: int | None
     """Id of the mask token; None where the tokenizer has none, which only masked objectives need."""
+    separator_token: NonNegativeInt  # id of the token after every document
+    special_tokens: tuple[int, ...]  # ids of all special tokens, those three among them, sorted
+    languages: tuple[str, ...]  # sorted
+    splits: dict[Split, dict[str, LanguageCounts]]  # counts by split and language
+    sources: tuple[Tally, ...] = ()  # what became of the records of each source, in the study's order
 
-    separator_token: int
-    """Id of the token after every document."""
-
-    special_tokens: tuple[int, ...]
-    """Ids of all special tokens, those three among them, sorted."""
-
-    languages: tuple[str, ...]
-    """Sorted."""
-
-    splits: dict[Split, dict[str, LanguageCounts]]
-    """Counts by split and language."""
-
-    sources: tuple[Tally, ...] = ()
-    """What became of the records of each source, in the study's order."""
+    @model_validator(mode="after")
+    def _all_languages_in_all_splits(self) -> Manifest:
+        if set(self.splits) != set(SPLITS) or any(set(own) != set(self.languages) for own in self.splits.values()):
+            raise ValueError("its splits are not those of its languages")
+        counts = [counts for own in self.splits.values() for counts in own.values()]
+        if any(one.sequences != sum(shard.sequences for shard in one.shards) for one in counts):
+            raise ValueError("its sequences are not those of its shards")
+        if not 0 < self.vocabulary_size <= 1 << 32 or self.separator_token >= self.vocabulary_size:
+            raise ValueError(f"its vocabulary has {self.vocabulary_size} tokens")
+        return self
 
     @property
     def required_mask_token(self) -> int:

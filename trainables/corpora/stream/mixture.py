@@ -4,13 +4,10 @@ The exponent is that of multilingual pretraining since mBERT (arXiv 1901.07291, 
 languages from being repeated too often.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 
-PERIOD = 4096
-"""Sequences after which every language has had its share, rounded; of a mixture of many languages more."""
+PERIOD = 4096  # sequences after which every language has had its share, rounded; of a mixture of many languages more
 
 _KEPT_PERIODS = 8
 

@@ -5,7 +5,6 @@ Letters: N sequences, L tokens each.
 
 from __future__ import annotations
 
-import json
 import math
 import mmap
 import resource
@@ -15,24 +14,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from trainables.corpora.grammar import MinimalPair
 from trainables.corpora.stream.checksums import cache_folder, is_intact
 from trainables.corpora.stream.manifest import FORMAT_VERSION, Manifest, Shard, Split
+from trainables.corpora.tokenizers import load_tokenizer
 from trainables.errors import InputError
 from trainables.storage import Location
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-    from trainables.corpora.grammar import MinimalPair
-
-__all__ = ["Manifest", "PackedCorpus", "read_manifest"]
-
 MANIFEST_NAME = "manifest.json"
 TOKENIZER_NAME = "tokenizer"
 MINIMAL_PAIRS_NAME = "minimal_pairs.jsonl"
-
+_PAIR = TypeAdapter(MinimalPair)
 MOST_MAPS = 1 << 14
 """Shards that a corpus keeps mapped at once; Linux grants a process 65,530 maps (``vm.max_map_count``)."""
 
@@ -41,9 +38,7 @@ class PackedCorpus:
     """Token sequences by split, language and number. Shards are mapped into memory when first needed.
 
     A pickled corpus is its folder: all copies in another process are one, so that its later tasks find mapped what
-    an earlier one has read.
-
-    Shards of an object store are copied, once, to a cache in this machine's folder for temporary files.
+    an earlier one has read. Shards of an object store are copied, once, to this machine's :func:`cache_folder`.
 
     Args:
         folder: where the corpus was prepared, ``<store>/<fingerprint>``.
@@ -78,24 +73,15 @@ class PackedCorpus:
         return self.manifest.splits[split][language].sequences
 
     def take(self, split: Split, language: str, indices: NDArray[np.int64]) -> NDArray[Any]:
-        """Sequences by number, in the order asked for.
-
-        Args:
-            split: ``train``, ``validation`` or ``test``.
-            language: one of :attr:`languages`.
-            indices: (N,), each in ``range(sequences(split, language))``.
-
-        Returns:
-            (N, L) in the shards' dtype.
+        """Sequences by number, (N, L) in the shards' dtype, in the order of ``indices``, (N,).
 
         Raises:
-            IndexError: an index is out of range.
+            IndexError: one is not in ``range(sequences(split, language))``.
         """
         ends = self._ends[split, language]
         if indices.size and (indices.min() < 0 or indices.max() >= ends[-1]):
-            raise IndexError(
-                f"{split}/{language} has {ends[-1]} sequences, asked for {indices.min()} to {indices.max()}"
-            )
+            asked = f"asked for {indices.min()} to {indices.max()}"
+            raise IndexError(f"{split}/{language} has {ends[-1]} sequences, {asked}")
         shards = self.manifest.splits[split][language].shards
         order_N = np.argsort(indices)
         token_NL = np.empty((len(indices), self.manifest.sequence_length), dtype=self.manifest.dtype)
@@ -111,21 +97,24 @@ class PackedCorpus:
         file = self._intact.get(shard.file)
         if file is None or not file.exists():
             file = self._intact[shard.file] = self._verified(shard)
+        shape = shard.sequences, self.manifest.sequence_length
+        num_tokens = math.prod(shape)
+        if file.stat().st_size < num_tokens * np.dtype(self.manifest.dtype).itemsize:
+            raise _damaged(self.folder / MANIFEST_NAME)
         with file.open("rb", buffering=0) as stream:
             content = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
         # In an eighth of numpy.load's time, for corpora of more shards than stay mapped. The header is of whole tokens.
-        shape = shard.sequences, self.manifest.sequence_length
-        return np.frombuffer(content, self.manifest.dtype)[-math.prod(shape) :].reshape(shape)
+        return np.frombuffer(content, self.manifest.dtype)[-num_tokens:].reshape(shape)
 
     def _verified(self, shard: Shard) -> Path:
-        copy = self._local_copy(shard.file)
-        intact = is_intact(copy, shard.checksum)
-        if not intact and (self.folder / shard.file).local is None:
+        copy, file = self._local_copy(shard.file), self.folder / shard.file
+        if is_intact(copy, shard.checksum):
+            return copy
+        if file.local is None:
             copy.unlink(missing_ok=True)  # the copy may be damaged, the shard not
-            intact = is_intact(self._local_copy(shard.file), shard.checksum)
-        if not intact:
-            raise damaged(self.folder, shard)
-        return copy
+            if is_intact(self._local_copy(shard.file), shard.checksum):
+                return copy
+        raise _damaged(file)
 
     def _local_copy(self, name: str) -> Path:
         file = self.folder / name
@@ -139,11 +128,7 @@ class PackedCorpus:
 
     def tokenizer(self) -> PreTrainedTokenizerFast:
         """The tokenizer that made the tokens."""
-        from trainables.corpora.preparation.tokenizers import load_tokenizer
-
-        files = [
-            self._local_copy(f"{TOKENIZER_NAME}/{name}") for name in (self.folder / TOKENIZER_NAME).names()
-        ]
+        files = [self._local_copy(f"{TOKENIZER_NAME}/{name}") for name in (self.folder / TOKENIZER_NAME).names()]
         return load_tokenizer(str(files[0].parent))
 
     def minimal_pairs(self) -> list[MinimalPair]:
@@ -151,9 +136,10 @@ class PackedCorpus:
         file = self.folder / MINIMAL_PAIRS_NAME
         if not file.exists():
             return []
-        from trainables.corpora.grammar import MinimalPair
-
-        return [MinimalPair(**json.loads(line)) for line in file.read_bytes().splitlines()]
+        try:
+            return [_PAIR.validate_json(line) for line in file.read_bytes().splitlines()]
+        except ValidationError as error:
+            raise _damaged(file) from error
 
 
 @lru_cache(maxsize=1)
@@ -161,15 +147,18 @@ def _corpus_of_this_process(uri: str) -> PackedCorpus:
     return PackedCorpus(Location(uri))
 
 
-def damaged(folder: Location, shard: Shard) -> InputError:
-    """The error of a shard that is not what was written."""
-    file = folder / shard.file
+def _damaged(file: Location) -> InputError:
+    """The error of a file of a prepared corpus that is not what was written."""
     return InputError(
-        f"the shard {file.name} of the prepared corpus is {'damaged' if file.exists() else 'missing'}",
+        f"{file.name} of the prepared corpus is {'damaged' if file.exists() else 'missing'}",
         where=str(file),
-        why="its content has not the checksum it was written with: it was cut short or changed",
+        why="it is not what was written: it was cut short or changed",
         remedy="h2h prepare STUDY makes the parts that are not whole again",
     )
+
+
+class _Versioned(BaseModel):  # as every version of the manifest is
+    format_version: int
 
 
 def read_manifest(folder: Location) -> Manifest:
@@ -180,19 +169,16 @@ def read_manifest(folder: Location) -> Manifest:
     """
     file = folder / MANIFEST_NAME
     if not file.exists():
-        raise InputError(
-            f"there is no prepared corpus in {folder}",
-            where=str(file),
-            why="the manifest is written when the corpus is whole",
-            remedy="h2h prepare STUDY prepares it, and so does running the study",
-        )
+        why = "the manifest is written when the corpus is whole"
+        remedy = "h2h prepare STUDY prepares it, and so does running the study"
+        raise InputError(f"there is no prepared corpus in {folder}", where=str(file), why=why, remedy=remedy)
+    content = file.read_bytes()
     try:
-        content = file.read_json()
-        version = content.get("format_version") if isinstance(content, dict) else None
+        version = _Versioned.model_validate_json(content).format_version
         if version != FORMAT_VERSION:
             raise ValueError(f"its format version is {version}, this program's {FORMAT_VERSION}")
-        return Manifest.model_validate(content)
-    except (ValueError, ValidationError) as error:
+        return Manifest.model_validate_json(content)
+    except ValueError as error:
         raise InputError(
             f"the manifest of the prepared corpus in {folder} is damaged, or of another version",
             where=str(file),

@@ -24,25 +24,21 @@ from trainables.corpora.stream.mixture import Pattern, mixture_shares
 from trainables.corpora.stream.packed import PackedCorpus
 from trainables.hashing import hash_uint64, permute
 
-_BLOCK_TOKENS = 1 << 19
-"""About so many are read at once: what a read costs beside its tokens is shared by many batches."""
-_RAY_BLOCK_TOKENS = 1 << 22
-"""The same for Ray Data, where a block costs a task and its way through the object store."""
+_BLOCK_TOKENS = 1 << 19  # about so many are read at once: what a read costs beside its tokens is shared by many batches
+_RAY_BLOCK_TOKENS = 1 << 22  # the same for Ray Data, where a block costs a task and its way through the object store
 _WINDOW_BLOCKS = 32
 """A Ray Data pipeline is finite, the stream is not: it is served as one pipeline after another, of so many blocks."""
-_READ_TASKS = 2
-"""At once, of each worker: one block is made while another is consumed."""
+_COUNTED_SEQUENCES = 1 << 14
+"""Of the beginning of the stream, to estimate how often each token comes: of each language as the mixture has it."""
+_READ_TASKS = 2  # at once, of each worker: one block is made while another is consumed
 
 
 class Batch(NamedTuple):
     """Consecutive sequences of the stream, as one worker sees them."""
 
-    token_NL: NDArray[np.integer]
-    """In the shards' unsigned type."""
-    language_N: NDArray[np.int64]
-    """Index into the corpus's languages."""
-    number_N: NDArray[np.int64]
-    """Place in the stream."""
+    token_NL: NDArray[np.integer]  # in the shards' unsigned type
+    language_N: NDArray[np.int64]  # index into the corpus's languages
+    number_N: NDArray[np.int64]  # place in the stream
 
     def rows(self, rows: slice) -> Batch:
         """Some of its sequences."""
@@ -50,13 +46,8 @@ class Batch(NamedTuple):
 
 
 class TokenStream:
-    """The training sequences of a corpus in the order of one seed.
-
-    Args:
-        corpus: the packed corpus.
-        seed: of the trial. Two arms with one seed see the same sequences in the same order.
-        alpha: see :func:`mixture_shares`.
-        maximum_repetition: see :func:`mixture_shares`.
+    """The training sequences of a corpus in the order of one seed: two arms with one see the same, mixed as
+    :func:`mixture_shares` says.
     """
 
     def __init__(self, corpus: PackedCorpus, seed: int, alpha: float, maximum_repetition: float) -> None:
@@ -68,9 +59,7 @@ class TokenStream:
     def take(self, number_N: NDArray[np.int64]) -> Batch:
         """The sequences at these places. Per language every sequence comes once before any comes twice."""
         language_N, count_N = self._pattern.locate(number_N)
-        token_NL = np.empty(
-            (len(number_N), self.corpus.manifest.sequence_length), dtype=self.corpus.manifest.dtype
-        )
+        token_NL = np.empty((len(number_N), self.corpus.manifest.sequence_length), dtype=self.corpus.manifest.dtype)
         for language in np.unique(language_N):
             here = language_N == language
             size = int(self._size_l[language])
@@ -80,6 +69,15 @@ class TokenStream:
                 index[epoch == e] = permute(place[epoch == e], size, self.seed, int(language), int(e))
             token_NL[here] = self.corpus.take("train", self.corpus.languages[language], index)
         return Batch(token_NL, language_N, number_N)
+
+
+def log_frequencies(stream: TokenStream) -> NDArray[np.float64]:
+    """Log-probability of each token in the training stream, (V,), from its beginning; one is added to every count."""
+    count_V = np.ones(stream.corpus.manifest.vocabulary_size, dtype=np.int64)
+    for first in range(0, _COUNTED_SEQUENCES, 1024):
+        count_V += np.bincount(stream.take(first + np.arange(1024)).token_NL.ravel(), minlength=len(count_V))
+    log_frequency_V: NDArray[np.float64] = np.log(count_V / count_V.sum())
+    return log_frequency_V
 
 
 def sequence_digest(batch: Batch) -> int:
@@ -93,12 +91,7 @@ def sequence_digest(batch: Batch) -> int:
 
 
 def local_batches(
-    stream: TokenStream,
-    start: int,
-    batch_size: int,
-    rank: int = 0,
-    world_size: int = 1,
-    expected: int | None = None,
+    stream: TokenStream, start: int, batch_size: int, rank: int = 0, world_size: int = 1, expected: int | None = None
 ) -> Generator[Batch, None, None]:
     """One worker's batches from ``start`` on, without end, read in this process.
 
@@ -106,11 +99,8 @@ def local_batches(
     ``batch_size * W`` places of the stream.
 
     Args:
-        stream: what to read.
         start: the first place, of all workers.
         batch_size: sequences a batch of this worker.
-        rank: this worker.
-        world_size: number of workers.
         expected: sequences that will be asked for, where that is known: nothing much beyond is prefetched.
     """
     block, per_step = _block_sequences(stream, batch_size, _BLOCK_TOKENS), batch_size * world_size
@@ -129,7 +119,7 @@ def local_batches(
 
 
 def _block_sequences(stream: TokenStream, batch_size: int, tokens: int) -> int:
-    """Sequences of a block of whole batches."""
+    """Of a block of whole batches."""
     sequences = tokens // stream.corpus.manifest.sequence_length
     return max(1, sequences // batch_size) * batch_size
 
@@ -144,12 +134,7 @@ def _split(block: Batch, batch_size: int) -> Iterator[Batch]:
 
 
 def ray_data_batches(
-    stream: TokenStream,
-    start: int,
-    batch_size: int,
-    rank: int = 0,
-    world_size: int = 1,
-    expected: int | None = None,
+    stream: TokenStream, start: int, batch_size: int, rank: int = 0, world_size: int = 1, expected: int | None = None
 ) -> Generator[Batch, None, None]:
     """The same batches as :func:`local_batches`, gathered by Ray Data tasks and prefetched."""
     import ray
@@ -167,41 +152,16 @@ def ray_data_batches(
         # The tasks only copy memory-mapped rows. Were CPUs reserved for them, they would wait for ever behind
         # the trials that hold the CPUs and wait for them. So nothing but their number limits how many run at
         # once: without it every block of a window starts a process, half a minute's work for two cores.
-        dataset = ray.data.read_datasource(
-            _datasource(stream, firsts, block, world_size),
-            num_cpus=0,
-            concurrency=min(_READ_TASKS, len(firsts)),
-        )
+        begins = ray.data.from_items(firsts, override_num_blocks=len(firsts))
+        tasks = ray.data.TaskPoolStrategy(size=min(_READ_TASKS, len(firsts)))
+        read = partial(_columns, stream, block, world_size)
+        dataset = begins.map_batches(read, batch_size=1, num_cpus=0, compute=tasks)
         blocks_in_turn = dataset.iter_batches(batch_size=block, prefetch_batches=1, batch_format="numpy")
         with closing(iter(blocks_in_turn)) as columns:
             for column in columns:
-                yield from _split(Batch(column["token"], column["language"], column["number"]), batch_size)
+                yield from _split(Batch(**column), batch_size)
 
 
-def _datasource(stream: TokenStream, firsts: list[int], block: int, step: int) -> Any:
-    from ray.data import Datasource, ReadTask
-    from ray.data.block import BlockAccessor, BlockMetadata
-
-    manifest = stream.corpus.manifest
-    row_bytes = np.dtype(manifest.dtype).itemsize * manifest.sequence_length + 16
-
-    def read(first: int) -> Iterator[Any]:
-        batch = _read(stream, first, block, step)
-        yield BlockAccessor.batch_to_block(
-            {"token": batch.token_NL, "language": batch.language_N, "number": batch.number_N}
-        )
-
-    class StreamDatasource(Datasource):  # type: ignore[misc]
-        def estimate_inmemory_data_size(self) -> int:
-            return len(firsts) * block * row_bytes
-
-        def get_read_tasks(self, parallelism: int, *_: Any, **__: Any) -> list[ReadTask]:
-            def task(first: int) -> ReadTask:
-                size = BlockMetadata(
-                    num_rows=block, size_bytes=block * row_bytes, input_files=None, exec_stats=None
-                )
-                return ReadTask(lambda: read(first), size)
-
-            return [task(first) for first in firsts]
-
-    return StreamDatasource()
+def _columns(stream: TokenStream, block: int, step: int, begin: dict[str, NDArray[np.int64]]) -> dict[str, Any]:
+    """A Ray Data task: where a block begins, to its sequences."""
+    return _read(stream, int(begin["item"][0]), block, step)._asdict()

@@ -1,59 +1,53 @@
 """A packed corpus of token ids drawn by Zipf's law, to try things out without text."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
 
-from trainables.corpora.preparation.tokenizers import SPECIAL_TOKENS
 from trainables.corpora.stream.checksums import checksum
-from trainables.corpora.stream.manifest import FORMAT_VERSION, LanguageCounts, Manifest, Shard, token_dtype
+from trainables.corpora.stream.manifest import FORMAT_VERSION, SPLITS, LanguageCounts, Manifest, Shard, token_dtype
 from trainables.corpora.stream.packed import PackedCorpus
+from trainables.corpora.tokenizers import SPECIAL_TOKENS
 from trainables.storage import Location
 
-EXPONENT = 1.06
+_EXPONENT = 1.06
 """At V 32,768 about as many of 4,064 targets are different as in English text under a byte-level BPE of that size, 37%
 (exponent 1 gives 45%)."""
-LAW = f"Zipf's law, exponent {EXPONENT}"
-NUM_SPECIAL = len(SPECIAL_TOKENS)
+LAW = f"Zipf's law, exponent {_EXPONENT}"
 
 
 def zipf_corpus(folder: Path, vocabulary_size: int, sequence_length: int, sequences: int) -> PackedCorpus:
-    """One language; the r-th id after the special tokens has probability proportional to r^-EXPONENT.
+    """One language; the r-th id after the special tokens has probability proportional to r^-exponent.
 
-    Args:
-        folder: where to; it is made.
-        vocabulary_size: V.
-        sequence_length: tokens a sequence.
-        sequences: of the training split; there are eight in each of the others.
+    The training split has ``sequences``, each of the others eight.
     """
     rng = np.random.default_rng(0)
     dtype = token_dtype(vocabulary_size)
-    probability = np.arange(1.0, vocabulary_size - NUM_SPECIAL + 1) ** -EXPONENT
-    splits: dict[str, dict[str, LanguageCounts]] = {}
-    for split, count in (("train", sequences), ("validation", 8), ("test", 8)):
+    num_special = len(SPECIAL_TOKENS)
+    probability = np.arange(1.0, vocabulary_size - num_special + 1) ** -_EXPONENT
+    splits = {}
+    for split in SPLITS:
+        count = sequences if split == "train" else 8
         draw = rng.choice(len(probability), (count, sequence_length), p=probability / probability.sum())
-        name = f"shards/{split}/zipf-00000.npy"
-        (folder / name).parent.mkdir(parents=True)
-        np.save(folder / name, (draw + NUM_SPECIAL).astype(dtype))
-        shard = Shard(file=name, sequences=count, checksum=checksum((folder / name).read_bytes()))
-        counts = LanguageCounts(documents=count, tokens=draw.size, sequences=count, shards=(shard,))
+        file = folder / f"shards/{split}/zipf-00000.npy"
+        file.parent.mkdir(parents=True)
+        np.save(file, (draw + num_special).astype(dtype))
+        name, content = file.relative_to(folder).as_posix(), checksum(file.read_bytes())
+        shards = (Shard(file=name, sequences=count, checksum=content),)
+        counts = LanguageCounts(documents=count, tokens=draw.size, sequences=count, shards=shards)
         splits[split] = {"zipf": counts}
-    manifest = Manifest.model_validate(
-        {
-            "format_version": FORMAT_VERSION,
-            "fingerprint": "zipf",
-            "vocabulary_size": vocabulary_size,
-            "sequence_length": sequence_length,
-            "dtype": dtype,
-            "pad_token": 0,
-            "mask_token": 4,
-            "separator_token": 3,
-            "special_tokens": tuple(range(NUM_SPECIAL)),
-            "languages": ("zipf",),
-            "splits": splits,
-        }
+    manifest = Manifest(
+        format_version=FORMAT_VERSION,
+        fingerprint="zipf",
+        vocabulary_size=vocabulary_size,
+        sequence_length=sequence_length,
+        dtype=dtype,
+        pad_token=0,
+        mask_token=4,
+        separator_token=3,
+        special_tokens=tuple(range(num_special)),
+        languages=("zipf",),
+        splits=splits,
     )
     (folder / "manifest.json").write_text(manifest.model_dump_json())
     return PackedCorpus(Location(folder))

@@ -1,7 +1,0 @@
-"""``python -m orchestrator`` is ``h2h``."""
-
-import sys
-
-from orchestrator.cli import main
-
-sys.exit(main())

@@ -1,0 +1,380 @@
+"""From a study's state to its :class:`Comparison`."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations, product
+from typing import TypeVar, get_args
+
+import numpy as np
+
+from orchestrator.analysis.comparison import (
+    ArmSummary,
+    BranchRow,
+    Comparison,
+    Counts,
+    Gap,
+    Matched,
+    Pair,
+    Row,
+    Stopping,
+    Summary,
+)
+from orchestrator.analysis.exploratory import describe_failures, describe_time_to_target, describe_tuning
+from orchestrator.analysis.selection import Runs, best_of_search, chosen_runs, confirmed, final_values
+from orchestrator.analysis.statistics.paired import holm, mean_interval, permutation_p
+from orchestrator.analysis.statistics.planning import minimum_detectable_effect, seeds_needed
+from orchestrator.analysis.statistics.sequential import Decision, Sequential
+from orchestrator.config.confirmation import ALPHA
+from orchestrator.ledger.history import History
+from orchestrator.ledger.records import TRAINING_PHASES, Design, Outcome, Spent, TrainingPhase
+from orchestrator.ledger.trials import TrialHistory
+from trainables.training.config import Unit
+
+MATCHED_UNITS: tuple[Unit, ...] = ("tokens", "flops", "device_seconds")
+
+SAME_SPENDING = 0.99
+"""Runs have spent the same where the least is this share of the most: all but rounding, and the noise of clocks."""
+
+_BROKEN: tuple[Outcome, ...] = ("diverged", "failed")
+
+_AnyRow = TypeVar("_AnyRow", bound=Row)
+_Decisions = dict[tuple[str, str], Decision | None]
+
+
+def compare(history: History) -> Comparison:
+    """Compare the arms on what the ledger holds so far; see :mod:`orchestrator.analysis.comparison` for the rules."""
+    design = history.design
+    runs = {arm: chosen_runs(history, arm) for arm in design.arms}
+    # sorted() is stable: headless arms come first, and otherwise the study's own order holds.
+    arms = sorted(design.arms, key=lambda arm: not design.arms[arm].headless)
+    decisions = _decisions(history, runs, arms)
+    pairs = [_pair(history, (a, b), runs, decision) for (a, b), decision in decisions.items()]
+    pairs = _judged(history, _adjusted(pairs, design.yardsticks.primary), decisions, runs)
+    return Comparison(
+        unit=design.unit,
+        amount=design.confirm_amount,
+        primary=design.yardsticks.primary,
+        margin=design.margin,
+        alpha=ALPHA,
+        arms={arm: _describe_arm(history, arm, runs[arm]) for arm in arms},
+        pairs=tuple(pairs),
+        not_compared=tuple((a, b) for a, b in combinations(arms, 2) if (a, b) not in decisions),
+        extensions=tuple(record.changes for record in history.extensions),
+    )
+
+
+def answered(history: History) -> bool:
+    """Whether adaptive stopping has an answer for every pair of arms, so that no more seeds are wanted."""
+    runs = {arm: chosen_runs(history, arm) for arm in history.design.arms}
+    decisions = _decisions(history, runs, list(runs), with_intervals=False)
+    return all(decision is not None and decision.verdict != "continue" for decision in decisions.values())
+
+
+def _rule(design: Design, family_size: int) -> Sequential | None:
+    if design.minimum_seeds is None:
+        return None
+    return Sequential(design.minimum_seeds, design.seeds, design.margin, family_size=max(1, family_size))
+
+
+def _decisions(
+    history: History, runs: Mapping[str, Runs], arms: Sequence[str], *, with_intervals: bool = True
+) -> _Decisions:
+    """What adaptive stopping says of every two arms of one task; None where the number of seeds is fixed."""
+    design = history.design
+    pairs = [(a, b) for a, b in combinations(arms, 2) if design.arms[a].task == design.arms[b].task]
+    rule = _rule(design, len(pairs))
+    if rule is None:
+        return dict.fromkeys(pairs)
+    return {(a, b): _decision(history, rule, runs[a], runs[b], with_intervals) for a, b in pairs}
+
+
+def _decision(history: History, rule: Sequential, a: Runs, b: Runs, with_interval: bool) -> Decision:
+    design = history.design
+    ended: set[int] = set()
+    # Looks are at the protocol's seeds in their order: a run that ends early must not be looked at before its turn,
+    # nor one beyond a seed that somebody took out.
+    for seed in range(design.seed + 1, design.seed + 1 + rule.maximum):
+        if any(run is None or run.outcome is None for run in (a.get(seed), b.get(seed))):
+            break
+        ended.add(seed)
+    values = [{s: v for s, v in final_values(runs, design.yardsticks.primary).items() if s in ended} for runs in (a, b)]
+    all_ended = len(ended) >= min(rule.maximum, history.planned_seeds)
+    return rule.decide(_differences(*values), ended=all_ended, with_interval=with_interval)
+
+
+def _settled(a: Runs, b: Runs, primary: str, decision: Decision | None) -> tuple[Runs, Runs]:
+    """The runs that a pair's numbers rest on: all, or those up to the look that settled it."""
+    if decision is None or decision.verdict in ("continue", "undecided"):
+        return a, b
+    last = sorted(_paired(a, b, ("completed",), primary))[decision.n - 1]
+    one, other = ({seed: run for seed, run in runs.items() if seed <= last} for runs in (a, b))
+    return one, other
+
+
+def _pair(history: History, names: tuple[str, str], runs: Mapping[str, Runs], decision: Decision | None) -> Pair:
+    """All of a pair but its adjusted p-values and its verdict."""
+    (a, b), design = names, history.design
+    primary = design.yardsticks.primary
+    runs_a, runs_b = _settled(runs[a], runs[b], primary, decision)
+    both_ended = _paired(runs_a, runs_b, ("completed", *_BROKEN), primary)
+    rows = {
+        name: _row(design, name, final_values(runs_a, name), final_values(runs_b, name))
+        for name in design.yardsticks.names
+    }
+    if decision is not None:
+        rows[primary] = rows[primary].model_copy(
+            update={"interval": decision.interval, "p": decision.p, "equivalence": None}
+        )
+    chosen = any(len(confirmed(history, arm)) > 1 for arm in names)
+    minimum = design.minimum_seeds
+    return Pair(
+        a=a,
+        b=b,
+        task=design.arms[a].task,
+        standing="exploratory" if chosen or history.extensions else "confirmatory",
+        verdict="undecided",
+        more_seeds=None,
+        detectable=None,
+        pending=0,
+        missing=_missing(runs_a, primary) + _missing(runs_b, primary),
+        stopping=None if minimum is None else Stopping(minimum=minimum, maximum=design.seeds),
+        yardsticks=rows,
+        matched={unit: _matched(design, runs_a, runs_b, unit) for unit in MATCHED_UNITS},
+        time_to_target={
+            unit: describe_time_to_target(
+                both_ended, unit, primary, design.yardsticks.target, design.lower_is_better(primary)
+            )
+            for unit in MATCHED_UNITS
+        },
+        branches=_at_shares(history, runs_a, runs_b),
+    )
+
+
+def _differences(a: Mapping[int, float], b: Mapping[int, float]) -> tuple[float, ...]:
+    return tuple(a[seed] - b[seed] for seed in sorted(a.keys() & b.keys()))
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    values = list(values)
+    return float(np.mean(values)) if values else None
+
+
+def _deviation(values: Sequence[float]) -> float | None:
+    return float(np.std(values, ddof=1)) if len(values) > 1 else None
+
+
+def _row(design: Design, yardstick: str, a: Mapping[int, float], b: Mapping[int, float]) -> Row:
+    differences, seeds = _differences(a, b), a.keys() & b.keys()
+    return Row(
+        role="primary" if yardstick == design.yardsticks.primary else "exploratory",
+        lower_is_better=design.lower_is_better(yardstick),
+        n=len(differences),
+        mean_a=_mean(a[seed] for seed in seeds),
+        mean_b=_mean(b[seed] for seed in seeds),
+        difference=_mean(differences),
+        deviation=_deviation(differences),
+        interval=mean_interval(differences),
+        equivalence=mean_interval(differences, 1 - 2 * ALPHA),
+        p=permutation_p(differences),
+        p_adjusted=None,
+    )
+
+
+def _at_shares(history: History, a: Runs, b: Runs) -> tuple[BranchRow, ...]:
+    """The yardsticks where the branches of these runs ended, by share of the budget, ascending."""
+    design = history.design
+    branches: dict[float, tuple[Runs, Runs]] = defaultdict(lambda: ({}, {}))
+    for trial in history.trials_of("anytime"):
+        for side, runs in enumerate((a, b)):
+            trunk = runs.get(trial.seed)
+            same = trunk is not None and (trunk.arm, trunk.number) == (trial.arm, trial.number)
+            if same and trial.share is not None:
+                branches[trial.share][side][trial.seed] = trial
+    return tuple(
+        BranchRow(
+            **_row(design, name, *(final_values(runs, name) for runs in both)).model_dump() | {"role": "exploratory"},
+            share=share,
+            yardstick=name,
+            missing=tuple(gap for runs in both for gap in _missing(runs, name)),
+        )
+        for (share, both), name in product(sorted(branches.items()), design.yardsticks.names)
+    )
+
+
+def _missing(runs: Runs, yardstick: str) -> tuple[Gap, ...]:
+    """The runs that ended without a value."""
+    values = final_values(runs, yardstick)
+    return tuple(
+        Gap(seed=seed, arm=run.arm, outcome=run.outcome, reason=run.reason)
+        for seed, run in sorted(runs.items())
+        if run.outcome is not None and seed not in values
+    )
+
+
+def _matched(design: Design, a: Runs, b: Runs, unit: Unit) -> Matched:
+    """The primary yardstick at the greatest share of their schedules that all paired runs have reached."""
+    primary = design.yardsticks.primary
+    completed = _paired(a, b, ("completed",), primary)
+    paired = completed or _paired(a, b, ("completed", None), primary)
+    curves = {
+        (run.arm, seed): np.array(
+            [
+                (measure.progress, measure.spent[unit], measure.yardsticks[primary].overall)
+                for measure in run.evaluations
+                if primary in measure.yardsticks
+            ]
+        )
+        for seed, both in paired.items()
+        for run in both
+    }
+    progress = min((float(curve[-1, 0]) for curve in curves.values()), default=0.0)
+    spent = [float(np.interp(progress, curve[:, 0], curve[:, 1])) for curve in curves.values()]
+    # Progress is spending of the budget over the budget, so that of it all have spent the same by then.
+    same = bool(spent) and (unit == design.unit or min(spent) >= SAME_SPENDING * max(spent))
+    # There is no point to show before the first pair, nor where a run was first evaluated only beyond it.
+    if not same or any(progress < curve[0, 0] for curve in curves.values()):
+        nothing = dict.fromkeys(("spent", "progress", "mean_a", "mean_b", "difference", "interval"))
+        return Matched(n=0, annealed=False, **nothing)
+    at = {key: float(np.interp(progress, curve[:, 0], curve[:, 2])) for key, curve in curves.items()}
+    values = [{seed: at[run.arm, seed] for seed, run in runs.items() if (run.arm, seed) in at} for runs in (a, b)]
+    row, annealed = _row(design, primary, *values), bool(completed)
+    return Matched(
+        spent=min(spent),
+        progress=progress,
+        n=row.n,
+        mean_a=row.mean_a,
+        mean_b=row.mean_b,
+        difference=row.difference,
+        interval=row.interval if annealed else None,
+        annealed=annealed,
+    )
+
+
+def _paired(
+    a: Runs, b: Runs, outcomes: tuple[Outcome | None, ...], primary: str
+) -> dict[int, tuple[TrialHistory, TrialHistory]]:
+    """The seeds at which both arms' runs have one of the outcomes and, unless they broke, were evaluated."""
+    both = {seed: (a[seed], b[seed]) for seed in sorted(a.keys() & b.keys())}
+    return {
+        seed: pair
+        for seed, pair in both.items()
+        if all(run.outcome in outcomes and (run.outcome in _BROKEN or run.score(primary) is not None) for run in pair)
+    }
+
+
+def _adjusted(pairs: Sequence[Pair], primary: str) -> list[Pair]:
+    """Adjusts p over all pairs of arms: for the primary yardstick, for all others together, and for the branches."""
+    others = [name for name in (pairs[0].yardsticks if pairs else ()) if name != primary]
+    deciding = iter(_holm([pair.yardsticks[primary] for pair in pairs]))
+    exploratory = iter(_holm([pair.yardsticks[name] for pair in pairs for name in others]))
+    branches = iter(_holm([row for pair in pairs for row in pair.branches]))
+    return [
+        pair.model_copy(
+            update={
+                "yardsticks": {primary: next(deciding)} | {name: next(exploratory) for name in others},
+                "branches": tuple(next(branches) for _ in pair.branches),
+            }
+        )
+        for pair in pairs
+    ]
+
+
+def _holm(rows: Sequence[_AnyRow]) -> list[_AnyRow]:
+    """A pair without a p-value yet keeps its place in the family, as the weakest."""
+    adjusted = holm([1.0 if row.p is None else row.p for row in rows])
+    return [
+        row.model_copy(update={"p_adjusted": None if row.p is None else p})
+        for row, p in zip(rows, adjusted, strict=True)
+    ]
+
+
+def _judged(history: History, pairs: Sequence[Pair], decisions: _Decisions, runs: Mapping[str, Runs]) -> list[Pair]:
+    design, judged = history.design, []
+    primary = design.yardsticks.primary
+    for pair, decision in zip(pairs, decisions.values(), strict=True):
+        row = pair.yardsticks[primary]
+        differences = _differences(*(final_values(runs[arm], primary) for arm in (pair.a, pair.b)))
+        ended = len(differences) + len({gap.seed for gap in pair.missing})
+        is_settled = decision is not None and decision.verdict != "continue"
+        pending = 0 if is_settled else max(0, history.planned_seeds - ended)
+        verdict = _verdict(pair, row, decision, design.margin, pending)
+        needed = seeds_needed(differences, design.margin, len(pairs)) if verdict == "undecided" else 0
+        found = {"pending": pending, "verdict": verdict, "more_seeds": needed}
+        found["detectable"] = _detectable(design, row.deviation, len(pairs))
+        judged.append(pair.model_copy(update=found))
+    return judged
+
+
+def _verdict(pair: Pair, row: Row, decision: Decision | None, margin: float, pending: int) -> str:
+    if pending or row.n < 2 or row.difference is None:
+        return "undecided"
+    if decision is not None:
+        equivalent = decision.verdict == "equivalent"
+    else:
+        assert row.equivalence is not None, "there are two pairs"
+        equivalent = -margin <= row.equivalence[0] and row.equivalence[1] <= margin
+    if equivalent:
+        return "equivalent"
+    if row.p_adjusted is not None and row.p_adjusted <= ALPHA:
+        return pair.a if (row.difference > 0) != row.lower_is_better else pair.b
+    return "undecided"
+
+
+def _detectable(design: Design, deviation: float | None, family_size: int) -> float | None:
+    if not deviation:
+        return None
+    rule = _rule(design, family_size)
+    if rule is not None:
+        return rule.minimum_detectable_effect(deviation)
+    return minimum_detectable_effect(design.seeds, deviation, design.margin, family_size)
+
+
+def _describe_arm(history: History, arm: str, runs: Runs) -> ArmSummary:
+    design, searched = history.design, history.trials_of("search", arm)
+    primary = design.yardsticks.primary
+    best = next(iter(runs.values()), None) or best_of_search(history, arm)
+    return ArmSummary(
+        **dict(design.arms[arm]),
+        configuration=best.configuration if best else None,
+        confirmed=len(confirmed(history, arm)),
+        counts={phase: _count(history, phase, arm) for phase in TRAINING_PHASES},
+        failures={phase: describe_failures(history.trials_of(phase, arm)) for phase in TRAINING_PHASES},
+        yardsticks={name: _summary(runs, name) for name in design.yardsticks.names},
+        spent={phase: _total_spent(history, phase, arm) for phase in TRAINING_PHASES},
+        tuning=describe_tuning(searched, primary, design.lower_is_better(primary)),
+    )
+
+
+def _count(history: History, phase: TrainingPhase, arm: str) -> Counts:
+    trials, by_configuration = history.trials_of(phase, arm), confirmed(history, arm)
+    if phase != "search":  # a branch has its run's number
+        numbers = {run.number for runs in by_configuration for run in runs.values()}
+        trials = [trial for trial in trials if trial.number in numbers]
+    planned = len(trials)
+    if phase == "confirm" and history.phases.get("confirm") != "end":
+        planned = history.planned_seeds * max(1, len(by_configuration))
+    outcomes = [trial.outcome for trial in trials]
+    return Counts(
+        planned=planned,
+        running=outcomes.count(None),
+        **{outcome: outcomes.count(outcome) for outcome in get_args(Outcome)},
+    )
+
+
+def _summary(runs: Runs, yardstick: str) -> Summary:
+    values = final_values(runs, yardstick)
+    by_language: dict[str, list[float]] = defaultdict(list)
+    for seed in values:
+        last = next(m for m in reversed(runs[seed].measures) if yardstick in m.yardsticks)
+        for language, value in last.yardsticks[yardstick].languages.items():
+            by_language[language].append(value)
+    scores = list(values.values())
+    languages = {language: float(np.mean(found)) for language, found in sorted(by_language.items())}
+    return Summary(n=len(scores), mean=_mean(scores), deviation=_deviation(scores), languages=languages)
+
+
+def _total_spent(history: History, phase: TrainingPhase, arm: str) -> Spent:
+    if phase == "anytime":  # what a branch has from its confirmation run is that run's
+        return dict(sorted(history.spending(phase, arm).useful.items()))
+    units = {unit for trial in history.trials_of(phase, arm) for unit in trial.spent}
+    return {unit: history.spent(phase, arm, unit) for unit in sorted(units)}

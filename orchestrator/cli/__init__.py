@@ -1,0 +1,128 @@
+"""The command line, ``h2h``. Exit codes: 0 done, 1 the run failed, 2 the input is wrong, 130 interrupted.
+
+Each command imports what it needs: reading a study takes neither torch nor Ray.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, NoReturn
+
+from orchestrator.cli import looking, running
+from orchestrator.cli.command import COMMANDS, EXIT_INPUT, EXIT_INTERRUPTED, Command
+from trainables.errors import InputError
+
+__all__ = ["looking", "main", "running"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    parser = make_parser()
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    if not words:
+        parser.print_help()
+        return EXIT_INPUT
+    options = parser.parse_args(words)
+    command: Command = options.command
+    try:
+        return command(options)
+    except InputError as error:
+        print(f"h2h: {error}", file=sys.stderr)
+        return EXIT_INPUT
+    except KeyboardInterrupt:
+        print("h2h: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:  # what reads the output has had enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+class _Parser(argparse.ArgumentParser):
+    """Names the nearest command of a misspelt one."""
+
+    def error(self, message: str) -> NoReturn:
+        if message.startswith("argument COMMAND: invalid choice: "):
+            given = message.split("'")[1] if "'" in message else ""
+            close = get_close_matches(given, COMMANDS, n=1)
+            hint = f"did you mean 'h2h {close[0]}'? " if close else ""
+            message = f"there is no command '{given}'\n  remedy: {hint}h2h --help lists all"
+        self.exit(EXIT_INPUT, f"h2h: {message}\n{self.format_usage()}")
+
+
+class _Version(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            print(f"headtohead {version('headtohead')}")
+        except PackageNotFoundError:
+            print("headtohead, not installed as a package")
+        parser.exit()
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """A parser that knows every command; each sets its function as ``command``."""
+    parser = _Parser(prog="h2h", description="Which language-model pretraining objective wins on your budget?")
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for name, (command, summary) in COMMANDS.items():
+        sub = commands.add_parser(name, help=summary, description=summary)
+        sub.set_defaults(command=command)
+        for words, (flag, settings) in _OPTIONS:
+            if name in words.split():
+                sub.add_argument(flag, **settings)
+    return parser
+
+
+def _option(flag: str, help: str, **settings: Any) -> tuple[str, dict[str, Any]]:
+    return flag, {"help": help, **settings}
+
+
+_TRAINING = "run resume extend"
+_ON_RAY = f"plan prepare {_TRAINING}"
+_READING = f"corpus watch compare export submit {_ON_RAY}"
+
+_OPTIONS = [
+    (
+        _READING,
+        _option("study", "a study file, a shipped study's name (h2h list), or a study's folder", metavar="STUDY"),
+    ),
+    ("verify", _option("study", "a study's folder", metavar="STUDY")),
+    (
+        _READING,
+        _option(
+            "--set",
+            "override a key of the study, as confirm.seeds=6; the value is YAML; may be repeated",
+            dest="overrides",
+            metavar="KEY=VALUE",
+            action="append",
+            default=[],
+        ),
+    ),
+    (_ON_RAY, _option("--address", "a Ray cluster's address (default: RAY_ADDRESS, else this machine)")),
+    ("submit", _option("--address", "the job server, as http://127.0.0.1:8265", required=True)),
+    (_TRAINING, _option("--plain", "plain lines instead of the live dashboard", action="store_true")),
+    (
+        "plan",
+        _option(
+            "--no-calibration",
+            "do not measure a step of each arm on this machine, which takes some seconds",
+            dest="calibration",
+            action="store_false",
+        ),
+    ),
+    ("corpus", _option("--samples", "sequences shown of each language (default: 2)", metavar="N", type=int, default=2)),
+    ("corpus", _option("--svg", "also write what is shown to FILE, as a picture", metavar="FILE")),
+    ("export", _option("--to", "folder to write, new or empty", metavar="DIR", required=True)),
+    ("export", _option("--arm", "which arm's model (default: the only one)")),
+    ("export", _option("--trial", "which trial's (default: the arm's first paired confirmation run)", metavar="NAME")),
+    ("export", _option("--force", "write into a folder that is not empty", action="store_true")),
+    ("export", _option("--push-to-hub", "also upload it to the hub, OWNER/NAME; private if new", metavar="REPO")),
+    ("submit", _option("--no-wait", "return once the job is submitted", action="store_true")),
+    ("submit", _option("--working-dir", "folder to send along (default: the study file alone)", type=Path)),
+    ("submit", _option("--runtime-env", "Ray runtime environment: YAML text or a YAML file", default="")),
+]
+"""Which commands take which words."""

@@ -1,0 +1,96 @@
+"""What a command is, and which study it names."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainables.errors import InputError
+
+if TYPE_CHECKING:
+    from orchestrator.study import Study
+    from trainables.storage import Location
+
+EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED = 1, 2, 130
+
+Options = argparse.Namespace
+Command = Callable[[Options], int]
+
+COMMANDS: dict[str, tuple[Command, str]] = {}  # each command's function and summary, by name
+
+
+STILL_SECONDS = 8.0  # between two lines
+
+
+@contextmanager
+def loading(what: str) -> Iterator[None]:
+    """Say at once what is done, and go on saying so: on a new machine, first imports take a while."""
+    done, began = threading.Event(), time.monotonic()
+    print(f"h2h: {what} ...", file=sys.stderr, flush=True)
+
+    def repeat() -> None:
+        while not done.wait(STILL_SECONDS):
+            seconds = time.monotonic() - began
+            print(f"h2h: still {what} ({seconds:.0f} s) ...", file=sys.stderr, flush=True)
+
+    threading.Thread(target=repeat, daemon=True).start()
+    try:
+        yield
+    finally:
+        done.set()
+
+
+def command(summary: str) -> Callable[[Command], Command]:
+    """Make a function a command of the name that it has after its underscore."""
+
+    def add(command: Command) -> Command:
+        COMMANDS[command.__name__.removeprefix("_")] = command, summary
+        return command
+
+    return add
+
+
+def _begun(options: Options) -> Location | None:
+    """The folder of a study that has begun, where the command names one."""
+    from orchestrator.config.files import study_names
+    from orchestrator.config.folder import STUDY_FILE
+    from trainables.storage import Location
+
+    if "://" in options.study:
+        return Location(options.study)
+    if options.study in study_names() or "\0" in options.study or len(options.study) > 4000:
+        return None
+    return Location(options.study) if (Path(options.study) / STUDY_FILE).is_file() else None
+
+
+def study_named(options: Options) -> Study:
+    """The study that the command names: a folder of one, or a file or name to make one of."""
+    from orchestrator.study import Study
+
+    folder = _begun(options)
+    if folder is None:
+        return Study(options.study, options.overrides)
+    if options.overrides:
+        raise InputError(
+            "a frozen study cannot be overridden",
+            where="--set",
+            why=f"{options.study} holds a study that has begun",
+            remedy=f"h2h resume {options.study}   goes on as it began;   h2h extend {options.study} --set ...   "
+            "gives a finished one more, and an unfinished one other resources;   h2h run STUDY --set name=ANOTHER"
+            "   makes a new one",
+        )
+    return Study.open(folder)
+
+
+def folder_named(options: Options) -> Location:
+    """The folder of the study that the command names, begun or not."""
+    if not getattr(options, "overrides", ()) and (folder := _begun(options)) is not None:
+        return folder
+    options.overrides = getattr(options, "overrides", [])
+    return study_named(options).folder

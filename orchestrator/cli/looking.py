@@ -1,0 +1,158 @@
+"""Commands that show, check, export or list something."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING
+
+from orchestrator.cli.command import EXIT_FAILED, Options, command, folder_named, loading, study_named
+from trainables.errors import InputError
+
+if TYPE_CHECKING:
+    from trainables.storage import Location
+
+
+@command("show a running or finished study from another process")
+def _watch(options: Options) -> int:
+    from rich.console import Console
+
+    from orchestrator.analysis.results import Results
+    from orchestrator.reporting.dashboard import follow
+
+    folder = folder_named(options)
+    Results(folder)  # refuses a folder without a study
+    follow(folder, Console())
+    return 0
+
+
+@command("print a study's comparison and verdict so far")
+def _compare(options: Options) -> int:
+    return show_answer(folder_named(options))
+
+
+def show_answer(folder: Location) -> int:
+    """Print what a study found."""
+    from rich.console import Console
+
+    from orchestrator.analysis.results import Results
+    from orchestrator.reporting.dashboard import print_results
+
+    print_results(Results(folder).history, folder, Console())
+    return 0
+
+
+@command("derive everything a study reports from its ledger again; exits 1 on a mismatch or damage")
+def _verify(options: Options) -> int:
+    from orchestrator.analysis.verification import verify
+
+    found = verify(folder_named(options))
+    print(found.in_words())
+    return EXIT_FAILED if found.damaged or found.mismatches else 0
+
+
+@command("show what a study will train and spend, without running it")
+def _plan(options: Options) -> int:
+    with loading(f"planning {options.study}"):
+        study = study_named(options)  # first: a mistake in it is told before what plans it is imported
+        from rich.console import Console
+
+        from orchestrator.planning.forecast import require_feasible
+        from orchestrator.planning.preflight import check_text
+        from orchestrator.reporting.plan_table import show_plan
+
+        console = Console()
+        shown = show_plan(study.spec)
+    console.print(shown, highlight=False)
+    if not (options.address or os.environ.get("RAY_ADDRESS")):  # a cluster has other machines than this one
+        require_feasible(study.spec)
+    try:
+        check_text(study.spec, writing=False)
+    except InputError as error:
+        raise error.within(study.file) from error
+    if options.calibration:
+        from orchestrator.planning.forecast import forecast
+        from orchestrator.reporting.plan_table import show_forecast
+
+        with console.status("measuring a step of each arm"):
+            found = forecast(study.spec)
+        console.print(show_forecast(found), highlight=False)
+    return 0
+
+
+@command("prepare a study's text alone, or verify what is prepared")
+def _prepare(options: Options) -> int:
+    with loading(f"loading {options.study}"):
+        from rich.console import Console
+
+        from orchestrator.reporting.corpus import preparation_bar, sequences_of_a_trial, show_corpus
+
+        study, console = study_named(options), Console()
+    with preparation_bar(console) as progress:
+        corpus = study.prepare(options.address, progress)
+    console.print(show_corpus(corpus, study.spec.corpora, sequences_of_a_trial(study.spec)), highlight=False)
+    return 0
+
+
+@command("show a study's prepared text by language, with samples")
+def _corpus(options: Options) -> int:
+    from rich.console import Console
+
+    from orchestrator.reporting.corpus import picture, samples, sequences_of_a_trial, show_corpus
+    from trainables.storage import Location
+
+    if options.svg:
+        _require_folder_of(options.svg)
+    study = study_named(options)
+    corpus = study.corpus()
+    shown = [show_corpus(corpus, study.spec.corpora, sequences_of_a_trial(study.spec))]
+    if options.samples > 0:
+        shown.append(samples(corpus, options.samples))
+    Console().print(*shown, sep="", highlight=False)
+    if options.svg:
+        Location(options.svg).write_bytes(picture(shown, study.spec.name).encode())
+    return 0
+
+
+def _require_folder_of(file: str) -> None:
+    from trainables.storage import Location
+
+    folder = Location(file).parent
+    if folder.local is not None and not folder.local.is_dir():
+        raise InputError(
+            f"there is no folder {folder}", where=f"--svg {file}", remedy=f"mkdir -p {folder}, or another file"
+        )
+
+
+@command("write a trained model in Hugging Face format")
+def _export(options: Options) -> int:
+    from orchestrator.reporting.export import export_study, push
+    from trainables.storage import Location
+
+    to = Location(options.to)
+    repository = options.push_to_hub
+    names = export_study(
+        folder_named(options), to, arm=options.arm, trial=options.trial, repository=repository, force=options.force
+    )
+    print(f"wrote {to}: {', '.join(names)}")
+    if repository:
+        print(f"pushed to {push(to, names, repository)}")
+    return 0
+
+
+@command("list shipped studies, shapes, objectives, search spaces and yardsticks")
+def _list(options: Options) -> int:
+    from rich.console import Console
+
+    from orchestrator.reporting.catalogue import catalogue
+
+    Console().print(catalogue(), highlight=False)
+    return 0
+
+
+@command("print the JSON Schema of a study file, for editors")
+def _schema(options: Options) -> int:
+    from orchestrator.config.study import study_schema
+
+    print(json.dumps(study_schema(), indent=2))
+    return 0

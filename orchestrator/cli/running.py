@@ -1,0 +1,109 @@
+"""Commands that run something."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from orchestrator.cli.command import EXIT_FAILED, EXIT_INTERRUPTED, Options, command, loading, study_named
+from orchestrator.cli.looking import show_answer
+from trainables.errors import InputError
+
+if TYPE_CHECKING:
+    from orchestrator.analysis.results import Results
+    from orchestrator.study import Study
+
+
+@command("run a study: prepare, search, confirm, compare")
+def _run(options: Options) -> int:
+    return _train(options, lambda study: study.run(options.address))
+
+
+@command("go on with a study that was stopped or cut off")
+def _resume(options: Options) -> int:
+    return _train(options, lambda study: study.resume(options.address))
+
+
+@command("give a finished study more seeds, search or budget")
+def _extend(options: Options) -> int:
+    if not options.overrides:
+        raise InputError(
+            "no --set was given",
+            where="h2h extend",
+            why="it says what the study may spend more of",
+            remedy="such as --set confirm.seeds=12 or --set search.budget_per_arm=20",
+        )
+    overrides, options.overrides = options.overrides, []
+
+    def extend(study: Study) -> Results:
+        from orchestrator.study import Study
+
+        begun = Study.open(study.folder)
+        begun.say = study.say
+        return begun.extend(overrides, options.address)
+
+    return _train(options, extend)
+
+
+def _train(options: Options, work: Callable[[Study], Results]) -> int:
+    with loading(f"loading {options.study}"):
+        from rich.console import Console
+
+        from orchestrator.config.folder import STUDY_FILE
+        from orchestrator.reporting.dashboard import Stage, follow, print_results
+        from orchestrator.study import StudyError
+
+        study = study_named(options)
+    console, stage = Console(force_terminal=False if options.plain else None), Stage()
+    study.say = stage.say
+    finished, began = threading.Event(), time.time()
+
+    def show() -> None:
+        with suppress(InputError):  # the ledger is damaged: the study itself says so
+            follow(study.folder, console, finished.is_set, since=began, stage=stage)
+
+    dashboard = threading.Thread(target=show, daemon=True)
+    dashboard.start()
+
+    def close_dashboard() -> None:
+        finished.set()
+        dashboard.join()
+
+    try:
+        results = work(study)
+    except KeyboardInterrupt:
+        close_dashboard()
+        remedy = f"; go on with:  h2h resume {study.folder}" if (study.folder / STUDY_FILE).exists() else ""
+        console.print(f"\nInterrupted{remedy}", soft_wrap=True, highlight=False)
+        return EXIT_INTERRUPTED
+    except StudyError as error:
+        close_dashboard()
+        print(f"h2h: the study failed: {error}", file=sys.stderr)
+        return EXIT_FAILED
+    finally:
+        close_dashboard()
+    print_results(results.history, study.folder, console)
+    return 0
+
+
+@command("run a study as a job on a Ray cluster")
+def _submit(options: Options) -> int:
+    from orchestrator.execution.jobs import read_runtime_env, submit
+
+    study = study_named(options)
+    submission = submit(
+        options.study,
+        address=options.address,
+        overrides=options.overrides,
+        working_dir=options.working_dir,
+        runtime_env=read_runtime_env(options.runtime_env) if options.runtime_env else None,
+        wait=not options.no_wait,
+    )
+    if options.no_wait:
+        print(f"submitted {submission.submission_id}; watch it with:  h2h watch {study.folder}")
+        return 0
+    return show_answer(study.folder) if submission.exit_code == 0 else submission.exit_code

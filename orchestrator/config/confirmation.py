@@ -1,0 +1,82 @@
+"""How the best configurations are compared, and on which yardsticks."""
+
+from __future__ import annotations
+
+from pydantic import Field, field_validator, model_validator
+
+from trainables.config import Config
+from trainables.errors import InputError
+from trainables.evaluation import EvaluationConfig, find_yardstick
+from trainables.training.config import BudgetConfig
+
+ALPHA = 0.05
+"""Level of every test: the chance, over all pairs of arms, of naming a winner where there is none."""
+
+
+class StoppingSpec(Config):
+    """Seeds are added one pair at a time until the question is answered (see docs/statistics.md)."""
+
+    minimum: int = Field(6, ge=2)
+    """Seeds before the first look."""
+
+
+class ConfirmSpec(Config):
+    """How the best configurations are compared."""
+
+    seeds: int = Field(6, ge=1)
+    """Paired runs of each arm's best configuration. With fewer than 6 no arm can win: p cannot reach 0.05."""
+    stopping: StoppingSpec | None = None
+    """Look after every seed, and stop when the question is answered: then `seeds` is the most there are."""
+    top: int = Field(1, ge=1)
+    """Configurations of each arm. Above 1 the verdict is exploratory: the best is chosen by the values compared."""
+    margin: float = Field(0.005, gt=0)
+    """Differences of the primary yardstick below it do not matter."""
+    evaluations: int = Field(5, ge=1)
+    """Evaluations over a run, for the curves."""
+    budget: BudgetConfig | None = None
+    """Of each of these runs, in the unit of the study's budget; null: the study's budget."""
+    anytime: tuple[float, ...] = ()
+    """Shares of that budget at which the arms are compared too, by branches: runs that begin with a confirmation run's
+    state at that share and cool down by themselves. The schedule must be `wsd`; only the cooldowns cost anything."""
+
+    @field_validator("anytime")
+    @classmethod
+    def _shares(cls, shares: tuple[float, ...]) -> tuple[float, ...]:
+        if any(not 0 < share < 1 for share in shares) or len(set(shares)) < len(shares):
+            raise InputError(
+                f"confirm.anytime is {list(shares)}",
+                why="it takes different shares of the budget, between 0 and 1",
+                remedy="as [0.25, 0.5]",
+            )
+        return tuple(sorted(shares))
+
+
+class YardstickSpec(Config):
+    """What is measured; the primary one decides."""
+
+    primary: str = "recovery_accuracy"
+    """Guides the search and decides the comparison."""
+    others: tuple[str, ...] = ("recovery_mrr",)
+    """Measured beside it."""
+    target: float | None = None
+    """Value of the primary one that arms race to; null: the worse of two arms' final means."""
+    evaluation: EvaluationConfig = EvaluationConfig()
+    """On what."""
+
+    @model_validator(mode="after")
+    def _known(self) -> YardstickSpec:
+        for name in self.names:
+            found = find_yardstick(name, "primary" if name == self.primary else "others")
+            if name == self.primary and found.only_at_end:
+                raise InputError(
+                    f"{name} cannot be the primary yardstick",
+                    where="primary",
+                    why="it is taken at a trial's end alone, and the primary one also guides the search",
+                    remedy=f"--set yardsticks.primary=recovery_accuracy --set yardsticks.others='[{name}]'",
+                )
+        return self
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The primary one first."""
+        return (self.primary, *(name for name in self.others if name != self.primary))

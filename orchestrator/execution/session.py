@@ -1,0 +1,138 @@
+"""What a session of a study begins with, and what it records of its beginning and its phases' ends."""
+
+import importlib.metadata
+import os
+import platform
+from collections.abc import Callable
+
+from orchestrator.analysis.selection import best_of_search
+from orchestrator.config.files import frozen_content, read_frozen
+from orchestrator.config.folder import STUDY_FILE
+from orchestrator.config.study import StudySpec
+from orchestrator.execution.executor import Executor
+from orchestrator.ledger import records
+from orchestrator.ledger.history import History
+from orchestrator.ledger.protocol import design_of, protocol, protocol_digest, study_digest
+from orchestrator.ledger.recorder import Recorder
+from orchestrator.planning.machine import Machine
+from orchestrator.planning.preflight import energy_problem_here, require_measurable
+from orchestrator.scheduling.trials import PhaseOfTrials
+from trainables.corpora.config import CorporaConfig
+from trainables.errors import InputError
+from trainables.storage import Location
+from trainables.trial import WorkerConfig
+
+_PACKAGES = ("headtohead", "ray", "torch", "transformers", "optuna")
+
+
+def begin_session(recorder: Recorder, spec: StudySpec, folder: Location, machine: Machine, *, on_cluster: bool) -> None:
+    """Record that a session begins. Raises InputError if the budget's unit or the cap's is not measured there."""
+    gpus = machine.gpus_per_worker(spec.resources)
+    require_measurable(spec, gpus, _energy_problem_there if on_cluster else None)
+    file = read_frozen(folder)
+    fixed = protocol(frozen_content(file, str(folder / STUDY_FILE)))
+    recorder.record(
+        records.StudyRecord(
+            name=spec.name,
+            folder=str(folder),
+            digest=study_digest(file),
+            protocol=fixed,
+            protocol_digest=protocol_digest(fixed),
+            design=design_of(spec),
+            versions={package: _version(package) for package in _PACKAGES} | {"python": platform.python_version()},
+            machine=records.MachineRecord(system=platform.platform(), cpus=os.cpu_count()),
+            usd_per_hour=spec.resources.usd_per_hour(gpus),
+        )
+    )
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:  # it came along with the job, as files
+        return "not installed"
+
+
+def _energy_problem_there(gpus_per_worker: int, cpus: int) -> InputError | None:
+    """As :func:`energy_problem_here`, of a machine of the cluster that has room for a worker."""
+    import ray
+
+    task: Callable[..., object] = ray.remote(num_cpus=cpus, num_gpus=gpus_per_worker)(energy_problem_here).remote
+    problem: InputError | None = ray.get(task(gpus_per_worker, cpus))
+    return problem
+
+
+def make_executor(
+    recorder: Recorder, spec: StudySpec, folder: Location, machine: Machine, launcher: str, *, keeps_processes: bool
+) -> Executor:
+    """What runs the study's trials, as many at a time as there is room for."""
+    resources, gpus = spec.resources, machine.gpus_per_worker(spec.resources)
+    workers = WorkerConfig.model_validate(
+        resources.model_dump(include={"workers", "minimum_workers", "cpus_per_worker"})
+        | {"launcher": launcher, "gpus_per_worker": gpus, "usd_per_hour": resources.usd_per_hour(gpus)}
+    )
+    slots = machine.slots(resources, gpus)
+    if slots == 0:
+        recorder.event("the cluster cannot place a trial as it is now: its autoscaler is waited for")
+    concurrent = resources.concurrent_trials or max(1, slots)
+    return Executor(recorder, folder, workers, concurrent, resources.attempts, keeps_processes=keeps_processes)
+
+
+def warm_up(executor: Executor) -> None:
+    """Start processes that import what the first trials need while the text is prepared: Ray gives idle ones to its
+    next actor."""
+    import ray
+
+    if executor.workers.launcher == "direct":
+        task = ray.remote(num_cpus=0)(_import_what_trials_need)
+        for _ in range(executor.concurrent_trials):
+            task.remote()
+
+
+def _import_what_trials_need() -> None:
+    import importlib
+
+    for module in ("ray.data", "ray.tune", "trainables.training.loop", "trainables.trial"):
+        importlib.import_module(module)
+
+
+def corpus_record(folder: Location, corpora: CorporaConfig) -> records.CorpusRecord:
+    """What the ledger says of a prepared corpus."""
+    from trainables.corpora.stream.packed import PackedCorpus
+    from trainables.corpora.stream.token_stream import TokenStream
+
+    packed = PackedCorpus(folder)
+    stream = TokenStream(packed, 0, corpora.alpha, corpora.maximum_repetition)
+    manifest = packed.manifest
+    counts = manifest.splits["train"]
+    return records.CorpusRecord(
+        fingerprint=manifest.fingerprint,
+        vocabulary_size=manifest.vocabulary_size,
+        sequence_length=manifest.sequence_length,
+        languages={
+            language: records.CorpusLanguage(
+                documents=counts[language].documents,
+                tokens=counts[language].tokens,
+                sequences=counts[language].sequences,
+                target_share=float(share),
+            )
+            for language, share in zip(packed.languages, stream.share_l, strict=True)
+        },
+    )
+
+
+def end_early(recorder: Recorder, name: records.TrainingPhase, phase: PhaseOfTrials, seeds: int | None = None) -> None:
+    """Record that the study's cap ended a phase, if it did."""
+    if message := phase.ended_early():
+        recorder.record(records.CapRecord(message=message, phase=name, seeds=seeds))
+
+
+def require_best(history: History) -> str:
+    """Why there is nothing to confirm of an arm, for a person; empty where there is of all."""
+    for arm in history.design.arms:
+        if best_of_search(history, arm) is None:
+            ends = [f"{t.trial} {t.outcome}: {t.reason}" for t in history.trials_of("search", arm)]
+            capped = [event.message for event in history.events if isinstance(event, records.CapRecord)]
+            listing = ". ".join(filter(None, ["; ".join(ends), *capped[-1:]]))
+            return f"no search trial of the arm {arm} completed, so there is nothing to confirm. {listing}"
+    return ""

@@ -1,0 +1,241 @@
+"""Ray Tune's side of the executor: thin adapters, by which Tune asks for trials and hands on what they report.
+
+What Ray 2.60 does that matters here: a trial that Tune ends leaves its process to the next one (``reuse_actors``); of
+processes that no trial waits for, Tune keeps one alone; and where a process cannot be used again within a time limit,
+the next trial is in error without a word to the scheduler.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ray import tune
+from ray.tune.error import TuneError
+from ray.tune.experiment import Trial as TuneTrial
+from ray.tune.progress_reporter import TrialProgressCallback
+from ray.tune.schedulers import FIFOScheduler, TrialScheduler
+from ray.tune.search import Searcher
+
+from orchestrator.ledger.records import BegunRecord, MeasureRecord
+from trainables.storage import FullDiskError
+from trainables.trial import (
+    RAY_OUT_OF_MEMORY,
+    DiskFull,
+    OutOfMemory,
+    TrialFailure,
+    WorkerConfig,
+    WrongInput,
+    out_of_memory,
+    trainable,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from orchestrator.execution.executor import Executor
+    from orchestrator.scheduling.trials import PlannedTrial
+
+_REUSE_SECONDS = 600
+"""A trial that is stopped may take so long to end, as its checkpoint is written: then its process can be used again."""
+
+
+def run_with_tune(executor: Executor) -> None:
+    """Run all that the executor has to start. Raises FullDiskError if there is no space left for the ledger."""
+    os.environ.setdefault("TUNE_FUNCTION_THREAD_TIMEOUT_S", str(_REUSE_SECONDS))
+    direct = executor.workers.launcher == "direct"
+    with tempfile.TemporaryDirectory(prefix="h2h-tune-") as scratch, _inside(scratch):
+        tuner = tune.Tuner(
+            tune.with_resources(trainable, _resources(executor.workers)),
+            tune_config=tune.TuneConfig(
+                num_samples=-1,
+                search_alg=_PhaseSearcher(executor),
+                scheduler=_PhaseScheduler(executor),
+                # Else Tune asks for a place for one trial at a time, also on a cluster that could grow.
+                max_concurrent_trials=executor.concurrent_trials,
+                # Of a Ray Train run the function waits for its workers for as long as they train: it cannot be stopped.
+                reuse_actors=direct,
+                trial_name_creator=_name_of,
+                trial_dirname_creator=_name_of,
+            ),
+            run_config=tune.RunConfig(
+                name="trials",
+                storage_path=scratch,
+                verbose=0,
+                callbacks=[_Silence()],
+                failure_config=tune.FailureConfig(max_failures=0),
+                checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=0),
+            ),
+        )
+        try:
+            tuner.fit()
+        except TuneError as error:  # Tune's text for whatever is raised while it runs
+            if isinstance(error.__context__, FullDiskError):  # the ledger's
+                raise error.__context__ from error
+            raise
+
+
+@contextmanager
+def _inside(folder: str) -> Iterator[None]:
+    """Go to a folder of this process's own, and back. Tune asks for the current folder, and a job's may be gone: Ray
+    extracts it again, over the old one, when a first node on this machine gets the job's environment."""
+    try:
+        before = Path.cwd()
+    except FileNotFoundError:
+        before = Path.home()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before if before.is_dir() else Path.home())
+
+
+def _resources(workers: WorkerConfig) -> dict[str, float]:
+    if workers.launcher == "ray_train":
+        # The Tune function only waits for its workers; a whole CPU for it would be one less for them.
+        return {"memory": 1e6}
+    return {kind.lower(): amount for kind, amount in workers.resources.items()}
+
+
+class _Silence(TrialProgressCallback):  # type: ignore[misc]
+    """In the place of Tune's own, which says how each trial ended at any verbosity."""
+
+    def on_trial_complete(self, *_: Any, **__: Any) -> None:
+        """The ledger says it."""
+
+
+class _PhaseSearcher(Searcher):  # type: ignore[misc]
+    """Hands the phases' trials to Tune."""
+
+    def __init__(self, executor: Executor) -> None:
+        super().__init__()
+        self._executor = executor
+
+    def suggest(self, trial_id: str) -> Any:
+        if self._executor.finished:
+            return Searcher.FINISHED
+        planned = self._executor.next()
+        return None if planned is None else _configuration(self._executor, planned)
+
+    def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
+        """The scheduler takes care of it, report by report."""
+
+    def __getstate__(self) -> dict[str, object]:
+        return {}  # Tune pickles what it might restore from; nothing is restored from it
+
+    def save(self, checkpoint_path: str) -> None:
+        """Nothing: the ledger has it all."""
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Nothing: the ledger has it all."""
+
+
+def _configuration(executor: Executor, planned: PlannedTrial) -> dict[str, object]:
+    """What Tune hands to the trainable."""
+    known = executor.history_of(planned.trial).measures
+    return {
+        "trial": planned.config.model_dump(mode="json"),
+        "workers": executor.workers.model_dump(mode="json"),
+        "folder": str(executor.folder),
+        "attempt": planned.attempt,
+        "stop": executor.stop_name,
+        "known_step": known[-1].step if known else 0,
+    }
+
+
+class _PhaseScheduler(FIFOScheduler):  # type: ignore[misc]
+    """Writes what trials report and tells Tune which of them stop."""
+
+    def __init__(self, executor: Executor) -> None:
+        super().__init__()
+        self._executor = executor
+        self._trials: dict[str, Any] = {}  # Tune's, of those that run
+        self._keeps_processes = False
+
+    def __getstate__(self) -> dict[str, object]:
+        return {}
+
+    def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
+        """Tune takes in what the searcher suggested."""
+        super().on_trial_add(tune_controller, trial)
+        executor = self._executor
+        self._trials = {name: t for name, t in self._trials.items() if name in executor.running}
+        self._trials[_name_of(trial)] = trial
+        if executor.keeps_processes and not self._keeps_processes:
+            # With fewer idle processes than there is room for, a trial that begins beside another would wait for a new
+            # process, and lose it to whichever trial ends first.
+            cache = tune_controller._tune_controller._actor_cache
+            cache.increase_max(trial.placement_group_factory, by=executor.concurrent_trials)
+            self._keeps_processes = True
+
+    def choose_trial_to_run(self, tune_controller: Any) -> Any:
+        """Tune asks at every step."""
+        executor = self._executor
+        if executor.interrupted:
+            executor.tell_stopping()
+        for name in list(executor.running):
+            trial = self._trials.get(name)
+            if trial is not None and trial.status == TuneTrial.ERROR:  # its process could not be used again
+                executor.failed(name, _failure(trial))
+            elif trial is not None and executor.interrupted and executor.waits(name):
+                executor.ended(name, "interrupted", "it had not begun")
+                tune_controller.stop_trial(trial)
+        return super().choose_trial_to_run(tune_controller)
+
+    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        """Tune hands on a report."""
+        executor, name = self._executor, _name_of(trial)
+        report = json.loads(result["report"])
+        planned = executor.running[name]
+        keys = {key: getattr(planned, key) for key in ("phase", "arm", "trial", "attempt")}
+        for message in report.get("messages", ()):
+            executor.recorder.event(f"{name}: {message}")
+        status = report["status"]
+        if status == "begun":
+            executor.begun(BegunRecord.model_validate(keys | report["measure"]))
+            return str(TrialScheduler.CONTINUE)
+        measure = MeasureRecord.model_validate(keys | report["measure"])
+        if status == "running":
+            if not executor.prunes(measure):
+                return str(TrialScheduler.CONTINUE)
+            executor.ended(name, "pruned", f"not among the best at rung {measure.rung}")
+            return str(TrialScheduler.STOP)
+        if status == "interrupted":
+            executor.ended(name, "interrupted", f"saved at step {measure.step}", saved=measure)
+        else:
+            executor.reported(measure)
+            reason = "the training loss is not finite" if status == "diverged" else ""
+            executor.ended(name, "diverged" if status == "diverged" else "completed", reason)
+        return str(TrialScheduler.CONTINUE)
+
+    def on_trial_complete(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> None:
+        name = _name_of(trial)
+        if name in self._executor.running:
+            self._executor.failed(name, TrialFailure("it ended without a last report"))
+
+    def on_trial_error(self, tune_controller: Any, trial: Any) -> None:
+        name = _name_of(trial)
+        if name in self._executor.running:
+            self._executor.failed(name, _failure(trial))
+
+
+def _failure(trial: Any) -> TrialFailure:
+    """Why Tune's trial ended, from the text of its error: what it raised is its last line."""
+    # Tune has it on this machine only by now, so trial.get_error() would not find it.
+    text = Path(trial.error_file).read_text(encoding="utf-8") if trial.error_file else ""
+    lines = text.strip().splitlines() or ["its process ended"]
+    name, _, reason = lines[-1].partition(": ")
+    for kind in (WrongInput, DiskFull, OutOfMemory, TrialFailure):
+        if name.rpartition(".")[2] == kind.__name__:
+            return kind(reason)
+    if RAY_OUT_OF_MEMORY in text:
+        return out_of_memory(next(line for line in lines if RAY_OUT_OF_MEMORY in line))
+    return TrialFailure(lines[-1])
+
+
+def _name_of(trial: Any) -> str:
+    return str(trial.config["trial"]["trial"])

@@ -1,0 +1,287 @@
+"""The records of a ledger, by kind. All are frozen; what is read is checked against them once, at the edge.
+
+Times are seconds since the epoch. ``spent`` is by budget unit, those that are known; ``overhead`` by cause, in seconds.
+"""
+
+import time
+from functools import cache
+from typing import Annotated, Literal, get_args
+
+from pydantic import AfterValidator, Field, JsonValue, TypeAdapter
+
+from search_spaces import Configuration
+from trainables.config import Config
+from trainables.errors import printable
+from trainables.models.config import Task
+from trainables.training.config import MEASURED_UNITS, UNITS, Unit
+
+TrainingPhase = Literal["search", "confirm", "anytime"]
+TRAINING_PHASES: tuple[TrainingPhase, ...] = get_args(TrainingPhase)
+
+Phase = Literal["prepare", "search", "confirm", "anytime", "compare"]
+PHASES: tuple[Phase, ...] = get_args(Phase)
+
+Status = Literal["begin", "end"]
+
+Outcome = Literal["completed", "pruned", "diverged", "failed"]  # how a trial ended
+
+AttemptOutcome = Literal["completed", "pruned", "diverged", "failed", "interrupted", "retried"]
+"""How an attempt at one did: after the last two another attempt comes."""
+
+LARGEST = 1e30  # no number of a record is larger: sums and squares of some stay finite
+
+Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
+Amount = Annotated[float, Field(ge=0, le=LARGEST)]
+Count = Annotated[int, Field(ge=0, le=10**15)]
+Text = Annotated[str, AfterValidator(printable)]  # a ledger may be a stranger's, and is shown on terminals
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=200)]
+
+Spent = dict[Unit, Amount]
+Overhead = dict[str, Amount]
+
+_ALWAYS_MEASURED = {unit for unit in UNITS if unit not in MEASURED_UNITS} | {"device_seconds", "wall_seconds"}
+
+
+def _with_all_units(spent: Spent) -> Spent:
+    if missing := _ALWAYS_MEASURED - spent.keys():
+        raise ValueError(f"{', '.join(sorted(missing))} missing")
+    return spent
+
+
+Measured = Annotated[Spent, AfterValidator(_with_all_units)]  # in every unit that every machine tells
+
+
+class Score(Config):
+    """A yardstick's value."""
+
+    overall: Number
+    languages: dict[str, Number]
+
+
+class _Record(Config):
+    time: float = Field(default_factory=lambda: round(time.time(), 3), ge=0, le=1e11)  # when it was written
+
+
+class ArmDesign(Config):
+    """What the comparison reads of an arm."""
+
+    objective: Name
+    task: Task
+    headless: bool
+
+
+class YardstickDesign(Config):
+    """Which yardsticks are taken, and what the primary one is raced to."""
+
+    primary: Name
+    others: tuple[Name, ...]
+    target: Number | None
+    lower_is_better: tuple[Name, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The primary one first."""
+        return (self.primary, *self.others)
+
+
+class Design(Config):
+    """What the search and the comparison read of a study's protocol."""
+
+    question: Text
+    seed: Count
+    unit: Unit  # that binds
+    amount: Amount = Field(gt=0)  # of a search trial
+    confirm_amount: Amount = Field(gt=0)  # of a confirmation run
+    search_budget: Amount  # of each arm, in search trials
+    concurrent_per_arm: Count
+    arms: dict[Name, ArmDesign] = Field(min_length=1)
+    seeds: int = Field(ge=1, le=100_000)
+    minimum_seeds: int | None = Field(ge=2)  # before the first look of adaptive stopping; None: all are run
+    anytime: tuple[Amount, ...]
+    margin: Amount
+    yardsticks: YardstickDesign
+
+    def lower_is_better(self, yardstick: str) -> bool:
+        """Whether smaller values of a yardstick are the better ones."""
+        return yardstick in self.yardsticks.lower_is_better
+
+
+class MachineRecord(Config):
+    """The machine of a session's driver."""
+
+    system: Text
+    cpus: int | None
+
+
+class StudyRecord(_Record):
+    """A session began."""
+
+    kind: Literal["study"] = "study"
+    name: Name
+    folder: Text
+    digest: Text  # of the frozen study's file
+    protocol: dict[str, JsonValue]
+    protocol_digest: Text
+    design: Design  # follows from the protocol
+    versions: dict[Name, Text]
+    machine: MachineRecord
+    usd_per_hour: Amount | None  # price of a worker; None where there is none
+
+
+class ExtensionRecord(_Record):
+    """The study was let spend more."""
+
+    kind: Literal["extension"] = "extension"
+    changes: dict[str, tuple[JsonValue, JsonValue]]  # before and after, by dotted key of the study
+
+
+class CorpusLanguage(Config):
+    """Of one language's training split."""
+
+    documents: Count
+    tokens: Count
+    sequences: Count
+    target_share: Amount  # of the stream
+
+
+class CorpusRecord(_Record):
+    """The prepared text."""
+
+    kind: Literal["corpus"] = "corpus"
+    fingerprint: Name
+    vocabulary_size: Count
+    sequence_length: Count
+    languages: dict[Name, CorpusLanguage]
+
+
+class PhaseRecord(_Record):
+    """A phase begins or ends."""
+
+    kind: Literal["phase"] = "phase"
+    phase: Phase
+    status: Status
+
+
+class _AttemptRecord(_Record):
+    phase: TrainingPhase
+    arm: Name
+    trial: Name
+    attempt: Count
+
+
+class TrialRecord(_AttemptRecord):
+    """An attempt at a trial is asked for."""
+
+    kind: Literal["trial"] = "trial"
+    number: Count  # in the arm's sequence of trials of the phase, from 0
+    configuration: Configuration
+    seed: Count
+    amount: Amount = Field(gt=0)  # its budget, in the study's unit
+    share: Amount | None = None  # of a branch: the share of its confirmation run's budget at which it is compared
+    start_step: Count
+    workers: Count
+
+
+class BegunRecord(_AttemptRecord):
+    """The attempt's process has built the trial."""
+
+    kind: Literal["begun"] = "begun"
+    step: Count
+    workers: Count
+    spent: Measured  # up to that step
+    overhead: Overhead  # so far
+
+
+class MeasureRecord(_AttemptRecord):
+    """A trial's report."""
+
+    kind: Literal["measure"] = "measure"
+    step: Count
+    progress: float = Field(ge=0, le=1)  # share of the trial's budget that is spent
+    spent: Measured  # by the trial
+    overhead: Overhead  # by the attempt
+    loss: Number | None  # mean since the report before; None where it is not finite, or there was no step
+    learning_rate: Amount
+    digest: Text  # of the data seen
+    mix: dict[Name, Count]  # sequences seen by language
+    rung: Count | None
+    yardsticks: dict[Name, Score]  # empty between evaluations
+
+
+class EndRecord(_AttemptRecord):
+    """An attempt ended."""
+
+    kind: Literal["end"] = "end"
+    outcome: AttemptOutcome
+    reason: Text
+    spent: Measured | None = None  # of an attempt that saved itself: the next one goes on from there
+    overhead: Overhead | None = None
+
+
+class ResourcesRecord(_Record):
+    """What of the cluster is in use, and what there is."""
+
+    kind: Literal["resources"] = "resources"
+    cluster: dict[Name, tuple[Amount, Amount]]
+
+
+class StopRecord(_Record):
+    """The session was asked to save and stop (``begin``), or has stopped so (``end``)."""
+
+    kind: Literal["stop"] = "stop"
+    status: Status
+
+
+class EventRecord(_Record):
+    """A message for a person."""
+
+    kind: Literal["event"] = "event"
+    message: Text
+
+
+class CapRecord(_Record):
+    """The study's cap ended a phase early."""
+
+    kind: Literal["cap"] = "cap"
+    message: Text
+    phase: TrainingPhase
+    seeds: Count | None  # that were confirmed; None of the search
+
+
+class ComparisonRecord(_Record):
+    """What the study answered (see ``orchestrator.analysis.comparison``)."""
+
+    kind: Literal["comparison"] = "comparison"
+    comparison: dict[str, JsonValue]
+
+
+Record = (
+    StudyRecord
+    | ExtensionRecord
+    | CorpusRecord
+    | PhaseRecord
+    | TrialRecord
+    | BegunRecord
+    | MeasureRecord
+    | EndRecord
+    | ResourcesRecord
+    | StopRecord
+    | EventRecord
+    | CapRecord
+    | ComparisonRecord
+)
+
+
+@cache
+def _adapter() -> TypeAdapter[Record]:
+    return TypeAdapter(Annotated[Record, Field(discriminator="kind")])
+
+
+def parse_record(line: bytes) -> Record:
+    """The record of one line of a ledger. Raises pydantic.ValidationError if it is none."""
+    return _adapter().validate_json(line)
+
+
+def to_line(record: Record) -> bytes:
+    """A record as a line of a ledger."""
+    return record.model_dump_json().encode() + b"\n"

@@ -1,0 +1,83 @@
+"""The search as Optuna's own file: what ``optuna``, ``optuna-dashboard`` and plain Optuna read.
+
+``optuna.jsonl`` in the study's folder is a journal of Optuna's own, with an Optuna study for each arm, ``NAME/ARM``. It
+follows from the ledger alone and is made whole when the search ends; nothing is ever read from it.
+
+Of a trial it has the configuration with its distributions, the yardstick at each rung by the rung's budget in units of
+the first rung's, the outcome (``completed``: COMPLETE, ``pruned``: PRUNED, ``diverged`` and ``failed``: FAIL; what is
+yet to end: RUNNING), and as user attributes ``arm``, ``trial``, ``seed``, ``spent``, ``outcome`` and ``reason``.
+"""
+
+import tempfile
+from datetime import datetime
+from pathlib import Path
+
+import optuna
+from optuna.distributions import BaseDistribution
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import FrozenTrial, TrialState
+
+from orchestrator.config.study import StudySpec
+from orchestrator.ledger.history import History
+from orchestrator.ledger.trials import TrialHistory
+from orchestrator.scheduling.sampler import direction, distributions
+from trainables.storage import Location, space_for
+
+OPTUNA_FILE = "optuna.jsonl"
+
+_STATES = {
+    "completed": TrialState.COMPLETE,
+    "pruned": TrialState.PRUNED,
+    "diverged": TrialState.FAIL,
+    "failed": TrialState.FAIL,
+    None: TrialState.RUNNING,
+}
+
+
+def write_optuna_journal(folder: Location, spec: StudySpec, history: History) -> None:
+    """Make the file anew, whole. Raises FullDiskError if there is no space for it."""
+    design = history.design
+    higher = not design.lower_is_better(design.yardsticks.primary)
+    with (
+        space_for(Path(tempfile.gettempdir()) / OPTUNA_FILE),
+        tempfile.TemporaryDirectory(prefix="h2h-optuna-") as scratch,
+    ):
+        path = Path(scratch) / OPTUNA_FILE
+        storage = JournalStorage(JournalFileBackend(str(path)))
+        for arm, own in spec.arms.items():
+            study = optuna.create_study(storage=storage, study_name=f"{spec.name}/{arm}", direction=direction(higher))
+            varied = distributions(own.search_space)
+            trials = history.trials_of("search", arm)
+            study.add_trials([_frozen(spec, trial, varied, design.yardsticks.primary) for trial in trials])
+        (folder / OPTUNA_FILE).write_bytes(path.read_bytes())
+
+
+def _frozen(spec: StudySpec, trial: TrialHistory, varied: dict[str, BaseDistribution], primary: str) -> FrozenTrial:
+    steps = {
+        int(spec.search.halving.reduction**measure.rung): measure.yardsticks[primary].overall
+        for measure in trial.evaluations
+        if measure.rung is not None and primary in measure.yardsticks
+    }
+    score = trial.score(primary) if trial.outcome in ("completed", "pruned") else None
+    state = TrialState.FAIL if trial.outcome == "completed" and score is None else _STATES[trial.outcome]
+    frozen = optuna.trial.create_trial(
+        state=state,
+        value=score,
+        params=trial.configuration,
+        distributions=varied,
+        intermediate_values=steps,
+        user_attrs={
+            "arm": trial.arm,
+            "trial": trial.trial,
+            "seed": trial.seed,
+            "spent": dict(trial.spent),
+            "outcome": trial.outcome,
+            "reason": trial.reason,
+        },
+    )
+    frozen.datetime_start = datetime.fromtimestamp(trial.attempt_records[0].asked)
+    ended = trial.attempt_records[-1].ended
+    if state.is_finished() and ended is not None:
+        frozen.datetime_complete = datetime.fromtimestamp(ended)
+    return frozen

@@ -1,0 +1,212 @@
+"""What a study will train, spend and take, as it is shown before anything runs."""
+
+import math
+
+from rich.console import Group, RenderableType
+from rich.table import Table as Grid
+from rich.text import Text
+
+from orchestrator import formatting
+from orchestrator.analysis.statistics.paired import fewest_pairs
+from orchestrator.config.confirmation import ALPHA
+from orchestrator.config.study import StudySpec
+from orchestrator.planning.arm_plan import ArmPlan, arm_plans, require_confirmable
+from orchestrator.planning.forecast import ArmForecast, Forecast
+from orchestrator.reporting.layout import SideBySide, labelled, panel
+from orchestrator.reporting.table import Table, on_terminal
+from search_spaces import Categorical, Dimension
+
+ARM_WIDTH = 58  # columns an arm's panel needs
+MOST_LANGUAGES = 8  # languages shown by name
+
+_ALGORITHMS = {
+    "tpe": "TPE",
+    "gp": "Gaussian process",
+    "cma_es": "CMA-ES",
+    "random": "random search",
+    "qmc": "Sobol' sequence",
+    "grid": "grid",
+}
+
+
+def show_plan(spec: StudySpec) -> RenderableType:
+    """What the study will train and spend, in closed form. Raises InputError as :func:`arm_plans` does, or if the cap
+    cannot pay for confirmation."""
+    plans = arm_plans(spec)
+    require_confirmable(plans)
+    lines = [Text(f"! {warning}", style="yellow") for warning in warnings_of(spec)]
+    if any(plan.candidates_depend_on_the_text for plan in plans):
+        lines.append(Text("* At most: how many candidates a position has depends on the text.", style="dim"))
+    return Group(
+        _headline(spec, plans[0].vocabulary_size),
+        SideBySide([panel(_arm(plan), Text(plan.name)) for plan in plans], ARM_WIDTH),
+        on_terminal(phases_table(spec)),
+        *lines,
+    )
+
+
+def warnings_of(spec: StudySpec) -> list[str]:
+    """A sentence on each thing that the study cannot do."""
+    num_pairs = spec.num_compared_pairs
+    fewest = fewest_pairs(max(num_pairs, 1))
+    warnings = []
+    if len(spec.arms) < 2:
+        warnings.append("There is one arm, and nothing to compare it with.")
+    elif not num_pairs:
+        warnings.append("No two arms have the same task, masked or causal: they cannot be compared.")
+    elif num_pairs < math.comb(len(spec.arms), 2):
+        warnings.append("Arms of different tasks, masked and causal, are not compared with each other.")
+    if num_pairs and spec.confirm.seeds < fewest:
+        warnings.append(
+            f"No arm can win: with {formatting.plural(spec.confirm.seeds, 'seed')} and "
+            f"{formatting.plural(num_pairs, 'pair')} of arms p cannot reach {ALPHA}. "
+            f"It takes {fewest}: --set confirm.seeds={fewest}"
+        )
+    if num_pairs and spec.confirm.top > 1:
+        warnings.append(
+            f"The verdict will be exploratory: of confirm.top={spec.confirm.top} configurations of an arm the best is "
+            "chosen by the values that are compared."
+        )
+    return warnings
+
+
+def _headline(spec: StudySpec, vocabulary_size: int) -> RenderableType:
+    languages = sorted({source.language for source in spec.corpora.sources})
+    shown = ", ".join(languages[:MOST_LANGUAGES]) + (", ..." if len(languages) > MOST_LANGUAGES else "")
+    train = spec.tokenizer.train
+    kind = f"{train.type}, trained on the text" if train else spec.tokenizer.pretrained
+    rows = labelled()
+    rows.add_row("text", f"{formatting.plural(len(languages), 'language')}: {shown}")
+    rows.add_row("tokenizer", Text(f"{vocabulary_size:,} pieces ({kind})"))
+    rows.add_row("trial", formatting.quantity(spec.budget.amount, spec.budget.unit))
+    if spec.cap is not None:
+        rows.add_row("cap", f"{formatting.quantity(spec.cap.amount, spec.cap.unit)} for the whole study")
+    question = [Text(spec.question)] if spec.question else []
+    return Group(Text(spec.name, style="bold"), *question, Text(), rows)
+
+
+def _arm(plan: ArmPlan) -> Grid:
+    training, learner = plan.training, plan.learner
+    star = "*" if plan.candidates_depend_on_the_text else ""
+    kind = f"{plan.objective.task}, {'headless' if plan.objective.headless else 'vocabulary head'}"
+    embeddings = formatting.quantity(learner.embedding_VD.numel(), "").strip()
+    flops = formatting.quantity(plan.step_flops(training.batch_sequences), "flops")
+    layers = formatting.plural(learner.config.num_hidden_layers, "layer")
+    rows = labelled()
+    rows.add_row("objective", f"{plan.objective.name} ({kind})")
+    if plan.arm.options:
+        rows.add_row("", formatting.settings(plan.arm.options, separator=", "))
+    rows.add_row("model", f"{learner.config.model_type}, {layers} of {learner.config.hidden_size}")
+    rows.add_row("body", f"{plan.body_parameters:,} parameters, {embeddings} of them the embedding table")
+    rows.add_row("head", f"{plan.head_parameters:,} parameters" if learner.head is not None else "none")
+    if training.restoration is not None:
+        rows.add_row("", f"restored over the last {training.restoration.share:.3g} of a trial")
+    sequences = formatting.plural(training.batch_sequences, "sequence")
+    targets = training.batch_sequences * plan.targets_per_sequence
+    length, candidates = plan.spec.corpora.sequence_length, plan.candidates(training.batch_sequences)
+    rows.add_row("step", f"{sequences} of {length} tokens, {targets:,} targets")
+    rows.add_row("", f"{candidates:,}{star} candidates each, {flops}{star}")
+    rows.add_row("trial", _trial_in_words(plan))
+    for number, (name, dimension) in enumerate(plan.searched.items()):
+        rows.add_row("searched" if number == 0 else "", f"{name}: {dimension_in_words(dimension)}")
+    if not plan.searched:
+        rows.add_row("fixed", formatting.settings({"learning_rate": training.learning_rate}, separator=", "))
+    return rows
+
+
+def _trial_in_words(plan: ArmPlan) -> str:
+    units = plan.trial_in_units()
+    binding = plan.spec.budget.unit
+    others = []
+    for unit, amount in units.items():
+        if unit != binding:
+            bound = plan.candidates_depend_on_the_text and "flops" in (unit, binding)
+            prefix = ("at least " if binding == "flops" else "at most ") if bound else ""
+            others.append(prefix + formatting.quantity(amount, unit))
+    if not others:
+        others = ["tokens and FLOPs depend on the machine"]
+    return f"{formatting.quantity(units[binding], binding)}: {', '.join(others)}"
+
+
+def dimension_in_words(dimension: Dimension) -> str:
+    """``0.0001 to 0.01, logarithmic``, or the choices."""
+    if isinstance(dimension, Categorical):
+        return " | ".join(map(formatting.setting, dimension.choices))
+    scale = ", logarithmic" if dimension.log else ""
+    return f"{formatting.setting(dimension.low)} to {formatting.setting(dimension.high)}{scale}"
+
+
+def phases_table(spec: StudySpec) -> Table:
+    """What each phase does, and what it spends at most."""
+    unit, amount, arms = spec.budget.unit, spec.budget.amount, len(spec.arms)
+    search, confirm = spec.search, spec.confirm
+    rungs = ", ".join(f"{fraction:.0%}" for fraction in search.halving.fractions)
+    among = f"stops at {rungs} unless among the best 1/{search.halving.reduction}"
+    runs = arms * confirm.seeds * confirm.top * spec.confirm_budget.amount / amount
+    cooldowns = runs / arms * math.fsum(map(spec.cooldown_share, spec.arms))
+    seeds, top = formatting.plural(confirm.seeds, "seed"), formatting.plural(confirm.top, "configuration")
+    if confirm.stopping is not None:
+        seeds = f"{confirm.stopping.minimum} to {seeds}, until it is answered,"
+    stops = among if rungs else "no early stops"
+    searched = f"each arm {search.budget_per_arm:g}; {_ALGORITHMS[search.algorithm]}; {stops}"
+    branched = " and ".join(f"{share:.0%}" for share in confirm.anytime)
+    phases = [
+        ("search", searched, arms * search.budget_per_arm),
+        ("confirm", f"{formatting.plural(arms, 'arm')} x {seeds} x {top}", runs),
+        ("anytime", f"branches that cool down at {branched} of the budget", cooldowns),
+        ("all", "at most", arms * search.budget_per_arm + runs + cooldowns),
+    ]
+    rows = [
+        (phase, what, _budgets(budgets), formatting.quantity(budgets * amount, unit).removesuffix(f" {unit}"))
+        for phase, what, budgets in phases
+        if budgets
+    ]
+    titles = ("phase", "what", "trial\nbudgets", formatting.UNIT_TITLES[unit])
+    return Table.of(titles, rows, align=("left", "left", "right", "right"))
+
+
+def show_forecast(found: Forecast) -> RenderableType:
+    """Seconds, memory and disk, by arm and in all."""
+    table = Table.of(
+        ("arm", "a step", "tokens\na second", "memory", "a trial"), map(_forecast_row, found.arms), numbers=True
+    )
+    return Group(on_terminal(table), *(Text(line, style="dim") for line in _forecast_lines(found)))
+
+
+def _forecast_row(arm: ArmForecast) -> tuple[str, ...]:
+    seconds, measured = arm.trial_seconds, arm.calibration
+    step, speed, bound = "–", "–", "at least "
+    if measured is not None:
+        step = formatting.duration(measured.step_seconds)
+        speed = formatting.quantity(arm.plan.tokens_per_step / measured.step_seconds, "").strip()
+        bound = "" if measured.memory_bytes and not arm.sharded else bound
+    trial = formatting.duration(seconds) if seconds is not None else "–"
+    return arm.plan.name, step, speed, bound + formatting.size(arm.memory_bytes), trial
+
+
+def _forecast_lines(found: Forecast) -> list[str]:
+    spec, lines = found.spec, []
+    unmeasured = [arm.plan.name for arm in found.arms if arm.calibration is None]
+    if unmeasured:
+        lines.append(f"Not tried here, as a step is too large: {', '.join(unmeasured)}.")
+    if found.device_seconds is not None:
+        hours = formatting.duration(found.device_seconds)
+        lines.append(f"The study: at most {hours} of one device in training steps, by the steps measured here.")
+    if found.usd is not None:
+        lines.append(f"They cost {formatting.quantity(found.usd, 'usd')} at the study's prices.")
+    if spec.search.budget_per_arm:
+        whole, most = int(spec.search.budget_per_arm), found.most_search_trials
+        trials = formatting.plural(whole, "trial") if most == whole else f"{whole} to {most} trials"
+        lines.append(f"The search of an arm has {trials}: the sooner they are stopped, the more.")
+    lines.append(f"Disk: up to {formatting.size(found.disk_bytes)} for checkpoints, beside the prepared text.")
+    if found.detectable is not None:
+        seeds = formatting.plural(spec.confirm.seeds, "seed")
+        lines.append(
+            f"{'Up to ' if spec.confirm.stopping else ''}{seeds} of each arm find a difference of "
+            f"{found.detectable:.2g} standard deviations of the paired differences four times in five."
+        )
+    return lines
+
+
+def _budgets(number: float) -> str:
+    return f"{number:,.2f}".rstrip("0").rstrip(".")

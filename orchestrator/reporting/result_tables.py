@@ -1,0 +1,117 @@
+"""What a study found, as tables."""
+
+from orchestrator import formatting
+from orchestrator.analysis.comparison import ArmSummary, Comparison, Pair, Row, Summary
+from orchestrator.ledger.history import History
+from orchestrator.ledger.records import TRAINING_PHASES
+from orchestrator.reporting.table import Row as Line
+from orchestrator.reporting.table import Table
+
+FEW_SEEDS = 3  # with so many or fewer no interval should be leaned on (docs/statistics.md)
+
+
+def arms_table(comparison: Comparison) -> Table:
+    """What each arm was set to, how it did on the test split (mean ± standard deviation), what it spent."""
+    arms = comparison.arms
+    yardsticks = list(next(iter(arms.values())).yardsticks)
+    rows = []
+    for arm, summary in arms.items():
+        confirm = summary.counts["confirm"]
+        total = sum(summary.spent[phase].get(comparison.unit, 0.0) for phase in TRAINING_PHASES)
+        rows.append(
+            [
+                arm,
+                formatting.settings(summary.configuration or {}, "\n"),
+                f"{confirm.completed} of {confirm.planned}",
+                *(_mean_and_deviation(summary.yardsticks[name]) for name in yardsticks),
+                formatting.quantity(total, comparison.unit),
+            ]
+        )
+    return Table.of(["arm", "best\nconfiguration", "seeds", *yardsticks, "spent"], rows)
+
+
+def _mean_and_deviation(summary: Summary) -> str:
+    deviation = "" if summary.deviation is None else f" ± {summary.deviation:.3f}"
+    return formatting.score(summary.mean) + deviation
+
+
+def comparison_table(comparison: Comparison) -> Table:
+    """One row per pair of arms, yardstick and share of the budget."""
+    rows, few = [], False
+    for pair in comparison.pairs:
+        found: list[tuple[str, Row]] = list(pair.yardsticks.items())
+        found += [(f"{row.yardstick}\nat {row.share:.0%} of the budget", row) for row in pair.branches]
+        for title, row in found:
+            rows.append(_comparison_row(pair, title, row))
+            few |= row.n <= FEW_SEEDS and row.interval is not None
+    notes = (f"n <= {FEW_SEEDS}: do not lean on the interval",) if few else ()
+    return Table(("pair", "yardstick", "n", "difference", "p\n(Holm)"), tuple(rows), notes=notes)
+
+
+def _comparison_row(pair: Pair, title: str, row: Row) -> Line:
+    exploratory = "exploratory" in (row.role, pair.standing)
+    return Line(
+        (
+            f"{pair.a} –\n{pair.b}",
+            f"{title}\n(exploratory)" if exploratory else title,
+            str(row.n),
+            formatting.difference(row.difference, row.interval, "\n"),
+            formatting.p_value(row.p_adjusted),
+        ),
+        quiet=exploratory,
+    )
+
+
+def search_table(comparison: Comparison) -> Table:
+    """How the arms' searches went, and what failed. Exploratory."""
+    rows = []
+    for arm, summary in comparison.arms.items():
+        phases = summary.failures.values()
+        counts = [sum(getattr(phase, kind) for phase in phases) for kind in ("diverged", "failed", "retried")]
+        rows.append(Line((arm, _best_of_search(summary), ", ".join(map(str, counts))), quiet=True))
+    return Table(("arm", "median best\nof n trials", "diverged,\nfailed,\nretried"), tuple(rows))
+
+
+def _best_of_search(summary: ArmSummary) -> str:
+    curve = summary.tuning
+    if curve is None:
+        return "–"
+    total = curve.n[-1]
+    wanted = sorted({max(1, total // 4), max(1, total // 2), total})
+    places = [max(i for i, n in enumerate(curve.n) if n <= most) for most in wanted]
+    return ",\n".join(f"{curve.n[i]}: {formatting.score(curve.median[i])}" for i in places)
+
+
+def spending_table(history: History) -> Table:
+    """Device time of each arm, search and confirmation: in steps that count, beside them, and lost to failures."""
+    assert history.study is not None
+    priced, measured = history.study.usd_per_hour is not None, "joules" in history.spending().useful
+    titles = ["device time", "useful", "overhead", "lost", "unreported"]
+    titles += ["energy"] * measured + ["price"] * priced
+    rows = []
+    for arm in history.design.arms:
+        spending = history.spending(arm=arm)
+        parts = [
+            spending.useful.get("device_seconds", 0.0),
+            spending.overhead_device_seconds,
+            spending.lost.get("device_seconds", 0.0),
+            spending.unreported_device_seconds,
+        ]
+        cells = [f"{formatting.duration(part)} {part / (sum(parts) or 1.0):.0%}" for part in parts]
+        if measured:
+            cells.append(formatting.quantity(spending.useful.get("joules", 0.0), "joules"))
+        if priced:
+            cells.append(formatting.quantity(spending.total("usd"), "usd"))
+        rows.append([arm, *cells])
+    return Table.of(titles, rows, numbers=True)
+
+
+def detectable_in_words(comparison: Comparison) -> str:
+    """The smallest differences that the planned seeds would have found, a line a pair; empty before they are known."""
+    lines = (
+        f"{pair.a} – {pair.b}: the planned seeds would find a difference of {pair.detectable:.2g} on "
+        f"{comparison.primary} four times in five, at the deviation observed"
+        for pair in comparison.pairs
+        if pair.detectable is not None
+    )
+    return "\n".join(lines)

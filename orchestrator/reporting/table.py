@@ -1,0 +1,112 @@
+"""A table as a value, built once, and what it looks like on a terminal, in Markdown and in HTML.
+
+A line end in a cell or title says where it may break: a narrow terminal breaks there, all others have a space.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from typing import Literal
+
+from rich import box
+from rich.console import RenderableType
+from rich.table import Table as Grid
+from rich.text import Text
+
+from orchestrator.reporting.layout import FirstFitting
+
+Align = Literal["left", "right"]
+_RIGHT: tuple[Align, ...] = ("right",)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of a table."""
+
+    cells: tuple[str, ...]
+    quiet: bool = False  # it decides nothing: shown dimmed where there is colour
+
+
+@dataclass(frozen=True)
+class Table:
+    """Names for its columns, and rows of as many cells."""
+
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+    align: tuple[Align, ...] = ()  # of the first columns; the others are on the left
+    notes: tuple[str, ...] = ()  # below it, a line each
+
+    @classmethod
+    def of(
+        cls,
+        columns: Sequence[str],
+        rows: Iterable[Sequence[str]],
+        align: Sequence[Align] = (),
+        notes: Sequence[str] = (),
+        *,
+        numbers: bool = False,
+    ) -> Table:
+        """A table of rows that are all alike; with ``numbers``, all columns but the first are on the right."""
+        if numbers:
+            align = ("left", *_RIGHT * (len(columns) - 1))
+        return cls(tuple(columns), tuple(Row(tuple(row)) for row in rows), tuple(align), tuple(notes))
+
+    @property
+    def upright(self) -> Table:
+        """A column for each row, which suits a narrow terminal."""
+        corner, *names = self.columns
+        columns = (corner, *(row.cells[0] for row in self.rows))
+        rows = [Row((name, *(row.cells[index] for row in self.rows))) for index, name in enumerate(names, start=1)]
+        return replace(self, columns=columns, rows=tuple(rows), align=())
+
+    def _aligned(self) -> list[tuple[str, Align]]:
+        return [(title, side or "left") for title, side in zip_longest(self.columns, self.align)]
+
+
+def on_terminal(table: Table, *narrow: Table) -> RenderableType:
+    """For Rich: the first that fits the width, of the table, it with its breaks, and likewise the narrow forms."""
+    forms = [_grid(form, breaks=breaks) for form in (table, *narrow) for breaks in (False, True)]
+    return FirstFitting(*forms)
+
+
+def _grid(table: Table, *, breaks: bool) -> Grid:
+    def text(cell: str) -> Text:
+        return Text(cell if breaks else cell.replace("\n", " "))
+
+    grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for index, (title, align) in enumerate(table._aligned()):
+        grid.add_column(text(title), style="" if index else "bold", overflow="fold", justify=align)
+    for row in table.rows:
+        grid.add_row(*map(text, row.cells), style="dim" if row.quiet else "")
+    if table.notes:
+        grid.caption, grid.caption_justify = Text("\n".join(table.notes)), "left"
+    return grid
+
+
+def to_markdown(table: Table) -> str:
+    """As a pipe table, its notes below it."""
+
+    def line(cells: Iterable[str]) -> str:
+        return f"| {' | '.join(cell.replace('|', chr(92) + '|').replace(chr(10), ' ') for cell in cells)} |"
+
+    rules = ["---:" if align == "right" else "---" for _, align in table._aligned()]
+    lines = [line(table.columns), line(rules), *(line(row.cells) for row in table.rows)]
+    return "\n\n".join(["\n".join(lines), *table.notes])
+
+
+def to_html(table: Table) -> str:
+    """As an HTML table; names in it may be a stranger's, and are escaped."""
+
+    def line(cells: Iterable[str], tag: str) -> str:
+        aligned = zip(cells, table._aligned(), strict=True)
+        return "".join(
+            f'<{tag} style="text-align: {align}">{html.escape(cell)}</{tag}>' for cell, (_, align) in aligned
+        )
+
+    head = f"<thead><tr>{line(table.columns, 'th')}</tr></thead>"
+    body = "".join(f"<tr>{line(row.cells, 'td')}</tr>" for row in table.rows)
+    notes = "".join(f"<p>{html.escape(note)}</p>" for note in table.notes)
+    return f"<table>{head}<tbody>{body}</tbody></table>{notes}"

@@ -1,0 +1,154 @@
+"""The benchmarks run, and their baselines compute the same losses, or as many tokens (they check it themselves)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from functools import partial
+
+import pytest
+import torch
+import yaml
+from scipy import stats
+
+from tests.helpers.repository import REPOSITORY
+
+BENCHMARKS = REPOSITORY / "benchmarks"
+
+
+@pytest.fixture
+def benchmarks(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # of the process that measures memory
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+    for name in ("calibration", "corpora", "measure", "plain", "search", "step", "trainer"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.slow
+def test_step(benchmarks, capsys):
+    import step
+
+    result = step.main(["--quick"])
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["table"] == result["table"]
+    for side in ("encoder", "decoder"):
+        for arm in ("body", "headless", "vanilla", "all_positions", "target_positions"):
+            rows = [row for row in result["table"] if (row["side"], row["arm"]) == (side, arm)]
+            assert {row["vocabulary_size"] for row in rows} == set(step.QUICK.vocabularies)
+            assert {row["batch"] for row in rows} == set(step.QUICK.batches)
+            assert all(0 < row["passes_milliseconds"] < row["step_milliseconds"] for row in rows)
+            # Zero of what is as small: the second run finds the memory that the first one left.
+            assert all(row["peak_memory_mb"] >= 0 for row in rows)
+
+
+def test_peak_memory(benchmarks):
+    """Of what takes 64 MiB and gives them back, in a fresh process."""
+    import measure
+
+    assert measure.peak_bytes("cpu", partial, torch.ones, 1 << 24) == pytest.approx(1 << 26, rel=0.1)
+
+
+def test_baselines_whose_logits_are_too_large_are_left_out(benchmarks):
+    import step
+
+    plan = step.Plan()
+    left_out = {
+        (side, arm, vocabulary)
+        for side in ("encoder", "decoder")
+        for arm in ("vanilla", "all_positions", "target_positions")
+        for vocabulary in plan.vocabularies
+        if step.stored_logits_bytes(plan, step.Case(side, arm, vocabulary, plan.batch)) > step.LARGEST_LOGITS_BYTES
+    }
+    assert left_out == {
+        ("encoder", "all_positions", 250_000),
+        ("decoder", "all_positions", 250_000),
+        ("decoder", "target_positions", 250_000),
+    }
+
+
+@pytest.mark.slow
+def test_trainer(benchmarks, capsys):
+    import trainer
+
+    result = trainer.main(["--quick"])
+    assert json.loads(capsys.readouterr().out.splitlines()[-1]) == result
+    assert [row["objective"] for row in result["table"]] == list(trainer.OBJECTIVES)
+    ratios = [row["tokens_per_second"]["ours"] / row["tokens_per_second"]["bare"] for row in result["table"]]
+    assert result["tokens_per_second_over_bare_loop"] == pytest.approx(min(ratios), rel=1e-3)
+
+
+@pytest.mark.slow
+def test_calibration(benchmarks):
+    import calibration
+
+    result = calibration.main(["--quick"])  # it asserts that its numbers are the comparison's own
+    for side in (result, result["fixed"], result["adaptive"]):
+        assert 0 <= side["false_verdict_rate"] < 0.3
+        assert 0.5 < side["coverage"] <= 1
+    rows = [(row["noise"], row["effect_in_deviations"]) for row in result["adaptive"]["table"]]
+    assert rows == calibration.SCENARIOS
+    assert {noise for noise, effect in rows if effect == 0} == {"normal", "heavy", "skewed", "unequal"}
+    a, b = calibration.simulate("unequal", 0.0, 100_000, 6)  # a null whose differences are skewed
+    assert abs((a - b).mean()) < 1e-4
+    assert stats.skew((a - b).ravel()) == pytest.approx((8 - 1) / 5**1.5, abs=0.03)
+    assert [row["apart_in_deviations"] for row in result["three_arms"]] == [0.0, 0.5]
+    assert all(row["false_of_any_pair"] >= row["false_of_a_pair_at_most"] for row in result["three_arms"])
+
+
+def test_search(benchmarks, capsys):
+    import search
+
+    result = search.main(["--quick"])
+    assert json.loads(capsys.readouterr().out.splitlines()[-1]) == result
+    medians = result["searching"]["median_trial_budgets"]
+    assert result["search_over_random"] == pytest.approx(medians["halving"] / medians["random"])
+    assert not any(result["searching"]["not_found"].values())
+    # A record of the beginning and the end of every attempt, and of each of its reports.
+    assert result["records_read_while_written"] > 4 * result["trials"]
+    assert set(result["file_bytes"]) == {"optuna.jsonl", "000001.jsonl"}
+
+
+def test_the_surrogates_optimum_is_that_of_its_curves(benchmarks):
+    import search
+
+    from search_spaces import Space, space_path
+
+    curves = search.Surrogate({"learning_rate": 1e-3, "temperature": 1.0}, 256)
+    slow = {"learning_rate": 2e-3, "temperature": 1.0, "negatives": 256}
+    fast = {**slow, "learning_rate": 5e-3}
+    assert curves.accuracy(fast, 1 / 9) > curves.accuracy(slow, 1 / 9) + 0.02  # curves cross
+    assert curves.accuracy(fast, 1.0) < curves.accuracy(slow, 1.0) - 0.01
+    space = Space.model_validate(yaml.safe_load(space_path("headless_mlm").read_text()))
+    best = curves.best(space)
+    assert best == pytest.approx(curves.accuracy(slow, 1.0), abs=2e-3)
+    for rate, temperature, negatives in ((2e-3, 1.0, 64), (5e-4, 1.0, 256), (2e-3, 3.0, 256)):
+        configuration = {"learning_rate": rate, "temperature": temperature, "negatives": negatives}
+        assert curves.accuracy(configuration, 1.0) < best - 0.005
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.skipif("H2H_TEST_DATA" not in os.environ, reason="needs H2H_TEST_DATA, a folder of real text")
+def test_corpora():
+    """In a process of its own: it starts a Ray cluster of its own."""
+    command = [sys.executable, str(BENCHMARKS / "corpora.py"), "--quick"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=280)
+    result = json.loads(done.stdout.splitlines()[-1])
+    ratios = [row["prepare_over_bare"] for row in result["preparation"]]
+    assert [row["tokenizer"] for row in result["preparation"]] == ["byte_bpe", "unigram"]
+    assert result["prepare_over_bare_tokenizer"] == min(ratios) > 0
+    speeds = result["tokens_per_second"]
+    assert set(speeds) == {"memmap", "local", "local_with_digest", "many_shards", "ray_data"}
+    assert result["many_shards_tokens_per_second"] == speeds["many_shards"] > 0
+    assert result["stream_over_memmap"] == pytest.approx(speeds["local"] / speeds["memmap"], abs=1e-3)
+    assert len(result["first_batches"]) == 4
+    assert result["first_batch_seconds"] == max(result["first_batches"].values()) > 0
+    assert 0 <= result["data_wait_share"] < 1
+    assert result["copies_of_the_tokens"] > 0
+    assert min(result["peak_memory_bytes_small"], result["peak_memory_bytes_large"]) > 1 << 26

@@ -1,0 +1,172 @@
+"""Studies: overrides, round trips, and one clear error for each mistake."""
+
+import pytest
+import yaml
+
+from orchestrator.config.files import SHIPPED, dump_study, load_study, make_study, study_names
+from orchestrator.planning.preflight import check_study
+from trainables.errors import InputError
+
+MISTAKES = {
+    # override: (what, where, remedy)
+    "serch=1": ("unknown key 'serch'", "serch", "did you mean 'search'"),
+    "confirm.seed=3": ("unknown key 'seed'", "confirm.seed", "did you mean 'seeds'"),
+    "arms.vanilla.objectve=mlm": ("unknown key", "arms.vanilla.objectve", "did you mean 'objective'"),
+    "corpora.sources.0.langage=x": ("unknown key", "corpora.sources.0.langage", "did you mean 'language'"),
+    "arms.vanilla.objective=clmm": ("unknown objective", "arms.vanilla.objective", "did you mean 'clm'"),
+    "arms.vanilla.space=clmm": ("no search space", "arms.vanilla.space", "did you mean 'clm'"),
+    "model.shape=tinny": ("unknown shape 'tinny'", "model", "did you mean 'tiny'"),
+    "yardsticks.primary=recovery_acuracy": ("yardstick", "yardsticks.primary", "did you mean 'recovery_accuracy'"),
+    "budget.flops=1e12": ("tokens and flops are both set", "budget", ""),
+    "budget={}": ("no budget", "budget", ""),
+    "budget=5": ("keys and values", "budget", ""),
+    "confirm.seeds=-1": ("must be at least 1", "confirm.seeds", "Default: 6"),
+    "confirm.seeds=six": ("must be a whole number", "confirm.seeds", "Default: 6"),
+    "corpora.alpha=2": ("must be at most 1", "corpora.alpha", "Languages are mixed"),
+    "budget.tokens=-5": ("must be above 0", "budget.tokens", "Input tokens"),
+    "budget.tokens=.inf": ("finite", "budget.tokens", ""),
+    "budget.tokens=10": ("buys no training step", "budget.tokens", "at least 64"),
+    "resources.workers=3": ("shared out evenly among 3", "training.batch_sequences", "multiple of 3"),
+    "corpora.minimal_pairs_per_language=0": ("no minimal pairs", "yardsticks", "leave out"),
+    "arms.vanilla.training={learning_rate: -1}": ("above 0", "arms.vanilla.training.learning_rate", "Peak"),
+    "arms.headless.options={temprature: 1}": ("no option", "arms.headless.options", "did you mean 'temperature'"),
+    "arms.headless.options={temperature: 0}": ("above 0", "arms.headless.options.temperature", "Default: 1"),
+    "search.halving.rungs=40": ("must be at most 16", "search.halving.rungs", "Default: 3"),
+    "search.halving.rungs=12": ("first rung", "search.halving.rungs", "fewer rungs"),
+    "arms={}": ("must not be empty", "arms", ""),
+    "arms={a b: {objective: clm}}": ("cannot be called 'a b'", "arms", "letters"),
+    "corpora.sources=[{language: en}]": ("set exactly one of files", "corpora.sources", ""),
+    "name=a/b": ("must match", "name", ""),
+    "confirm.seeds.x=3": ("whole number", "confirm.seeds", ""),
+    "corpora.sources.9.language=x": ("nothing under '9'", "--set", "positions are 0 to 3"),
+    "corpora.sources.a=1": ("no position", "--set", "positions are 0 to 3"),
+    "novalue": ("not key=value", "--set", "as in"),
+    "=3": ("not key=value", "--set", "as in"),
+    "confirm.seeds=[1": ("not YAML", "--set confirm.seeds=[1", ""),
+}
+
+
+@pytest.mark.parametrize("override", MISTAKES)
+def test_every_mistake_says_what_where_and_what_to_do(override):
+    what, where, remedy = MISTAKES[override]
+    with pytest.raises(InputError) as caught:
+        load_study("demo", [override])
+    assert what in caught.value.what
+    assert where in caught.value.where
+    assert remedy in caught.value.remedy
+    assert "pydantic" not in str(caught.value)
+
+
+def test_a_mistake_in_the_file_names_file_and_key(tmp_path):
+    file = tmp_path / "own.yaml"
+    file.write_text((SHIPPED / "demo.yaml").read_text().replace("alpha: 0.5", "alpha: 5"))
+    with pytest.raises(InputError) as caught:
+        load_study(file)
+    assert caught.value.where == f"{file}: corpora.alpha"
+    assert caught.value.why == "the value is 5"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "it is empty"),
+        (b"- 1", "type list"),
+        (b"a: [1", "line 1, column"),
+        (b"name: caf\xe9", "UTF-8"),
+        (b"name: a\nname: b\n", "the key 'name' is there twice"),
+        (b"name: a", "'corpora' is missing"),
+    ],
+)
+def test_files_that_are_no_study(tmp_path, content, message):
+    file = tmp_path / "own.yaml"
+    file.write_bytes(content)
+    with pytest.raises(InputError, match=message) as caught:
+        load_study(file)
+    assert str(file) in caught.value.where
+
+
+def test_several_mistakes_are_counted():
+    with pytest.raises(InputError, match=r"1 more to mend: confirm\.top"):
+        load_study("demo", ["confirm.seeds=0", "confirm.top=0"])
+
+
+@pytest.mark.parametrize(
+    "overrides", [["arms={vanilla: {objective: clm}}"], ["arms.vanilla.objective=mlm", "arms.vanilla.space=mlm"]]
+)
+def test_adaptive_stopping_needs_two_arms_of_one_task(overrides):
+    load_study("demo", overrides)
+    with pytest.raises(InputError, match="no two arms") as caught:
+        load_study("demo", [*overrides, "confirm={stopping: {minimum: 6}, seeds: 12}"])
+    assert "confirm.stopping" in caught.value.where
+
+
+def test_no_such_study(tmp_path):
+    with pytest.raises(InputError, match="did you mean 'demo'"):
+        load_study("dmo")
+    with pytest.raises(InputError, match="no study lies in"):
+        load_study(tmp_path)
+
+
+def test_overrides_are_a_list():
+    with pytest.raises(InputError, match=r"are a list, not the text 'confirm\.seeds=8'"):
+        load_study("demo", "confirm.seeds=8")
+
+
+def test_overrides():
+    spec = load_study(
+        "demo",
+        [
+            "corpora.sources.1.documents=7",
+            "resources.concurrent_trials=2",
+            "budget={flops: 1e12}",
+            "yardsticks.others=[]",
+            "arms.vanilla.training.schedule=cosine",
+            "confirm.seeds=3",
+            "confirm.seeds=4",
+        ],
+    )
+    assert spec.corpora.sources[1].documents == 7
+    assert spec.corpora.sources[0].documents == 1500
+    assert spec.resources.concurrent_trials == 2
+    assert (spec.budget.unit, spec.budget.amount) == ("flops", 1e12)
+    assert spec.yardsticks.others == ()
+    assert spec.training_of("vanilla").schedule == "cosine"
+    assert spec.training_of("headless").schedule == "linear"
+    assert spec.confirm.seeds == 4
+
+
+def test_overrides_leave_the_callers_dictionaries_alone():
+    content = yaml.safe_load((SHIPPED / "demo.yaml").read_text())
+    before = yaml.safe_dump(content)
+    make_study(content, ["confirm.seeds=3"])
+    assert yaml.safe_dump(content) == before
+
+
+@pytest.mark.parametrize("name", study_names())
+def test_shipped_studies_survive_a_round_trip(name):
+    spec = load_study(name)
+    assert spec.name == name
+    assert make_study(yaml.safe_load(dump_study(spec))) == spec
+
+
+def test_own_files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r"no file matches .*text/\*\.txt"):
+        check_study(load_study("laptop"))
+    words = [f"{a}{b}{c}" for a in "bdfgklmn" for b in ("ae", "io", "ou", "ar") for c in "prstvwxyz"]
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "all.txt").write_text(" ".join(words))
+    with pytest.raises(InputError, match=r"no document of 'text' is in the \w+ split"):
+        check_study(load_study("laptop"))
+    for number in range(400):
+        text = " ".join(words[(number * i * i + i) % len(words)] for i in range(1000))
+        (tmp_path / "text" / f"{number}.txt").write_text(text)
+    spec = load_study("laptop", ["tokenizer.train.vocabulary_size=500"])
+    assert len(check_study(spec)) == 500
+
+
+def test_a_budget_of_less_flops_than_a_step(tmp_path):
+    source = "corpora.sources=[{language: a, grammar: veldan, documents: 500}]"
+    spec = load_study("demo", [source, "budget={flops: 1e5}", f"storage={tmp_path}"])
+    with pytest.raises(InputError, match="buys no training step of the arm"):
+        check_study(spec)

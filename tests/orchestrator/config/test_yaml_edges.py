@@ -1,0 +1,135 @@
+"""What YAML and overrides can hold beyond a study: refused in one short message, which says where and what to do."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import huggingface_hub.constants
+import pytest
+
+from orchestrator.config.files import SHIPPED, freeze, load_study, override
+from orchestrator.planning.preflight import check_text
+from trainables.errors import InputError
+
+NO_YAML = {
+    "corpora.sources.0.documents=0x_": "this is no int: 0x_",
+    "search=!!bool maybe": "this is no bool: maybe",
+    "name=!!timestamp foo": "this is no timestamp: foo",
+    "name=!!timestamp 2026-02-30": "this is no timestamp: 2026-02-30",
+    "model=!!map [1]": "expected a mapping node",
+    "corpora.sources=!!seq {a: 1}": "expected a sequence node",
+    "search=" + "[" * 500: "nested more than 64 levels deep",
+    "seed=" + "9" * 5000: "this is no int",
+    "seed=1" + "0" * 18: "a whole number is 1e+18 or more",
+    'model.shape="\\ud800"': "half a character",
+    "name=!!python/object:os.system x": "could not determine a constructor",
+    "name=!!binary aGVsbG8=": "of type bytes",
+    "question=&a [*a]": "more than 100,000 values",
+    "question=[&a [1], {? *a : 1}]": "a key is no plain text",
+    "budget={tokens: 1, tokens: 2}": "the key 'tokens' is there twice",
+    "name=a: b: c": "mapping values are not allowed here",
+}
+
+
+def refusal(*overrides: str) -> InputError:
+    with pytest.raises(InputError) as caught:
+        load_study("demo", overrides)
+    message = str(caught.value)
+    assert len(message) < 10_000
+    assert all(character.isprintable() or character in "\n\t" for character in message)
+    return caught.value
+
+
+@pytest.mark.parametrize("one", NO_YAML, ids=lambda one: one[:30])
+def test_a_value_that_is_no_yaml(one: str) -> None:
+    error = refusal(one)
+    assert error.what == "this is not YAML"
+    assert error.where == f"--set {one}"
+    assert NO_YAML[one] in error.why
+
+
+@pytest.mark.parametrize("one", NO_YAML, ids=lambda one: one[:30])
+def test_a_file_with_that_value(tmp_path: Path, one: str) -> None:
+    """Under a key of its own: the file is refused before its keys are looked at."""
+    file = tmp_path / "own.yaml"
+    file.write_text((SHIPPED / "demo.yaml").read_text() + f"\nmore: {one.partition('=')[2]}\n")
+    with pytest.raises(InputError) as caught:
+        load_study(file)
+    assert caught.value.what == "this is not YAML"
+    assert caught.value.where == str(file)
+    assert "demo.yaml" in caught.value.remedy
+
+
+@pytest.mark.parametrize("name", ["2026-11-22", "2026-02-30", "2026-11-22T10:00:00"])
+def test_a_date_is_text(tmp_path: Path, name: str) -> None:
+    """Also one that no calendar has. The colons are refused as what they are: no part of a name."""
+    if ":" in name:
+        assert "must match" in refusal(f"name={name}").what
+        return
+    assert load_study("demo", [f"name={name}"]).name == name
+    file = tmp_path / "own.yaml"
+    file.write_text((SHIPPED / "demo.yaml").read_text().replace("name: demo", f"name: {name}"))
+    assert load_study(file).name == name
+
+
+@pytest.mark.parametrize("digit", ["²", "٣", "-1", "1_0", "1" * 30])
+def test_a_position_is_written_in_plain_digits(digit: str) -> None:
+    content = {"items": [1, 2, 3, 4, 5]}
+    for key in (f"items.{digit}", f"items.{digit}.key"):
+        with pytest.raises(InputError) as caught:
+            override(content, [f"{key}=9"])
+        assert "positions are 0 to 4" in caught.value.remedy
+    assert content == {"items": [1, 2, 3, 4, 5]}
+
+
+def test_a_model_type_that_is_no_name() -> None:
+    error = refusal("model={config: {model_type: {x: gpt2}}}")
+    assert "config.model_type must be one of bert, gpt_neox, gpt2" in error.what
+
+
+def test_a_data_set_with_an_endless_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No file has such a name: what the operating system says to it does not reach the user, wherever it is met."""
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    name = "x" * 100_000
+    source = f"corpora.sources=[{{language: en, dataset: {name}}}]"
+    spec = freeze(load_study("demo", [source, "yardsticks.others=[]", f"storage={tmp_path}"]))
+    assert spec.corpora.sources[0].dataset == name
+    check_text(spec, writing=False)  # it might be on the hub, which a plan does not ask
+    with pytest.raises(InputError) as caught:
+        check_text(spec)
+    assert caught.value.where.startswith("corpora.sources[0]")
+    assert len(str(caught.value)) < 10_000
+
+
+@pytest.mark.parametrize(
+    ("one", "where", "remedy"),
+    [
+        ("model.shape=larg", "--set model.shape=larg", "pythia-70m"),
+        ("model.shape=neox-tin", "--set model.shape=neox-tin", "did you mean 'neox-tiny'?"),
+        ("tokenizer=gpt2", "--set tokenizer=gpt2", "tokenizer: {pretrained: gpt2}"),
+        ("tokenizer.pretrained=gpt2", "--set tokenizer.pretrained=gpt2", "--set tokenizer='{pretrained: gpt2}'"),
+        ("model=gpt2", "--set model=gpt2", "model: {pretrained: gpt2}"),
+        ("model.pretrained=gpt2", "--set model.pretrained=gpt2", "--set model='{pretrained: gpt2}'"),
+    ],
+)
+def test_an_override_is_blamed_and_its_remedy_leads_on(one: str, where: str, remedy: str) -> None:
+    error = refusal(one)
+    assert error.where == where
+    assert str(SHIPPED) not in str(error)
+    assert remedy in error.remedy
+
+
+def test_a_file_that_is_larger_than_any_study(tmp_path: Path) -> None:
+    """Such as a file of text, by mistake: neither its characters are gone through nor all of it is read."""
+    file = tmp_path / "text.yaml"
+    with file.open("wb") as written:
+        written.truncate(20 << 30)  # it takes no space on the disk
+    with pytest.raises(InputError, match="larger than any study") as caught:
+        load_study(file)
+    assert caught.value.where == str(file)
+    began = time.process_time()
+    file.write_bytes(b"question: " + b"x" * 999_000)
+    with pytest.raises(InputError, match="is missing"):
+        load_study(file)
+    assert time.process_time() - began < 10

@@ -1,0 +1,211 @@
+"""What the executor writes of attempts, without Ray: how often a trial is started again."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ray.tune.experiment import Trial as TuneTrial
+from ray.tune.schedulers import FIFOScheduler
+
+from orchestrator.config.files import load_study
+from orchestrator.execution.executor import Executor
+from orchestrator.execution.tune_run import _PhaseScheduler
+from orchestrator.ledger.history import History
+from orchestrator.ledger.records import EndRecord, Record
+from orchestrator.scheduling.trials import Planner
+from tests.helpers.ledgers import study
+from trainables.storage import FullDiskError, Location
+from trainables.trial import DiskFull, OutOfMemory, TrialFailure, WorkerConfig, WrongInput
+
+SPEC = load_study("demo")
+NAME = "confirm-vanilla-000"
+WORKER = WorkerConfig(launcher="direct", workers=1, cpus_per_worker=1, gpus_per_worker=0)
+
+
+class Remote:
+    """An actor of Ray's in this process; what it is asked for is counted."""
+
+    def __init__(self):
+        self.requests = 0
+
+    @property
+    def request(self):
+        def remote():
+            self.requests += 1
+
+        return SimpleNamespace(remote=remote)
+
+
+class InMemory:
+    """A recorder whose ledger is a list, by which another one goes on."""
+
+    def __init__(self, records: list[Record]) -> None:
+        self.records, self.events = records, []
+        self.history = History.of(records or [study()])
+        self.full = False
+
+    def record(self, record: Record, *, flush: bool = True) -> None:
+        if self.full:
+            self.full = False
+            raise FullDiskError("the disk is full")
+        record = record.model_copy(update={"time": float(len(self.records))})
+        self.records.append(record)
+        self.history.apply(record)
+
+    def event(self, message: str) -> None:
+        self.events.append(message)
+
+    @property
+    def ends(self) -> list[str]:
+        return [record.outcome for record in self.records if isinstance(record, EndRecord)]
+
+
+class OneTrial:
+    """A phase that gives one trial again and again, and is told of its ends."""
+
+    def __init__(self, history: History) -> None:
+        self.planner, self.told = Planner(SPEC, history, "corpus"), []
+
+    def next(self):
+        return self.planner.plan("confirm", "vanilla", 0, 1, {})
+
+    def exhausted(self):
+        return False
+
+    def ended(self, trial, outcome):
+        self.told.append((trial.trial, outcome))
+
+
+@pytest.fixture(autouse=True)
+def no_ray(monkeypatch):
+    """The executor's one actor is in this process."""
+    import ray
+
+    actor = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=Remote))
+    monkeypatch.setattr(ray, "remote", lambda **_: lambda _: actor)
+
+
+def session(folder, attempts, records):
+    """An executor over what an earlier one wrote, with nothing of Ray's."""
+    recorder = InMemory(records or [study()])
+    executor = Executor(recorder, Location(folder), WORKER, 1, attempts, keeps_processes=False)
+    executor._phase = OneTrial(recorder.history)
+    return executor
+
+
+def save(folder, step):
+    place = folder / "trials" / NAME / f"step-{step:08d}"
+    place.mkdir(parents=True)
+    (place / "state.json").touch()
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.integers(1, 4), st.lists(st.tuples(st.sampled_from([0, 0, 0, 1, 7]), st.booleans(), st.booleans()), max_size=14)
+)
+def test_a_trial_has_failed_after_so_many_failures_in_a_row_that_brought_it_no_further(attempts, story):
+    """By attempt: what it adds to the newest checkpoint, whether the driver dies with it, or just after it."""
+    step, stalls = 0, 0
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        executor = session(folder, attempts, [])
+        for gain, driver_dies, driver_dies_later in story:
+            assert executor.next().trial == NAME
+            if gain:
+                step += gain
+                save(folder, step)
+                stalls = 0
+            if driver_dies:
+                executor = session(folder, attempts, executor.recorder.records)
+                continue
+            executor.failed(NAME, TrialFailure("killed"))
+            stalls += gain == 0
+            trial = executor.history_of(NAME)
+            assert trial.outcome == ("failed" if stalls == attempts else None)
+            if trial.outcome:
+                return
+            if driver_dies_later:
+                executor = session(folder, attempts, executor.recorder.records)
+        ends = executor.recorder.ends
+        assert set(ends) <= {"retried"}
+        assert len(ends) == sum(not dies for _, dies, _ in story)
+
+
+@pytest.mark.parametrize(
+    ("failures", "ends"),
+    [
+        ([WrongInput("a damaged checkpoint")], ["failed"]),  # every attempt would end with it
+        ([OutOfMemory("low on memory"), OutOfMemory("low on memory")], ["retried", "failed"]),
+        ([OutOfMemory("low on memory"), TrialFailure("killed"), OutOfMemory("low on memory")], ["retried"] * 3),
+    ],
+)
+def test_what_would_end_the_same_is_not_started_again(tmp_path, failures, ends):
+    executor = session(tmp_path, 9, [])
+    for failure in failures:
+        executor.next()
+        executor.failed(NAME, failure)
+    assert executor.recorder.ends == ends
+    assert executor.history_of(NAME).reason == str(failures[-1])
+
+
+def test_a_trial_without_space_has_not_failed(tmp_path):
+    """It is interrupted, as a study is that stops: it goes on when the study is resumed, and no other trial starts."""
+    executor = session(tmp_path, 1, [])
+    executor.next()
+    executor.failed(NAME, DiskFull("the disk is full: model.safetensors"))
+    assert executor.recorder.ends == ["interrupted"]
+    assert executor.history_of(NAME).outcome is None
+    assert executor.full_disk == "the disk is full: model.safetensors"
+    assert executor._stop.requests == 1
+    assert executor.next() is None
+
+
+def tune_trial(status=TuneTrial.RUNNING, error=""):
+    """Tune's side of the trial."""
+    return SimpleNamespace(config={"trial": {"trial": NAME}}, status=status, error_file=error)
+
+
+def test_an_end_that_could_not_be_written_is_written_when_tune_tells_of_the_error(tmp_path):
+    """Tune catches what is raised when a trial is complete, and calls it the trial's error."""
+    executor = session(tmp_path, 3, [])
+    executor.next()
+    executor.recorder.full = True
+    scheduler = _PhaseScheduler(executor)
+    with pytest.raises(FullDiskError):
+        scheduler.on_trial_complete(None, tune_trial(), {})
+    assert not executor._phase.told
+    scheduler.on_trial_error(None, tune_trial())
+    assert executor._phase.told == [(NAME, "retried")]
+    assert executor.recorder.ends == ["retried"]
+    assert not executor.running
+
+
+@pytest.mark.parametrize("raised", [True, False])
+def test_a_trial_that_ends_in_error_without_a_word_is_started_again(tmp_path, monkeypatch, raised):
+    """Where a process cannot be used again in time, Tune tells the searcher nothing: its status alone says so."""
+    error = tmp_path / "error.txt"
+    error.write_text("Traceback ...\nray.exceptions.RayActorError: the process did not come back\n")
+    monkeypatch.setattr(FIFOScheduler, "on_trial_add", lambda *_: None)
+    monkeypatch.setattr(FIFOScheduler, "choose_trial_to_run", lambda *_: "the next one")
+    executor = session(tmp_path, 3, [])
+    executor.next()
+    scheduler, trial = _PhaseScheduler(executor), tune_trial()
+    scheduler.on_trial_add(None, trial)
+    assert scheduler.choose_trial_to_run(None) == "the next one"
+    assert NAME in executor.running, "it runs"
+    trial.status, trial.error_file = TuneTrial.ERROR, str(error) if raised else ""
+    assert scheduler.choose_trial_to_run(None) == "the next one"
+    assert not executor.running, "the study would wait for it for ever"
+    assert executor.recorder.ends == ["retried"]
+    assert executor._phase.told == [(NAME, "retried")]
+    reason = "the process did not come back" if raised else "its process ended"
+    assert reason in executor.history_of(NAME).reason
+    assert executor.next().attempt == 2
+    scheduler.on_trial_add(None, tune_trial())
+    scheduler.choose_trial_to_run(None)
+    assert NAME in executor.running, "the error was of the attempt before"

@@ -1,0 +1,245 @@
+"""Submitting studies to a job server: what travels, what comes back, and what each failure says."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import requests
+from ray.job_submission import JobStatus
+
+from cluster.local import LocalCluster
+from orchestrator.execution import jobs
+from trainables.errors import InputError
+
+TOKEN = "a-token-of-the-tests"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A job server that asks for a token."""
+    token = tmp_path_factory.mktemp("token") / "auth_token"
+    token.write_text(TOKEN)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("RAY_AUTH_MODE", raising=False)
+        patch.delenv("RAY_ADDRESS", raising=False)
+        patch.setenv("RAY_AUTH_TOKEN_PATH", str(token))
+        patch.setattr(jobs, "_POLL_SECONDS", 0.3)
+        with LocalCluster(autoscaling=False, head_cpus=2) as cluster:
+            yield cluster.dashboard_url
+        assert cluster.process_ids == []
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    file = tmp_path / "tiny study.yaml"
+    file.write_text("name: tiny\n")
+    return file
+
+
+def run_instead(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    """Let the job run ``code``, with the entrypoint it would have had as its arguments."""
+    original = jobs._entrypoint
+
+    def replaced(*arguments: object) -> str:
+        return shlex.join(["python", "-u", "-c", code]) + " " + original(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(jobs, "_entrypoint", replaced)
+
+
+WRITES_RESULTS = """
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+import orchestrator.execution.jobs, trainables.storage
+storage = sys.argv[sys.argv.index("--set") + 1].partition("=")[2]
+study = Path(sys.argv[5]).read_text()
+print("imported from", orchestrator.execution.jobs.__file__)
+result = trainables.storage.Location(storage) / "result.json"
+result.write_json({"argv": sys.argv[1:], "study": study})
+print("done", end="")
+"""
+
+
+def test_the_study_and_our_packages_travel_and_the_results_come_back_through_storage(
+    server: str, study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_instead(monkeypatch, WRITES_RESULTS)
+    monkeypatch.setenv("RAY_ADDRESS", "http://127.0.0.1:9")  # Ray's client would prefer it to the argument
+    storage = tmp_path / "a folder; with $signs"
+    lines: list[str] = []
+    ended = jobs.submit(
+        study, address=server, overrides=[f"storage={storage}", "budget.tokens=10"], on_line=lines.append
+    )
+    assert (ended.status, ended.exit_code) == ("SUCCEEDED", 0), lines
+    assert lines[-1] == "done"
+    repository = str(Path(jobs.__file__).parents[2])
+    imported = next(line for line in lines if line.startswith("imported from /"))
+    assert "py_modules" in imported
+    assert repository not in imported
+    result = json.loads((storage / "result.json").read_text())
+    assert result["study"] == "name: tiny\n"
+    assert result["argv"] == [
+        *["python", "-m", "orchestrator.cli", "run", "tiny study.yaml"],
+        *["--set", f"storage={storage}", "--set", "budget.tokens=10"],
+    ]
+
+
+@pytest.mark.slow
+def test_a_failing_job_keeps_its_output_and_exits_with_1(
+    server: str, study: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_instead(monkeypatch, "import sys; print('before'); sys.exit(3)")
+    lines: list[str] = []
+    ended = jobs.submit(study, address=server, runtime_env={"py_modules": []}, on_line=lines.append)
+    assert (ended.status, ended.exit_code) == ("FAILED", 1)
+    assert any("ended as FAILED" in line for line in lines)
+    assert "before" in lines
+    assert "3" in ended.message
+
+
+@pytest.mark.slow
+def test_env_vars_pass_and_a_job_not_waited_for_can_be_attached_to_and_stopped(
+    server: str, study: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_instead(monkeypatch, "import os, time; print(os.environ['GREETING']); time.sleep(600)")
+    lines: list[str] = []
+    environment = {"py_modules": [], "env_vars": {"GREETING": "hello"}}
+    submitted = jobs.submit(study, address=server, runtime_env=environment, wait=False, on_line=lines.append)
+    assert (submitted.status, submitted.exit_code) == ("SUBMITTED", 0)
+    assert any(f"--follow {submitted.submission_id}" in line for line in lines)
+
+    def interrupt_at_greeting(line: str) -> None:
+        lines.append(line)
+        if line == "hello":
+            raise KeyboardInterrupt
+
+    left = jobs.attach(submitted.submission_id, address=server, on_line=interrupt_at_greeting)
+    assert (left.status, left.exit_code) == ("DETACHED", 130), lines
+    assert any("the job goes on" in line for line in lines)
+    assert jobs.stop(submitted.submission_id, address=server) is True
+    ended = jobs.attach(submitted.submission_id, address=server, on_line=lines.append)
+    assert (ended.status, ended.exit_code) == ("STOPPED", 130)
+    assert lines.count("hello") == 2  # attached twice, shown once each time
+    assert jobs.stop(submitted.submission_id, address=server) is False
+
+
+def test_an_unknown_job_is_refused(server: str) -> None:
+    with pytest.raises(InputError, match="knows no job nothing"):
+        jobs.attach("nothing", address=server)
+
+
+@pytest.mark.parametrize("variable", [("RAY_AUTH_TOKEN", "wrong"), ("RAY_AUTH_MODE", "disabled")])
+def test_a_wrong_or_missing_token_is_explained(
+    server: str, study: Path, variable: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(*variable)
+    with pytest.raises(InputError, match="refuses the token") as caught:
+        jobs.submit(study, address=server)
+    assert "~/.ray/auth_token" in caught.value.remedy
+
+
+def test_a_working_folder_over_the_cap_is_refused(server: str, study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import random
+
+    (study.parent / "data.bin").write_bytes(random.Random(0).randbytes(101 * 2**20))
+    with pytest.raises(InputError, match="too large to travel") as caught:
+        jobs.submit(study, address=server, working_dir=study.parent, runtime_env={"py_modules": []})
+    assert ".rayignore" in caught.value.remedy
+
+
+def test_an_address_where_nobody_answers_is_refused(study: Path) -> None:
+    with pytest.raises(InputError, match=r"no job server answers at http://127\.0\.0\.1:9"):
+        jobs.submit(study, address="http://127.0.0.1:9")
+
+
+def test_an_address_that_is_no_url_is_refused(study: Path) -> None:
+    with pytest.raises(InputError, match="no job server's address") as caught:
+        jobs.submit(study, address="127.0.0.1:6379")
+    assert "8265" in caught.value.remedy
+
+
+@pytest.mark.parametrize("in_file", ["studies", None])
+def test_a_local_storage_is_refused_for_a_cluster_elsewhere(study: Path, in_file: str | None) -> None:
+    if in_file:
+        study.write_text(f"storage: {in_file}\n")
+    with pytest.raises(InputError, match=f"the storage is {in_file or 'not set'}") as caught:
+        jobs.submit(study, address="http://head.example:8265")
+    assert "s3://" in caught.value.remedy
+
+
+def test_an_override_decides_whether_the_storage_is_reachable(study: Path) -> None:
+    study.write_text("storage: s3://bucket/studies\n")
+    with pytest.raises(InputError, match="the storage is here"):
+        jobs.submit(study, address="http://head.example:8265", overrides=["storage=here"])
+
+
+def test_a_missing_study_file_and_one_outside_the_working_folder_are_refused(study: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no study file"):
+        jobs.submit("no/such.yaml", address="http://127.0.0.1:9")
+    (tmp_path / "elsewhere").mkdir()
+    with pytest.raises(InputError, match="is not in the working folder"):
+        jobs.submit(study, address="http://127.0.0.1:9", working_dir=tmp_path / "elsewhere")
+
+
+def test_the_entrypoint_survives_a_shell() -> None:
+    words = ["python", "-m", "orchestrator.cli", "resume", "s3://b/a study", "--set", "question=Who's $1st; `me`?"]
+    assert shlex.split(jobs._entrypoint("resume", words[4], [words[6]])) == words
+    assert "$1st" not in jobs._entrypoint("run", "demo", ["a=$1st"]).replace("'a=$1st'", "")
+
+
+def test_a_runtime_environment_is_read_from_a_file_or_from_the_words_themselves(tmp_path: Path) -> None:
+    file = tmp_path / "env.yaml"
+    file.write_text("pip: [headtohead]\n")
+    assert jobs.read_runtime_env(str(file)) == {"pip": ["headtohead"]}
+    assert jobs.read_runtime_env('{"env_vars": {"A": "1"}}') == {"env_vars": {"A": "1"}}
+    with pytest.raises(InputError, match="no mapping"):
+        jobs.read_runtime_env("missing.yaml")
+    with pytest.raises(InputError, match="not YAML"):
+        jobs.read_runtime_env("{pip: [")
+
+
+class Flaky:
+    """A job server's client whose answers are given; an exception among them is raised."""
+
+    def __init__(self, *answers: tuple[str, str] | Exception) -> None:
+        self.answers = list(answers)
+
+    def get_job_info(self, submission_id: str) -> SimpleNamespace:
+        answer = self.answers[0] if len(self.answers) == 1 else self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        status, self.logs = answer
+        return SimpleNamespace(status=JobStatus(status), message="")
+
+    def get_job_logs(self, submission_id: str) -> str:
+        return self.logs
+
+
+def test_following_shows_each_line_once_across_time_outs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "_POLL_SECONDS", 0.0)
+    client = Flaky(
+        ("RUNNING", "one\ntw"),
+        requests.ReadTimeout(),
+        ("RUNNING", "one\ntwo\n"),
+        RuntimeError("504"),
+        ("SUCCEEDED", "one\ntwo\nend"),
+    )
+    lines: list[str] = []
+    ended = jobs._follow(client, "id", "http://head:8265", lines.append)  # type: ignore[arg-type]
+    assert ended.status == "SUCCEEDED"
+    assert lines == ["one", "two", "end"]
+
+
+def test_following_gives_up_on_a_lost_server_and_says_how_to_return(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "_POLL_SECONDS", 0.0)
+    monkeypatch.setattr(jobs, "_PATIENCE_SECONDS", 0.05)
+    lines: list[str] = []
+    client = Flaky(("RUNNING", "one\n"), requests.ConnectionError("refused"))
+    ended = jobs._follow(client, "id", "http://head:8265", lines.append)  # type: ignore[arg-type]
+    assert (ended.status, ended.exit_code) == ("UNREACHABLE", 1)
+    assert any("ray job logs --address http://head:8265 --follow id" in line for line in lines)

@@ -1,0 +1,77 @@
+"""What a killed trial leaves taken on the cluster is freed, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+import pytest
+
+SCRIPT = """
+import json
+import sys
+
+from tests.helpers.ray import start_ray
+
+start_ray(sys.argv[1], include_dashboard=True)
+
+import ray
+from ray.util.placement_group import placement_group, placement_group_table
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from orchestrator.execution.watches import PlacementGroups
+
+
+@ray.remote(num_cpus=0)
+class Trial:
+    def make_group(self):
+        group = placement_group([{"CPU": 0.5}])
+        ray.get(group.ready())
+        return group
+
+
+@ray.remote(num_cpus=0.5)
+class Worker:
+    def works(self):
+        return True
+
+
+def place_worker(group):
+    worker = Worker.options(scheduling_strategy=PlacementGroupSchedulingStrategy(group)).remote()
+    ray.get(worker.works.remote())
+    return worker
+
+
+trials = [Trial.remote() for _ in range(3)]
+made = dict(zip(("orphaned", "working", "starting"), ray.get([trial.make_group.remote() for trial in trials])))
+made["a user's own"] = placement_group([{"CPU": 0.25}])
+ray.get(made["a user's own"].ready())
+workers = [place_worker(made["working"])]
+
+groups = PlacementGroups({"CPU": 0.5})
+ray.kill(trials[0])
+removed = [groups.remove_empty() for _ in range(3)]
+workers.append(place_worker(made["starting"]))
+removed.append(groups.remove_empty())
+print(json.dumps([removed, {name: placement_group_table(group)["state"] for name, group in made.items()}]))
+"""
+
+
+@pytest.mark.slow
+def test_only_groups_that_stay_empty_are_removed(ray_cluster):
+    """Not one whose workers come late, one that works, or a user's own in the same job.
+
+    Another cluster runs on the machine, which Ray must not ask.
+    """
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    with tempfile.TemporaryDirectory(prefix="h2h-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        done = subprocess.run(
+            [sys.executable, "-c", SCRIPT, folder], env=environment, capture_output=True, text=True, timeout=120
+        )
+    assert done.returncode == 0, done.stderr
+    removed, states = json.loads(done.stdout.splitlines()[-1])
+    assert removed == [0, 0, 0, 1]
+    assert states == {"orphaned": "REMOVED", "working": "CREATED", "starting": "CREATED", "a user's own": "CREATED"}

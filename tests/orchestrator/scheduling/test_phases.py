@@ -1,0 +1,230 @@
+"""Who gets the next trial, and what a search remembers: phases driven without Ray, over made-up reports."""
+
+import subprocess
+import sys
+
+import optuna
+import pytest
+
+from orchestrator.analysis.selection import best_trials
+from orchestrator.ledger.history import History
+from orchestrator.ledger.records import EndRecord, TrialRecord
+from orchestrator.scheduling.confirmation import ConfirmPhase
+from orchestrator.scheduling.search import SearchPhase
+from orchestrator.scheduling.search_budget import HOPELESS_TRIALS, SearchBudget
+from orchestrator.scheduling.trials import Planner
+from tests.helpers.ledgers import changed, end, measure, trial
+from tests.helpers.ledgers import study as study_record
+from tests.helpers.phases import PRIMARY, TOKENS, Driver, study
+
+
+def test_a_stop_that_was_not_written_down_is_carried_out():
+    whole = Driver(study("search.budget_per_arm=6"), trouble=False, capacity=1).run()
+    cut = next(i for i, r in enumerate(whole.records) if isinstance(r, EndRecord) and r.outcome == "pruned")
+    resumed = Driver(whole.spec, trouble=False, capacity=1, earlier=whole.records[:cut]).run(2)
+    assert resumed.history.trials[whole.records[cut].trial].outcome == "pruned"
+
+
+def test_halving_never_looks_at_another_arm():
+    class Better(Driver):
+        def score(self, planned, progress):
+            return super().score(planned, progress) * 0.01 + (0.9 if planned.arm == "headless" else 0.0)
+
+    fates = []
+    for kind in (Driver, Better):
+        driver = kind(study("search.algorithm=random"), trouble=False, capacity=1).run()
+        fates.append([t.outcome for t in driver.history.trials_of("search", "vanilla")])
+    assert fates[0] == fates[1]
+    assert "pruned" in fates[0]
+
+
+def test_a_trial_a_moment_too_long_costs_the_arm_no_trial():
+    class Slow(Driver):
+        def tokens(self, planned, progress):
+            return (1.001 if progress == 1.0 else progress) * TOKENS
+
+        def start_all(self):
+            """As ever, but for what the driver checks of tokens, of which there are too many."""
+            planned = None if self.running or self.phase.exhausted() else self.phase.next()
+            if planned is not None:
+                self.begin(planned)
+
+    spec = study("search.halving.rungs=1", "search.budget_per_arm=4")
+    driver = Slow(spec, trouble=False, capacity=1).run()
+    assert [len(driver.history.trials_of("search", arm)) for arm in spec.arms] == [4, 4]
+
+
+def test_the_best_are_completed_ones():
+    driver = Driver(study("search.budget_per_arm=8", "search.algorithm=random"), trouble=False).run()
+    history = driver.history
+    best = best_trials(history, "vanilla", 3)
+    completed = [t for t in history.trials_of("search", "vanilla") if t.outcome == "completed"]
+    assert best == sorted(completed, key=lambda t: -t.score(PRIMARY))[:3]
+    pruned = next(t for t in history.trials.values() if t.outcome == "pruned")
+    pruned.measures[-1].yardsticks[PRIMARY] = (
+        pruned.measures[-1].yardsticks[PRIMARY].model_copy(update={"overall": 5.0})
+    )
+    assert pruned.score(PRIMARY) == 5.0
+    assert pruned not in best_trials(history, pruned.arm, 100)
+
+
+def test_confirmation_pairs_seeds_and_runs_nothing_twice():
+    spec = study("confirm.top=2", "search.algorithm=random", "confirm.seeds=3")
+    search = Driver(spec, trouble=False).run()
+    confirm = Driver(spec, ConfirmPhase, trouble=False, earlier=search.records, capacity=1)
+    confirm.run(7)
+    done = {name for name, t in confirm.history.trials.items() if t.phase == "confirm" and t.outcome}
+    assert done
+    again = Driver(spec, ConfirmPhase, trouble=False, earlier=confirm.records, capacity=1).run()
+    assert not done & {name for name, _ in again.begun}
+    runs = again.history.trials_of("confirm")
+    assert {t.outcome for t in runs} == {"completed"}
+    assert len(runs) == 2 * 2 * 3
+    for arm in spec.arms:
+        best = [t.configuration for t in best_trials(again.history, arm, 2)]
+        for configuration in best:
+            own = [t for t in runs if t.arm == arm and t.configuration == configuration]
+            assert [t.seed for t in own] == [1, 2, 3]
+    assert (spec.seed, spec.confirm_seeds) == (0, [1, 2, 3])
+
+
+def test_a_configuration_is_confirmed_once_however_often_it_was_tried():
+    spec = study("confirm.top=2", "search.algorithm=random", "confirm.seeds=3", "search.halving.rungs=1")
+    searched = Driver(spec, trouble=False).run()
+    twice = {}  # the second best has the configuration of the best
+    for arm in spec.arms:
+        first, second, _ = best_trials(searched.history, arm, 3)
+        twice[second.trial] = first.configuration
+    records = [
+        changed(r, configuration=twice[r.trial]) if isinstance(r, TrialRecord) and r.trial in twice else r
+        for r in searched.records
+    ]
+    history = History.of(records)
+    for arm in spec.arms:
+        first, _, third = best_trials(searched.history, arm, 3)
+        assert [t.trial for t in best_trials(history, arm, 2)] == [first.trial, third.trial]
+    # Cut off while its first runs are under way, it plans each of them once.
+    driver = Driver(spec, ConfirmPhase, trouble=False, earlier=records, capacity=3)
+    driver.start_all()
+    again = ConfirmPhase(spec, driver.history, "corpus")
+    names = [run.trial for run in iter(again.next, None)]
+    assert len(names) == len(set(names)) == 2 * 2 * 3
+
+
+def test_planned_trials_carry_the_arms_settings():
+    spec = study(
+        "arms.headless.options={temperature: 0.5}",
+        "arms.headless.space=clm",
+        "training.beta1=0.8",
+        "arms.headless.training={beta1: 0.7}",
+    )
+    driver = Driver(spec)
+    driver.start_all()
+    configs = {planned.arm: planned.config for planned, _ in driver.running.values()}
+    assert configs["headless"].options == {"temperature": 0.5}
+    assert (configs["headless"].training.beta1, configs["vanilla"].training.beta1) == (0.7, 0.8)
+    assert configs["headless"].split == "validation"
+    assert configs["headless"].rungs == spec.search.halving.fractions
+    assert configs["vanilla"].training.learning_rate == 1e-3  # the space's first
+
+
+@pytest.mark.parametrize("phase", ["search", "confirm"])
+def test_planned_trials_carry_how_the_text_is_read(phase):
+    keys = ("alpha", "maximum_repetition", "document_attention")
+    for values in ((0.7, 3.0, True), (0.2, 5.0, False)):
+        settings = [f"corpora.{key}={value}" for key, value in zip(keys, values, strict=True)]
+        planned = Planner(study(*settings), History(), "corpus").plan(phase, "vanilla", 0, 1, {})
+        assert tuple(getattr(planned.config, key) for key in keys) == values
+
+
+def test_optuna_is_quiet_where_our_search_is_imported():
+    script = "import optuna, orchestrator.scheduling.sampler; print(optuna.logging.get_verbosity())"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == [str(optuna.logging.WARNING)], done.stderr
+
+
+def test_broken_trials_in_a_row_are_those_that_ended_in_a_row():
+    """The healthy trial began before the broken ones, and ended after them, or the other way round."""
+    trials = [trial("search", "vanilla", number) for number in range(4)]
+    for position in range(4):
+        ends = [end(own, "diverged") for own in trials[1:]]
+        ends.insert(position, end(trials[0]))
+        records = [study_record(), *trials, *ends]
+        history = History()
+        live = SearchBudget(history, "vanilla")
+        for record in records:
+            history.apply(record)
+            if isinstance(record, TrialRecord):
+                live.begin(record.trial)
+            elif isinstance(record, EndRecord):
+                live.settle(history.trials[record.trial])
+        resumed = SearchBudget(history, "vanilla")
+        assert live.broken == resumed.broken == 3 - position, position
+
+
+def test_an_arm_that_is_given_up_stays_so():
+    """Whatever comes of its trials under way."""
+    trials = [trial("search", "vanilla", number) for number in range(HOPELESS_TRIALS + 1)]
+    broken = [end(own, "failed") for own in trials[1:]]
+    history = History.of([study_record(), *trials, *broken[:-1]])
+    assert not SearchBudget(history, "vanilla").hopeless
+    history.apply(broken[-1])
+    assert SearchBudget(history, "vanilla").hopeless
+    history.apply(end(trials[0]))
+    assert SearchBudget(history, "vanilla").hopeless
+
+
+def test_what_an_arm_has_spent_paid_and_owes():
+    """A trial that ended 2% beyond its budget, one under way, and one of which nothing is known yet."""
+    trials = [trial("search", "vanilla", number, amount=100.0) for number in range(3)]
+    history = History.of(
+        [
+            study_record(amount=100.0),
+            *trials,
+            measure(trials[0], 9, 1.0, spent=measure(trials[0], 9).spent | {"tokens": 102.0}),
+            end(trials[0]),
+            measure(trials[1], 3, 0.25),
+        ]
+    )
+    totals = SearchBudget(history, "vanilla").totals
+    assert totals == pytest.approx((1.02 + 0.25, 1.25, 0.75 + 1.0))
+
+
+def test_live_and_resumed_budgets_agree():
+    spec = study(
+        "search.halving.rungs=3", "search.budget_per_arm=8", "search.algorithm=random", "search.concurrent_per_arm=3"
+    )
+
+    class Troubled(Driver):
+        def advance(self, name):
+            if self.rng.random() < 0.4:
+                self.end(name, "diverged")
+            else:
+                super().advance(name)
+
+    for seed in range(4):
+        driver = Troubled(spec, seed=seed, capacity=6)
+        most = 0
+        for _ in range(60):
+            driver.start_all()
+            if not driver.running:
+                break
+            driver.advance(driver.rng.choice(sorted(driver.running)))
+            resumed = SearchPhase(spec, History.of(driver.records), "corpus")
+            for arm, budget in driver.phase._budgets.items():
+                again = resumed._budgets[arm]
+                assert (again.broken, again.begun, again.live) == (budget.broken, budget.begun, budget.live)
+                assert again.totals == pytest.approx(budget.totals)
+                most = max(most, budget.broken)
+        assert most > 1
+
+
+def test_an_attempt_that_is_repeated_is_the_next_to_run():
+    """Its trial keeps its place and its configuration; nothing new begins before it."""
+    driver = Driver(study("search.budget_per_arm=6"), trouble=False, capacity=1)
+    driver.start_all()
+    [(name, (planned, _))] = driver.running.items()
+    driver.end(name, "retried")
+    again = driver.phase.next()
+    assert (again.trial, again.attempt, again.configuration) == (name, 2, planned.configuration)
+    assert driver.history.trials[name].failures == 1

@@ -1,0 +1,424 @@
+"""The search: arms in balance, halving, every sampler resumed anywhere, and what Optuna itself reads."""
+
+import json
+import random
+import sys
+from collections import Counter
+from pathlib import Path
+
+import optuna
+import optuna.cli
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.ledger.history import History
+from orchestrator.ledger.records import EndRecord, MeasureRecord, TrialRecord
+from orchestrator.reporting.optuna_journal import OPTUNA_FILE, write_optuna_journal
+from orchestrator.scheduling.sampler import Rungs
+from orchestrator.scheduling.search import SearchPhase
+from orchestrator.scheduling.search_budget import HOPELESS_TRIALS
+from search_spaces import Space
+from tests.helpers.phases import PRIMARY, TOKENS, Driver, study
+from trainables.errors import InputError
+from trainables.storage import Location
+
+ALGORITHMS = ("tpe", "gp", "cma_es", "random", "qmc", "grid")
+
+
+def widest_gap(spec, records):
+    """How far apart the arms' spending ever was, read from the ledger alone, record by record."""
+    spent, arms, widest = {}, dict.fromkeys(spec.arms, 0.0), 0.0
+    for record in records:
+        if isinstance(record, MeasureRecord):
+            now = record.spent["tokens"] / TOKENS
+            arms[record.arm] += now - spent.get(record.trial, 0.0)
+            spent[record.trial] = now
+        widest = max(widest, max(arms.values()) - min(arms.values()))
+    return widest
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from([1, 2, 4, 7]),
+    st.sampled_from([1, 3]),
+    st.sampled_from([3, 5.5]),
+    st.sampled_from([1, 2]),
+)
+def test_arms_spend_alike_at_every_moment(seed, capacity, rungs, budget, concurrent):
+    """Trials of unequal length: stopped, broken, several at a time, an odd number of arms."""
+
+    class Finer(Driver):
+        reports = tuple(i / 20 for i in range(1, 20))
+
+    spec = study(
+        f"search.halving.rungs={rungs}",
+        f"search.budget_per_arm={budget}",
+        f"search.concurrent_per_arm={concurrent}",
+        "search.algorithm=random",
+        "arms.third={objective: mlm}",
+    )
+    driver = Finer(spec, seed=seed, capacity=capacity).run()
+    assert widest_gap(spec, driver.records) <= concurrent + 1e-9
+    for arm in spec.arms:
+        assert budget - 1 < driver.spent(arm) <= budget + 1e-9
+        assert all(t.outcome for t in driver.history.trials_of("search", arm))
+
+
+def test_an_arm_that_always_breaks_ends_the_search_in_balance():
+    class Hopeless(Driver):
+        def advance(self, name):
+            if self.running[name][0].arm == "headless":
+                self.end(name, "diverged")
+            else:
+                super().advance(name)
+
+    driver = Hopeless(study("search.budget_per_arm=6"), trouble=False).run()
+    assert Counter(t.outcome for t in driver.history.trials_of("search", "headless")) == {"diverged": HOPELESS_TRIALS}
+    assert 0 < driver.spent("vanilla") <= 1 + 1e-9
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("higher", [True, False])
+def test_stopping_is_optunas_successive_halving(seed, higher):
+    """Trials report in any order; also where values are equal."""
+    rng = random.Random(seed)
+    reduction = rng.choice([2, 3, 4])
+    direction = "maximize" if higher else "minimize"
+    pruner = optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=reduction)
+    reference = optuna.create_study(direction=direction, pruner=pruner)
+    rungs = Rungs(3, reduction, higher_is_better=higher)
+    running = [(reference.ask(), number, 0) for number in range(40)]
+    fates = []
+    while running:
+        trial, number, rung = running.pop(rng.randrange(min(5, len(running))))
+        value = rng.randrange(12) / 10
+        trial.report(value, reduction**rung)
+        fates.append(trial.should_prune())
+        assert rungs.goes_on(rung, value) == (not fates[-1])
+        if not fates[-1] and rung < 2:
+            running.append((trial, number, rung + 1))
+    assert {True, False} == set(fates)
+
+
+@pytest.mark.parametrize("reduction", [2, 3])
+def test_only_the_best_of_those_at_a_rung_go_on(reduction):
+    """From the ledger alone: a trial goes on while fewer than one in ``reduction`` of those there was better."""
+    spec = study(f"search.halving={{reduction: {reduction}, rungs: 3}}", "search.budget_per_arm=9")
+    driver = Driver(spec, trouble=False, capacity=1).run()
+    for arm in spec.arms:
+        at_rung, fates = {0: [], 1: []}, Counter()
+        for record in driver.records:
+            if isinstance(record, MeasureRecord) and record.arm == arm and record.rung is not None:
+                score = record.yardsticks[PRIMARY].overall
+                at_rung[record.rung].append(score)
+                better = sum(other > score for other in at_rung[record.rung])
+                goes_on = better < max(1, len(at_rung[record.rung]) // reduction)
+                trial = driver.history.trials[record.trial]
+                stopped_here = trial.outcome == "pruned" and trial.measures[-1].step == record.step
+                assert stopped_here == (not goes_on), record.trial
+                fates[goes_on] += 1
+        assert set(fates) == {True, False}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "every"),
+    [("tpe", 1), ("cma_es", 1), ("random", 1), ("qmc", 1), ("grid", 1)]
+    + [pytest.param("gp", every, marks=pytest.mark.slow) for every in (1, 9)],
+)
+def test_a_search_cut_off_anywhere_goes_on_as_if_it_had_not_been(algorithm, every):
+    """Cut after every record of the ledger: the same suggestions, outcomes and order of each arm's work."""
+
+    def search(earlier=()):
+        spec = study(
+            "search.halving.rungs=2",
+            f"search.budget_per_arm={4 if algorithm == 'gp' else 6}",
+            f"search.algorithm={algorithm}",
+            "search.startup_trials=2",
+            "search.grid_points=5",
+        )
+        return Driver(spec, trouble=False, capacity=1, earlier=earlier).run()
+
+    whole = search()
+    assert {t.outcome for t in whole.history.trials.values()} == {"completed", "pruned"}
+    assert max(t.number for t in whole.history.trials.values()) >= 4
+
+    def arms_work(records):
+        work = {arm: [] for arm in whole.spec.arms}
+        for record in records:
+            if isinstance(record, TrialRecord) and record.attempt == 1:
+                work[record.arm].append((record.trial, record.configuration))
+            elif isinstance(record, MeasureRecord):
+                work[record.arm].append((record.trial, record.step))
+        return work
+
+    for cut in range(1, len(whole.records), every):
+        resumed = search(whole.records[:cut])
+        assert arms_work(resumed.records) == arms_work(whole.records), cut
+        for name, trial in whole.history.trials.items():
+            again = resumed.history.trials[name]
+            assert (again.outcome, again.progress) == (trial.outcome, trial.progress), (cut, name)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "every"), [("tpe", 1), ("cma_es", 4), pytest.param("cma_es", 1, marks=pytest.mark.slow)]
+)
+def test_trials_side_by_side_are_gone_through_in_the_ledgers_order(algorithm, every):
+    """Which trials had ended when one was suggested decides the suggestion: CMA-ES keeps generations of them."""
+    overrides = ("search.concurrent_per_arm=4", "search.budget_per_arm=14", f"search.algorithm={algorithm}")
+    whole = Driver(study(*overrides), seed=1, capacity=8).run()
+    assert Counter(t.outcome for t in whole.history.trials.values())["completed"] > 8
+    begins = [i for i, r in enumerate(whole.records) if isinstance(r, TrialRecord) and r.attempt == 1]
+    for cut in begins[::-every]:
+        record = whole.records[cut]
+        phase = SearchPhase(whole.spec, History.of(whole.records[:cut]), "corpus")
+        assert phase._samplers[record.arm].ask() == record.configuration, cut
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_samplers_differ_by_seed_and_arm_and_stay_inside(algorithm):
+    spaces = {}
+    for seed in (0, 1):
+        spec = study(f"search.algorithm={algorithm}", f"seed={seed}", "search.budget_per_arm=6")
+        driver = Driver(spec, trouble=False, capacity=1).run()
+        for arm, own in spec.arms.items():
+            rates = [t.configuration["learning_rate"] for t in driver.history.trials_of("search", arm)]
+            dimension = own.search_space.dimensions["learning_rate"]
+            assert all(dimension.low <= rate <= dimension.high for rate in rates)
+            spaces[seed, arm] = rates[1:6]  # the first is the space's own
+    assert len({tuple(rates) for rates in spaces.values()}) == 4
+
+
+@pytest.mark.slow
+def test_samplers_look_for_the_better():
+    """Where one end is best, they go there, and where trials diverge they do not stay."""
+
+    class Slope(Driver):
+        def score(self, planned, progress):
+            return planned.configuration["learning_rate"] * progress
+
+        def advance(self, name):
+            if self.running[name][0].configuration["learning_rate"] > 7e-3:
+                self.end(name, "diverged")
+            else:
+                super().advance(name)
+
+    medians = {}
+    for algorithm in ("tpe", "gp", "cma_es", "random"):
+        spec = study(f"search.algorithm={algorithm}", "search.budget_per_arm=16", "arms={vanilla: {objective: mlm}}")
+        trials = Slope(spec, trouble=False, capacity=1).run().history.trials_of("search", "vanilla")
+        late = sorted(t.configuration["learning_rate"] for t in trials[len(trials) // 2 :])
+        medians[algorithm] = late[len(late) // 2]
+        if algorithm != "random":
+            diverged = sum(t.outcome == "diverged" for t in trials[len(trials) // 2 :])
+            assert diverged < len(late) / 2, algorithm
+    assert all(medians[a] > medians["random"] for a in ("tpe", "gp", "cma_es")), medians
+
+
+def test_a_grid_is_gone_through_once():
+    space = {"learning_rate": [1e-4, 1e-3, 1e-2]}
+    driver = Driver(
+        study("search.algorithm=grid", "search.budget_per_arm=30", "search.halving.rungs=1"), trouble=False
+    ).run()
+    vanilla = [t.configuration["learning_rate"] for t in driver.history.trials_of("search", "vanilla")]
+    assert vanilla[0] == 1e-3  # the space's first, which is a point of the grid too
+    assert sorted(vanilla) == pytest.approx(space["learning_rate"])
+    # Three trials of one arm end the other's search too, a trial's budget on.
+    assert len(driver.history.trials_of("search", "headless")) == 4
+
+
+@pytest.mark.parametrize("broken", [(), (3,), (0, 4, 8), (1, 2, 3, 4, 5, 6, 7, 8)])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_grid_of_which_trials_break_tries_every_other_point(broken, seed):
+    """Also where it was cut off."""
+
+    class Breaking(Driver):
+        def advance(self, name):
+            planned, _ = self.running[name]
+            if planned.arm == "vanilla" and planned.number in broken:
+                self.end(name, "diverged")
+            else:
+                super().advance(name)
+
+    grid = ["search.algorithm=grid", "search.grid_points=8", "search.budget_per_arm=12", f"seed={seed}"]
+    spec = study(*grid, "search.halving.rungs=1")
+    whole = Breaking(spec, trouble=False, capacity=1).run()
+    assert widest_gap(spec, whole.records) <= 1 + 1e-9
+    vanilla = whole.history.trials_of("search", "vanilla")
+    rates = [t.configuration["learning_rate"] for t in vanilla]
+    assert rates[0] == 1e-3  # the space's first, which is none of the eight
+    assert sorted(rates[1:]) == pytest.approx([1e-4 * 100 ** (i / 7) for i in range(8)])
+    assert [t.number for t in vanilla if t.outcome == "diverged"] == list(broken)
+    assert {t.outcome for t in vanilla if t.number not in broken} == {"completed"}
+    for cut in range(1, len(whole.records), 3):
+        resumed = Breaking(spec, trouble=False, capacity=1, earlier=whole.records[:cut]).run().history
+        for name, trial in whole.history.trials.items():
+            again = resumed.trials[name]
+            assert (again.outcome, again.progress) == (trial.outcome, trial.progress), (cut, name)
+            assert again.configuration == trial.configuration
+
+
+@pytest.mark.parametrize(
+    ("dimension", "points", "values"),
+    [
+        ({"type": "float", "low": 1e-4, "high": 1e-2, "log": True}, 3, [1e-4, 1e-3, 1e-2]),
+        ({"type": "float", "low": 0.0, "high": 1.0}, 5, [0.0, 0.25, 0.5, 0.75, 1.0]),
+        ({"type": "float", "low": 1.0, "high": 4.0, "log": True}, 1, [2.0]),
+        ({"type": "float", "low": 2.0, "high": 2.0}, 4, [2.0]),
+        ({"type": "int", "low": 1, "high": 3}, 7, [1, 2, 3]),
+        ({"type": "int", "low": 1, "high": 64, "log": True}, 3, [1, 8, 64]),
+        ({"type": "choice", "choices": [None, "x", 3]}, 2, [None, "x", 3]),
+    ],
+)
+def test_grids(dimension, points, values):
+    space = Space.model_validate({"dimensions": {"x": dimension, "y": {"type": "choice", "choices": [1, 2]}}})
+    grid = space.grid(points)
+    assert len(grid) == 2 * len(values)
+    found = [entry["x"] for entry in grid if entry["y"] == 2]
+    assert found == (pytest.approx(values) if isinstance(values[0], float) else values)
+    assert all(type(a) is type(b) for a, b in zip(found, values, strict=True))
+
+
+REFUSALS = {
+    ("search.algorithm=grid", "search.grid_points=400"): ("more than 100,000 points", "search.grid_points"),
+    ("search.algorithm=grid", "search.grid_points=1000000000000"): ("more than 100,000 points", "qmc"),
+    ("search.algorithm=grid", "arms.headless.space=partial.yaml"): ("leaves out temperature", "every setting"),
+    ("search.algorithm=cma_es", "arms.vanilla.space=choices.yaml"): ("nothing to search", "numbers only"),
+    ("search.algorithm=bohb",): ("must be", "'tpe'"),
+    ("search.budget_per_arm=0.5",): ("buys no trial", "at least 1"),
+    ("search.halving={reduction: 2000}",): ("must be at most 1000",),
+    ("search.halving.kind=promotion",): ("unknown key 'kind'", "reduction, rungs"),
+    ("search.cost=flops",): ("unknown key 'cost'",),
+}
+
+
+@pytest.mark.parametrize("overrides", REFUSALS)
+def test_what_cannot_be_searched_is_refused(overrides, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("partial.yaml").write_text(
+        "dimensions: {learning_rate: {type: float, low: 0.1, high: 1}, temperature: {type: float, low: 1, high: 2}}\n"
+        "first: [{learning_rate: 0.5}]\n"
+    )
+    Path("choices.yaml").write_text("dimensions: {learning_rate: {type: choice, choices: [0.1, 0.2]}}\n")
+    with pytest.raises(InputError) as caught:
+        study(*overrides)
+    for fragment in REFUSALS[overrides]:
+        assert fragment in str(caught.value)
+
+
+# --- Optuna's own file ----------------------------------------------------------------------------------------------
+
+
+def read(folder):
+    """By arm, what plain Optuna says of its trials."""
+    storage = optuna.storages.JournalStorage(
+        optuna.storages.journal.JournalFileBackend(str(Path(folder) / OPTUNA_FILE))
+    )
+    return {
+        name.partition("/")[2]: optuna.load_study(study_name=name, storage=storage)
+        for name in optuna.get_all_study_names(storage)
+    }
+
+
+@pytest.mark.parametrize("primary", ["recovery_accuracy", "perplexity"])
+def test_plain_optuna_reads_the_search(tmp_path, monkeypatch, primary):
+    monkeypatch.setattr("tests.helpers.phases.PRIMARY", primary)
+    spec = study(
+        "search.halving.rungs=3", "search.budget_per_arm=12", "search.algorithm=random", f"yardsticks.primary={primary}"
+    )
+    driver = Driver(spec, seed=4).run()
+    write_optuna_journal(Location(tmp_path), spec, driver.history)
+    states = {"completed": "COMPLETE", "pruned": "PRUNED", "failed": "FAIL", "diverged": "FAIL"}
+    seen = set()
+    for arm, optuna_study in read(tmp_path).items():
+        trials = driver.history.trials_of("search", arm)
+        assert optuna_study.direction.name == ("MAXIMIZE" if primary == "recovery_accuracy" else "MINIMIZE")
+        assert len(trials) == len(optuna_study.trials)
+        for trial, known in zip(trials, optuna_study.trials, strict=True):
+            seen.add(trial.outcome)
+            assert known.state.name == states[trial.outcome]
+            assert known.params == trial.configuration
+            assert known.distributions.keys() == trial.configuration.keys()
+            values = {
+                3**measure.rung: measure.yardsticks[primary].overall
+                for measure in trial.evaluations
+                if measure.rung is not None
+            }
+            assert known.intermediate_values == values
+            if trial.outcome == "completed":
+                assert known.value == trial.score(primary)
+            elif trial.outcome == "pruned":
+                assert known.value == values[max(values)]
+            wanted = {"arm": arm, "trial": trial.trial, "seed": trial.seed, "spent": trial.spent}
+            assert known.user_attrs == wanted | {"outcome": trial.outcome, "reason": trial.reason}
+        best = max if primary == "recovery_accuracy" else min
+        assert optuna_study.best_value == best(t.score(primary) for t in trials if t.outcome == "completed")
+    assert seen == set(states)
+
+
+def test_the_file_tells_when_trials_began_and_ended(tmp_path):
+    driver = Driver(study("search.budget_per_arm=4", "search.algorithm=random"), seed=2).run()
+    write_optuna_journal(Location(tmp_path), driver.spec, driver.history)
+    for arm, optuna_study in read(tmp_path).items():
+        own = [r for r in driver.records if getattr(r, "arm", "") == arm]
+        begins = {r.number: r.time for r in own if isinstance(r, TrialRecord) and r.attempt == 1}
+        ends = {r.trial: r.time for r in own if isinstance(r, EndRecord)}  # the last of each
+        for known in optuna_study.trials:
+            assert known.datetime_start.timestamp() == pytest.approx(begins[known.number])
+            assert known.datetime_complete.timestamp() == pytest.approx(ends[known.user_attrs["trial"]])
+
+
+def test_a_search_that_goes_on_makes_the_file_anew(tmp_path):
+    """As an extension's does: with trials that still run, and then with what came of them."""
+    spec = study("search.budget_per_arm=4", "search.algorithm=random")
+    driver = Driver(spec, trouble=False, capacity=3).run(6)
+    driver.start_all()
+    assert driver.running
+    write_optuna_journal(Location(tmp_path), spec, driver.history)
+    before = {arm: [t.state.name for t in s.trials] for arm, s in read(tmp_path).items()}
+    assert any("RUNNING" in states for states in before.values())
+    wider = study("search.budget_per_arm=8", "search.algorithm=random")
+    after = Driver(wider, trouble=False, earlier=driver.run().records).run()
+    write_optuna_journal(Location(tmp_path), wider, after.history)
+    for arm, optuna_study in read(tmp_path).items():
+        assert len(optuna_study.trials) == len(after.history.trials_of("search", arm)) > len(before[arm])
+        assert {t.state.name for t in optuna_study.trials} == {"COMPLETE", "PRUNED"}
+    assert [p.name for p in tmp_path.iterdir()] == [OPTUNA_FILE]
+
+
+def test_the_file_holds_text_alone(tmp_path):
+    """CMA-ES keeps its state as a pickle in Optuna's trials: it stays out of the study's folder."""
+    spec = study("search.algorithm=cma_es", "search.budget_per_arm=12", "search.halving.rungs=1")
+    driver = Driver(spec, trouble=False).run()
+    write_optuna_journal(Location(tmp_path), spec, driver.history)
+    lines = [json.loads(line) for line in (tmp_path / OPTUNA_FILE).read_text().splitlines()]
+    inner = driver.phase._samplers["headless"]._study
+    assert any("cma:optimizer:0" in t.system_attrs for t in inner.trials), "the check is blind"
+    assert lines
+    assert not any("system_attr" in line or line.get("system_attrs") for line in lines)
+
+
+def test_optunas_command_line_reads_the_file(tmp_path, capsys, monkeypatch):
+    spec = study("search.budget_per_arm=2", "search.algorithm=random")
+    driver = Driver(spec).run()
+    write_optuna_journal(Location(tmp_path), spec, driver.history)
+    argv = ["optuna", "studies", "--storage", str(tmp_path / OPTUNA_FILE), "-f", "json"]
+    monkeypatch.setattr(sys, "argv", argv)
+    optuna.cli.main()
+    names = [entry["name"] for entry in json.loads(capsys.readouterr().out)]
+    assert names == [f"{spec.name}/{arm}" for arm in spec.arms]
+
+
+@pytest.mark.parametrize("algorithm", ["random", "tpe", "gp"])
+def test_an_extended_search_goes_on_where_it_was(algorithm):
+    """What it has done is kept, and the new budget is spent."""
+    overrides = ("search.halving.rungs=3", f"search.algorithm={algorithm}")
+    before = Driver(study(*overrides, "search.budget_per_arm=3"), trouble=False, capacity=1).run()
+    wider = study(*overrides, "search.budget_per_arm=6")
+    driver = Driver(wider, trouble=False, capacity=1, earlier=before.records).run()
+    assert driver.records[: len(before.records)] == before.records
+    for name, trial in before.history.trials.items():
+        assert driver.history.trials[name].measures == trial.measures, "trained again"
+    for arm in wider.arms:
+        assert 5 < driver.spent(arm) <= 6 + 1e-9

@@ -1,0 +1,239 @@
+"""The same code on a local folder and on an object store (a local S3 server)."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+
+from cluster.local import free_port
+from orchestrator.ledger.records import EventRecord
+from orchestrator.ledger.segments import LedgerReader, LedgerWriter, read_ledger
+from tests.helpers.files import write_table
+from tests.helpers.trials import make_state
+from trainables.corpora.config import CorporaConfig, SourceConfig, TokenizerConfig
+from trainables.corpora.preparation import duplicates
+from trainables.corpora.preparation import prepare as preparation
+from trainables.corpora.preparation.prepare import prepare
+from trainables.corpora.preparation.tokenizer_sample import make_tokenizer
+from trainables.corpora.reading import lines as lines_module
+from trainables.corpora.reading import portions as portions_module
+from trainables.corpora.reading.check import check_sources
+from trainables.corpora.reading.documents import read_documents
+from trainables.corpora.reading.portions import divide, expand
+from trainables.corpora.stream.packed import PackedCorpus
+from trainables.errors import InputError
+from trainables.storage import Location, uri_of
+from trainables.training.checkpoint import Checkpoints
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[str]:
+    """URI of a bucket."""
+    pytest.importorskip("moto")
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    server = subprocess.Popen(
+        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    patch = pytest.MonkeyPatch()
+    for name, value in {
+        "AWS_ENDPOINT_URL": url,
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }.items():
+        patch.setenv(name, value)
+    try:
+        for _ in range(200):
+            try:
+                urllib.request.urlopen(urllib.request.Request(f"{url}/bucket", method="PUT"))
+                break
+            except OSError:
+                time.sleep(0.1)
+        yield "s3://bucket"
+    finally:
+        patch.undo()
+        server.terminate()
+        server.wait()
+
+
+@pytest.fixture(params=["local", "s3"])
+def place(request: pytest.FixtureRequest, tmp_path) -> Location:
+    uri = str(tmp_path) if request.param == "local" else f"{request.getfixturevalue('s3')}/{tmp_path.name}"
+    return Location(uri) / "studies"
+
+
+def test_files_and_folders(place):
+    place.require_writable()
+    assert place.names() == []
+    file = place / "a" / "b.json"
+    assert not file.exists()
+    file.write_json({"text": "ü"})
+    file.write_json({"text": "日本"})
+    assert file.exists()
+    assert (place / "a").exists()
+    assert json.loads(file.read_bytes()) == {"text": "日本"}
+    assert (place / "a").names() == ["b.json"]
+    assert file.name == "b.json"
+    (place / "a").delete()
+    assert not file.exists()
+    (place / "a").delete()  # nothing there: nothing to do
+
+
+def test_a_ledger_is_read_while_it_is_written_and_by_sessions(place):
+    folder = place / "ledger"
+    reader = LedgerReader(folder)
+    assert reader.poll() == []
+    first = LedgerWriter(folder)
+    first.append(EventRecord(message="one"))
+    assert [record.message for record in reader.poll()] == ["one"]
+    first.append(EventRecord(message="two"), flush=False)
+    first.close()
+    second = LedgerWriter(folder)
+    second.append(EventRecord(message="three"))
+    assert [record.message for record in reader.poll()] == ["two", "three"]
+    assert [record.message for record in read_ledger(folder)] == ["one", "two", "three"]
+    assert folder.names() == ["000001.jsonl", "000002.jsonl"]
+    with pytest.raises(ValueError, match="time"):
+        second.append(EventRecord(message="four", time=float("nan")))
+
+
+def test_a_local_ledger_has_one_writer(tmp_path):
+    folder = Location(tmp_path) / "ledger"
+    writer = LedgerWriter(folder)
+    with pytest.raises(InputError, match="another process runs this study"):
+        LedgerWriter(folder)
+    writer.close()
+    LedgerWriter(folder).close()
+
+
+def test_a_long_ledger_is_cut_into_segments_on_an_object_store(s3):
+    folder = Location(s3) / "long"
+    writer = LedgerWriter(folder)
+    for number in range(40):
+        writer.append(EventRecord(message=str(number) * 40_000))
+    writer.close()
+    assert len(folder.names()) > 1
+    assert [record.message[:2] for record in read_ledger(folder)][:12:11] == ["00", "11"]
+    assert len(read_ledger(folder)) == 40
+
+
+def test_checkpoints(place):
+    groups = {"model": {"weight": torch.randn(3, 2)}, "optimiser": {"exp_avg": torch.randn(3, 2)}}
+    checkpoints = Checkpoints(place / "trials" / "one")
+    for step in (1, 2, 3):
+        checkpoints.save(step, groups, make_state(next_sequence=step))
+    checkpoints.wait()
+    assert checkpoints.steps() == [2, 3]
+    saved, messages = Checkpoints(place / "trials" / "one").load_newest(lambda state: groups)
+    assert (saved.step, saved.state.next_sequence, messages) == (3, 3, [])
+    for group, tensors in groups.items():
+        for name, tensor in tensors.items():
+            assert torch.equal(saved.tensors[group][name], tensor)
+
+
+def test_an_unknown_scheme_is_refused():
+    with pytest.raises(InputError, match="cannot open the location"):
+        Location("carrier-pigeon://loft/studies")
+
+
+STRANGE = "my text/日本 100%+#é"
+"""What a name on an object store may hold and a URI may not."""
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".jsonl.zst", ".txt", ".parquet"])
+def test_files_of_strange_names_are_read_through_a_wildcard(s3: str, tmp_path, monkeypatch, suffix: str) -> None:
+    """Whole and, where the format allows, in ranges: the same documents as from this machine."""
+    monkeypatch.setattr(lines_module, "BLOCK_BYTES", 1000)
+    texts = [f"text {n} of {n * 17} 日本" for n in range(500)]
+    file = tmp_path / f"a{suffix}"
+    if suffix == ".txt":
+        file.write_text("\n\n".join(texts))
+    else:
+        write_table(file, texts)
+    Location(uri_of("s3://", f"bucket/{tmp_path.name}/{STRANGE}{suffix}")).write_bytes(file.read_bytes())
+    local = SourceConfig(language="en", files=str(file))
+    for pattern in (f"my text/*{suffix}", f"**/日本 ???????{suffix}", f"my%20text/*é{suffix}"):
+        source = SourceConfig(language="en", files=f"{s3}/{tmp_path.name}/{pattern}")
+        check_sources([source])
+        (whole,) = expand(source)
+        assert whole.size_bytes == file.stat().st_size
+        assert Location(whole.name).name == f"{STRANGE}{suffix}".rpartition("/")[2]
+    ranges = divide(whole, 4000)
+    assert (len(ranges) > 2) == (suffix in (".jsonl", ".txt", ".parquet"))
+    expected = [d for portion in expand(local) for d in read_documents(portion, local)]
+    assert [document.text for document in expected] == texts
+    for portions in ([whole], ranges):
+        assert [d for portion in portions for d in read_documents(portion, source)] == expected
+
+
+def test_sources_and_corpus_on_an_object_store(s3: str, tmp_path, monkeypatch, ray_cluster) -> None:
+    """The same shards as from this machine."""
+    monkeypatch.setattr(preparation, "run_job", lambda task, items: map(task, items))
+    monkeypatch.setattr(portions_module, "PART_BYTES", 4000)
+    monkeypatch.setattr(lines_module, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    lines = [json.dumps({"text": f"text {n} of {n * n * 17}"}) + "\n" for n in range(500)]
+    (tmp_path / "a.jsonl").write_text("".join(lines))
+    place = f"bucket/{tmp_path.name}"
+    Location(uri_of("s3://", f"{place}/{STRANGE}.jsonl")).write_bytes("".join(lines).encode())
+    shards = []
+    for files, store in (
+        (f"{tmp_path}/*.jsonl", Location(tmp_path / "store")),
+        (f"s3://{place}/*/*.jsonl", Location(f"s3://{place}/my store")),
+    ):
+        shares = {"validation_share": 0.1, "test_share": 0.1, "sequence_length": 16}
+        corpora = CorporaConfig.model_validate({"sources": [{"language": "en", "files": files}], **shares})
+        size = {"type": "byte_bpe", "vocabulary_size": 300}
+        tokenizer = make_tokenizer(corpora, TokenizerConfig.model_validate({"train": size}))
+        manifest = prepare(corpora, tokenizer, store)
+        corpus = PackedCorpus(store / manifest.fingerprint)
+        assert len(corpus.take("train", "en", np.arange(20))) == 20
+        shards.append(manifest.splits)
+    assert shards[0] == shards[1]
+    assert len(shards[0]["train"]["en"].shards) > 3
+
+
+def test_a_corpus_is_prepared_read_and_mended(place: Location, tmp_path, monkeypatch, ray_cluster) -> None:
+    """With duplicates; a shard that is damaged in the store is refused, and the part it is of made again."""
+    for module in (preparation, duplicates):
+        monkeypatch.setattr(module, "run_job", lambda task, items: map(task, items))
+    machine = tmp_path / "machine"
+    machine.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(machine))
+    monkeypatch.setattr(portions_module, "PART_BYTES", 1)
+    for number in range(2):
+        texts = [f"text {n} of {n * number * 17} and {n % 7}" for n in range(400)]
+        (tmp_path / f"{number}.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in texts))
+    source = {"language": "en", "files": f"{tmp_path}/*.jsonl"}
+    shares = {"validation_share": 0.1, "test_share": 0.1, "sequence_length": 16}
+    corpora = CorporaConfig.model_validate({"sources": [source], "deduplicate": True, **shares})
+    size = {"type": "byte_bpe", "vocabulary_size": 300}
+    tokenizer = make_tokenizer(corpora, TokenizerConfig.model_validate({"train": size}))
+    manifest = prepare(corpora, tokenizer, place)
+    assert manifest.sources[0].documents - manifest.sources[0].duplicates == 799, "they share the first text"
+    corpus = PackedCorpus(place / manifest.fingerprint)
+    rows = np.arange(corpus.sequences("train", "en"))
+    whole = corpus.take("train", "en", rows)
+    shard = corpus.folder / manifest.splits["train"]["en"].shards[0].file
+    content = shard.read_bytes()
+    shard.write_bytes(content[:-7])
+    shutil.rmtree(machine)
+    machine.mkdir()  # another machine
+    with pytest.raises(InputError, match="is damaged"):
+        PackedCorpus(corpus.folder).take("train", "en", rows)
+    assert prepare(corpora, tokenizer, place, verify=True) == manifest
+    assert shard.read_bytes() == content
+    assert (PackedCorpus(corpus.folder).take("train", "en", rows) == whole).all()

@@ -1,0 +1,104 @@
+"""What a checkpoint's ``state.json`` says, and whether it is as it was written."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import Field, StringConstraints, ValidationError
+
+from trainables.config import Config
+from trainables.errors import InputError
+from trainables.storage import Location
+from trainables.training.state import TrialState
+
+Count = Annotated[int, Field(ge=0)]
+Hexadecimal = Annotated[str, StringConstraints(pattern="^([0-9a-f]{2})*$")]
+FileName = Annotated[str, StringConstraints(pattern=r"^[a-z]+(-\d{5}-of-\d{5})?\.safetensors$")]
+
+
+class DamagedError(Exception):
+    """A checkpoint's files are not as they were written."""
+
+
+class ShardRecord(Config):
+    """Which part of a sharded tensor a file has."""
+
+    shape: Annotated[tuple[Count, ...], Field(min_length=1)]  # of the whole tensor
+    first_row: Count
+    end_row: Count  # the row after the last
+
+
+class FileRecord(Config):
+    """A file of tensors."""
+
+    group: str
+    checksum: str
+    shards: Mapping[str, ShardRecord]  # of the sharded tensors in it
+    whole: bool  # whether it has whole tensors too
+
+
+class WorkerRecord(Config):
+    """What a worker has written of a checkpoint."""
+
+    save: int  # which attempt at the checkpoint it belongs to
+    files: Mapping[FileName, FileRecord]
+    random: Mapping[str, Hexadecimal]  # torch's random state, by device type
+
+
+class CheckpointRecord(Config):
+    """A whole checkpoint."""
+
+    step: Count
+    finished: bool  # the run has ended: there are weights alone
+    state: TrialState
+    files: Mapping[FileName, FileRecord]
+    random: tuple[Mapping[str, Hexadecimal], ...]  # by worker
+
+    def to_json(self) -> dict[str, Any]:
+        """With a checksum of itself."""
+        content = self.model_dump(mode="json")
+        return {"checksum": _checksum_of(content), **content}
+
+    @classmethod
+    def read(cls, folder: Location) -> CheckpointRecord:
+        """The record in a checkpoint's folder. Raises DamagedError, or InputError where another version wrote it."""
+        try:
+            content = json.loads((folder / "state.json").read_bytes())
+        except FileNotFoundError as error:
+            raise DamagedError("state.json is missing") from error
+        except (ValueError, RecursionError) as error:  # no JSON, or no UTF-8
+            raise DamagedError("state.json is cut short or overwritten") from error
+        if not isinstance(content, dict):
+            raise DamagedError("state.json is overwritten")
+        if "checksum" not in content:
+            raise unfitting(folder, "version", "its state.json has no checksum")
+        if content.pop("checksum") != _checksum_of(content):
+            raise DamagedError("state.json is not as it was written (its checksum differs)")
+        try:
+            return cls.model_validate(content)
+        except ValidationError as error:
+            first = error.errors()[0]
+            key = ".".join(map(str, first["loc"]))
+            raise unfitting(folder, "version", f"its state.json: {key}: {first['msg']}") from error
+
+
+def checksum(data: bytes) -> str:
+    """blake2b, hexadecimal."""
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def _checksum_of(content: dict[str, Any]) -> str:
+    return checksum(json.dumps(content, sort_keys=True).encode())
+
+
+def unfitting(folder: Location, what: str, why: str) -> InputError:
+    """The error of a checkpoint that is undamaged, and not the trial's."""
+    return InputError(
+        f"the checkpoint is of another {what}",
+        where=str(folder),
+        why=why,
+        remedy="resume the study with the code and configuration that made it",
+    )

@@ -1,0 +1,72 @@
+"""What a trial says of itself, and what it goes on from beside its tensors."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import Field
+
+from trainables.config import Config
+from trainables.evaluation.yardstick import Score
+
+Status = Literal["running", "completed", "interrupted", "diverged"]
+
+
+@dataclass
+class Spending:
+    """What training steps have spent. Evaluation, start-up, checkpoints and waiting are not in it."""
+
+    tokens: int = 0
+    steps: int = 0
+    flops: int = 0
+    hardware_flops: int = 0
+    device_seconds: float = 0.0
+    wall_seconds: float = 0.0
+    joules: float | None = None  # None where the machine does not tell, or some machine that the trial was on did not
+    usd: float | None = None  # None without a price
+
+    def record(self) -> dict[str, float]:
+        """By unit, those that are known."""
+        return {unit: amount for unit, amount in asdict(self).items() if amount is not None}
+
+
+class Measure(Config):
+    """What is measured at a report: the ledger's ``measure`` record."""
+
+    step: int
+    progress: float
+    spent: Mapping[str, int | float]  # by unit
+    overhead: Mapping[str, float]  # seconds of this attempt, by cause
+    loss: float | None  # mean since the report before; None where there was no step, or it was not finite
+    learning_rate: float
+    digest: str  # of the sequences trained on
+    mix: Mapping[str, int]  # sequences trained on, by language
+    rung: int | None  # the last of those passed since the report before
+    yardsticks: Mapping[str, Score]  # empty but at evaluations, and on all workers but the first
+
+
+class Report(NamedTuple):
+    """What a trial says of itself."""
+
+    status: Status  # all but ``running`` are a trial's last word
+    measure: Measure
+    messages: tuple[str, ...] = ()  # for a person: what was found out or went otherwise than asked for
+
+    def record(self) -> dict[str, Any]:
+        """As JSON."""
+        return self._asdict() | {"measure": self.measure.model_dump()}
+
+
+class TrialState(Config):
+    """What a trial goes on from beside its tensors; of several workers the sum."""
+
+    restored: bool  # whether a head was made of the embedding
+    micro_batch_sequences: int | Literal["auto"] | None
+    spent: Spending
+    next_sequence: int = Field(ge=0)  # place in the stream
+    digest: str = Field(pattern="^[0-9a-f]{16}$")
+    seen: tuple[Annotated[int, Field(ge=0)], ...]  # sequences of each language
+    loss_sum: float
+    loss_steps: int = Field(ge=0)  # since the last report
+    step_cost: float  # of the last step, in the budget's unit
+    reports: tuple[Measure, ...]  # those so far, a few hundred bytes each
