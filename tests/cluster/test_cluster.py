@@ -170,7 +170,8 @@ def foreground(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     process.kill()
 
 
-@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGKILL])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_the_cluster_dies_with_its_owner(
     foreground: subprocess.Popen[str], tmp_path: Path, number: signal.Signals
 ) -> None:

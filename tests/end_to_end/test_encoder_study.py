@@ -33,6 +33,7 @@ def run_until_it_confirms(study: Path, ledger: Location) -> subprocess.Popen[str
     raise AssertionError(errors)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_an_encoder_study_that_is_interrupted_and_resumed(tmp_path):
     content = small_study(

@@ -82,6 +82,7 @@ def test_read_results(own_text: tuple[Path, str]) -> None:
     assert f"{row['difference']:.6f}"[:7] in printed
 
 
+@pytest.mark.slow
 def test_plain_loop(tmp_path: Path) -> None:
     printed = example("plain_loop.py", "100", folder=tmp_path)
     losses = {int(step): float(loss) for step, loss in re.findall(r"step +(\d+)  loss ([\d.]+)", printed)}

@@ -65,6 +65,7 @@ print("done", end="")
 """
 
 
+@pytest.mark.slow
 def test_the_study_and_our_packages_travel_and_the_results_come_back_through_storage(
     server: str, study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
