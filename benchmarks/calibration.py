@@ -51,11 +51,11 @@ from orchestrator.ledger.records import (
     MachineRecord,
     MeasureRecord,
     Record,
-    Score,
     StudyRecord,
     TrialRecord,
     YardstickDesign,
 )
+from trainables.evaluation import Score
 from trainables.training.config import Unit
 
 Floats = NDArray[np.float64]
@@ -124,7 +124,7 @@ SPENT: dict[Unit, float] = {
 }  # fmt: skip
 
 
-def ledger(minimum: int | None, most: int = MOST_SEEDS, **arms: Sequence[float]) -> Iterator[Record]:
+def ledger(minimum: int | None, most: int = MOST_SEEDS, **arms: Sequence[float] | Floats) -> Iterator[Record]:
     """The records of a study with these results."""
     design = Design(
         question="",
@@ -156,7 +156,7 @@ def ledger(minimum: int | None, most: int = MOST_SEEDS, **arms: Sequence[float])
             yield EndRecord(**same, outcome="completed", reason="")
 
 
-def pairs_of(minimum: int | None, most: int = MOST_SEEDS, **arms: Sequence[float]) -> tuple[Pair, ...]:
+def pairs_of(minimum: int | None, most: int = MOST_SEEDS, **arms: Sequence[float] | Floats) -> tuple[Pair, ...]:
     return compare(History.of(ledger(minimum, most, **arms))).pairs
 
 
@@ -166,7 +166,9 @@ def assert_the_products_own(
     (pair,) = pairs_of(minimum, a=a, b=b)
     assert pair.verdict == verdict, (pair.verdict, verdict)
     if interval is not None:
-        assert np.allclose(pair.yardsticks["accuracy"].interval, interval, rtol=1e-9)
+        own = pair.yardsticks["accuracy"].interval
+        assert own is not None
+        assert np.allclose(own, interval, rtol=1e-9)
 
 
 def fixed_scenario(noise: str, effect: float, studies: int, covered: int) -> dict[str, Any]:
@@ -175,7 +177,9 @@ def fixed_scenario(noise: str, effect: float, studies: int, covered: int) -> dic
     verdicts = fixed_verdicts(differences)
     low, high = fixed_intervals(differences[:covered])
     for i in range(CHECKED):
-        assert np.allclose(mean_interval(differences[i]), (low[i], high[i]), rtol=1e-9)
+        own = mean_interval(differences[i])
+        assert own is not None
+        assert np.allclose(own, (low[i], high[i]), rtol=1e-9)
         assert_the_products_own(a[i], b[i], verdicts[i], (low[i], high[i]), None)
     truth = effect * DEVIATION
     covers = (low <= truth) & (truth <= high)

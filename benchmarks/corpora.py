@@ -410,7 +410,7 @@ def data_wait(plan: Plan, corpus: str) -> dict[str, float]:
     for name, feed in (("local", local_batches), ("ray_data", ray_data_batches)):
         *_, last = Trial(config, TokenStream(packed, 0, 0.3, 8.0), feed=feed).run()
         measure = last.measure
-        shares[name] = round(measure["overhead"]["data_wait"] / measure["spent"]["device_seconds"], 5)
+        shares[name] = round(measure.overhead["data_wait"] / measure.spent["device_seconds"], 5)
     return shares
 
 

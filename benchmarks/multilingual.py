@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from orchestrator.analysis.compare import compare
 from orchestrator.analysis.results import Results
 from orchestrator.cli import main as h2h
 
@@ -44,10 +45,10 @@ def study(corpus: Path, flops: float, seeds: int) -> dict[str, Any]:
 def largest_mix_error(results: Results) -> float:
     """Largest difference between a language's realised and target share of the data, over all confirm runs."""
     assert results.history.corpus is not None
-    target = {name: entry["target_share"] for name, entry in results.history.corpus["languages"].items()}
+    target = {name: entry.target_share for name, entry in results.history.corpus.languages.items()}
     errors = []
     for trial in results.history.trials_of("confirm"):
-        mix = trial.measures[-1]["mix"]
+        mix = trial.measures[-1].mix
         total = sum(mix.values())
         errors += [abs(mix[name] / total - share) for name, share in target.items()]
     return max(errors)
@@ -73,11 +74,12 @@ def main() -> int:
         if code:
             return code
         results = Results(str(storage / "multilingual"))
+        assert results.history.corpus is not None
         figures = {
             "seconds": round(seconds, 1),
-            "languages": len(results.history.corpus["languages"]),
+            "languages": len(results.history.corpus.languages),
             "largest_mix_error": largest_mix_error(results),
-            "verdicts": {f"{p['a']} / {p['b']}": p["verdict"] for p in results.history.comparison["pairs"]},
+            "verdicts": {f"{p.a} / {p.b}": p.verdict for p in compare(results.history).pairs},
             "cpus": os.cpu_count(),
         }
     print(json.dumps(figures))

@@ -59,6 +59,8 @@ class Plan(NamedTuple):
     ray_train_trials: int = 3
 
 
+IMPORTED = ("torch", "torch, transformers.models.bert.modeling_bert", "trainables.trial, trainables.training.loop")
+"""What a trial imports, and what of it is torch's, and transformers' for any model."""
 CALIBRATION_STEPS = 100
 """By which the length of a trial is chosen."""
 QUICK = Plan(2, 2, 1.0, 2)
@@ -158,7 +160,7 @@ def bare(study: Study, corpus: str, folder: Path, trials: int) -> list[float]:
             start = time.perf_counter()
             stream = TokenStream(packed, config.seed, config.alpha, config.maximum_repetition)
             *_, last = Trial(config, stream, Checkpoints(Location(folder / config.trial))).run()
-            own.tell(asked, last.measure["yardsticks"]["recovery_accuracy"]["overall"])
+            own.tell(asked, last.measure.yardsticks["recovery_accuracy"].overall)
             seconds.append(time.perf_counter() - start)
     return seconds
 
@@ -216,7 +218,7 @@ def run(plan: Plan) -> dict[str, Any]:
             "startup_seconds": round(statistics.median(startups(records)[1:]), 3),
             "ray_train_startup_seconds": round(statistics.median(startups(ledger(trained))[1:]), 3),
             "ray_train_placement_seconds": round(placement_seconds(ledger(trained)), 3),
-            "import_seconds": {module: round(import_seconds(module), 3) for module in ("torch", "trainables.trial")},
+            "import_seconds": {module: round(import_seconds(module), 3) for module in IMPORTED},
         }
         import ray
 

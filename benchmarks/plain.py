@@ -13,6 +13,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, PreTrainedModel
 
 from trainables.corpora.stream.token_stream import Batch, TokenStream
+from trainables.models.config import Task
 from trainables.objectives.corruption import corrupt
 from trainables.objectives.learner import Learner
 
@@ -28,7 +29,7 @@ class Labelled(NamedTuple):
     target_K: Tensor
 
 
-def labelled(task: str, stream: TokenStream, batch: Batch, mask_rate: float, device: str) -> Labelled:
+def labelled(task: Task, stream: TokenStream, batch: Batch, mask_rate: float, device: str) -> Labelled:
     """The batch corrupted as this project does it."""
     token_NL = batch.token_NL.astype("int64")
     found = corrupt(task, batch, stream.corpus.manifest, stream.seed, mask_rate)

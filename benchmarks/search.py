@@ -36,12 +36,21 @@ from orchestrator.config.study import StudySpec
 from orchestrator.ledger.history import History
 from orchestrator.ledger.protocol import design_of
 from orchestrator.ledger.recorder import Recorder
-from orchestrator.ledger.records import EndRecord, MachineRecord, MeasureRecord, Record, Score, StudyRecord, TrialRecord
+from orchestrator.ledger.records import (
+    EndRecord,
+    MachineRecord,
+    MeasureRecord,
+    Outcome,
+    Record,
+    StudyRecord,
+    TrialRecord,
+)
 from orchestrator.ledger.segments import LedgerReader
 from orchestrator.reporting.optuna_journal import write_optuna_journal
 from orchestrator.scheduling.search import SearchPhase
 from orchestrator.scheduling.trials import PlannedTrial
 from search_spaces import Categorical, Space
+from trainables.evaluation import Score
 from trainables.storage import Location
 
 TOKENS = 1_000_000
@@ -89,7 +98,7 @@ class Surrogate:
         """Without noise."""
         end = self.ceiling - self.excess(configuration)
         scale = 0.08 * (configuration["learning_rate"] / self.optimum["learning_rate"]) ** -0.5
-        return max(0.0, end * (1 - (1 + progress / scale) ** -self.exponent))
+        return max(0.0, float(end * (1 - (1 + progress / scale) ** -self.exponent)))
 
     def diverges(self, configuration: Mapping[str, Any]) -> bool:
         """Whether the loss becomes no number."""
@@ -101,7 +110,7 @@ class Surrogate:
             name: dimension.grid(0) if isinstance(dimension, Categorical) else dimension.grid(120)
             for name, dimension in space.dimensions.items()
         }
-        values = [[]]
+        values: list[list[object]] = [[]]
         for grid in grids.values():
             values = [[*known, value] for known in values for value in grid]
         configurations = (dict(zip(grids, chosen, strict=True)) for chosen in values)
@@ -176,7 +185,7 @@ class Simulation:
         """Where the next report is."""
         return next(point for point in self.points if point > progress + 1e-9)
 
-    def report(self, planned: PlannedTrial, progress: float) -> str | None:
+    def report(self, planned: PlannedTrial, progress: float) -> Outcome | None:
         """Record a report; returns how the attempt ends with it, or None."""
         rungs = planned.config.rungs
         rung = rungs.index(progress) if progress in rungs else None

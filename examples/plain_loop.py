@@ -40,9 +40,14 @@ batches = local_batches(stream, start=0, batch_size=BATCH_SEQUENCES)
 
 # The model: a body of Hugging Face's, under its objective.
 objective = find_objective("headless_clm").of({})
-sizes = {"vocabulary_size": manifest.vocabulary_size, "sequence_length": manifest.sequence_length}
+config = body_config(
+    ModelConfig(shape="tiny"),
+    objective.task,
+    vocabulary_size=manifest.vocabulary_size,
+    sequence_length=manifest.sequence_length,
+)
 torch.manual_seed(0)
-model = Learner(body_config(ModelConfig(shape="tiny"), objective.task, **sizes), objective)
+model = Learner(config, objective)
 optimiser = torch.optim.AdamW(model.parameters(), lr=2e-3)
 maker = BatchMaker(model, stream, mask_rate=0.15, world=World())
 

@@ -3,11 +3,18 @@
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import Annotated, ClassVar, Generic, Protocol, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from trainables.errors import InputError, nearest
+
+LARGEST = 1e30  # no number of a record is larger: sums and squares of some stay finite
+
+Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
+Amount = Annotated[float, Field(ge=0, le=LARGEST)]
+Count = Annotated[int, Field(ge=0, le=10**15)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=200)]
 
 
 class Config(BaseModel):

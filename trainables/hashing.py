@@ -1,9 +1,20 @@
-"""Randomness without state: hashes of numbers, for everything that must be a pure function of (seed, cursor)."""
+"""Checksums of files; and randomness without state: hashes of numbers, for everything that must be a pure function of
+(seed, cursor)."""
+
+from functools import partial
+from hashlib import blake2b
 
 import numpy as np
 from numpy.typing import NDArray
 
+new_checksum = partial(blake2b, digest_size=16)
+
 _GAMMA = 0x9E3779B97F4A7C15
+
+
+def checksum(content: bytes) -> str:
+    """blake2b, 32 hexadecimal digits."""
+    return new_checksum(content).hexdigest()
 
 
 def _mix(value: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -26,9 +26,10 @@ from orchestrator.analysis.statistics.planning import minimum_detectable_effect,
 from orchestrator.analysis.statistics.sequential import Decision, Sequential
 from orchestrator.config.confirmation import ALPHA
 from orchestrator.ledger.history import History
-from orchestrator.ledger.records import TRAINING_PHASES, Design, Outcome, Spent, TrainingPhase
+from orchestrator.ledger.records import TRAINING_PHASES, Design, Outcome, TrainingPhase
 from orchestrator.ledger.trials import TrialHistory
 from trainables.training.config import Unit
+from trainables.training.state import Spent
 
 MATCHED_UNITS: tuple[Unit, ...] = ("tokens", "flops", "device_seconds")
 

@@ -42,11 +42,12 @@ from pydantic import JsonValue, ValidationError
 from orchestrator.analysis.statistics.paired import Interval
 from orchestrator.analysis.statistics.time_to_target import TimeToTarget
 from orchestrator.analysis.statistics.tuning_curves import TuningCurve
-from orchestrator.ledger.records import ArmDesign, Outcome, Spent, TrainingPhase
+from orchestrator.ledger.records import ArmDesign, Outcome, TrainingPhase
 from search_spaces import Configuration
 from trainables.config import Config
 from trainables.models.config import Task
 from trainables.training.config import Unit
+from trainables.training.state import Spent
 
 Role = Literal["primary", "exploratory"]
 Standing = Literal["confirmatory", "exploratory"]

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from orchestrator.config.files import override
 from orchestrator.config.yaml_text import parse_yaml
 from trainables.errors import InputError
 
@@ -182,10 +183,10 @@ def _study_file(study: Path | str, working_dir: Path | None) -> Path | None:
 def _require_reachable_storage(file: Path | None, study: Path | str, overrides: Sequence[str], address: str) -> None:
     if urlsplit(address).hostname in {"127.0.0.1", "localhost", "::1"} or "://" in str(study):
         return  # this machine's cluster, or a tunnel to one, where only the user knows what a path means
-    settings = dict(override.partition("=")[::2] for override in overrides)
     declared = parse_yaml(file.read_bytes(), str(file)) if file else None
-    in_file = declared.get("storage") if isinstance(declared, dict) else None
-    storage = str(settings.get("storage") or in_file or "")
+    content = declared if isinstance(declared, dict) else {}
+    override(content, overrides)
+    storage = str(content.get("storage") or "")
     if "://" not in storage:
         raise InputError(
             f"the storage is {storage or 'not set'}, but the cluster is at {address}",

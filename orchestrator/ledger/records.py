@@ -10,10 +10,11 @@ from typing import Annotated, Literal, get_args
 from pydantic import AfterValidator, Field, JsonValue, TypeAdapter
 
 from search_spaces import Configuration
-from trainables.config import Config
+from trainables.config import Amount, Config, Count, Name, Number
 from trainables.errors import printable
 from trainables.models.config import Task
-from trainables.training.config import MEASURED_UNITS, UNITS, Unit
+from trainables.training.config import Unit
+from trainables.training.state import Measure, Measured, Overhead
 
 TrainingPhase = Literal["search", "confirm", "anytime"]
 TRAINING_PHASES: tuple[TrainingPhase, ...] = get_args(TrainingPhase)
@@ -28,34 +29,7 @@ Outcome = Literal["completed", "pruned", "diverged", "failed"]  # how a trial en
 AttemptOutcome = Literal["completed", "pruned", "diverged", "failed", "interrupted", "retried"]
 """How an attempt at one did: after the last two another attempt comes."""
 
-LARGEST = 1e30  # no number of a record is larger: sums and squares of some stay finite
-
-Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
-Amount = Annotated[float, Field(ge=0, le=LARGEST)]
-Count = Annotated[int, Field(ge=0, le=10**15)]
 Text = Annotated[str, AfterValidator(printable)]  # a ledger may be a stranger's, and is shown on terminals
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=200)]
-
-Spent = dict[Unit, Amount]
-Overhead = dict[str, Amount]
-
-_ALWAYS_MEASURED = {unit for unit in UNITS if unit not in MEASURED_UNITS} | {"device_seconds", "wall_seconds"}
-
-
-def _with_all_units(spent: Spent) -> Spent:
-    if missing := _ALWAYS_MEASURED - spent.keys():
-        raise ValueError(f"{', '.join(sorted(missing))} missing")
-    return spent
-
-
-Measured = Annotated[Spent, AfterValidator(_with_all_units)]  # in every unit that every machine tells
-
-
-class Score(Config):
-    """A yardstick's value."""
-
-    overall: Number
-    languages: dict[str, Number]
 
 
 class _Record(Config):
@@ -192,20 +166,10 @@ class BegunRecord(_AttemptRecord):
     overhead: Overhead  # so far
 
 
-class MeasureRecord(_AttemptRecord):
+class MeasureRecord(Measure, _AttemptRecord):
     """A trial's report."""
 
     kind: Literal["measure"] = "measure"
-    step: Count
-    progress: float = Field(ge=0, le=1)  # share of the trial's budget that is spent
-    spent: Measured  # by the trial
-    overhead: Overhead  # by the attempt
-    loss: Number | None  # mean since the report before; None where it is not finite, or there was no step
-    learning_rate: Amount
-    digest: Text  # of the data seen
-    mix: dict[Name, Count]  # sequences seen by language
-    rung: Count | None
-    yardsticks: dict[Name, Score]  # empty between evaluations
 
 
 class EndRecord(_AttemptRecord):

@@ -18,8 +18,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from orchestrator.ledger.records import AttemptOutcome, BegunRecord, Overhead, Spent
+from orchestrator.ledger.records import AttemptOutcome, BegunRecord
 from trainables.training.config import Unit
+from trainables.training.state import Overhead, Spent
 
 
 @dataclass

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass, field
 
-from orchestrator.ledger.records import MeasureRecord, Outcome, Spent, TrainingPhase
+from orchestrator.ledger.records import MeasureRecord, Outcome, TrainingPhase
 from orchestrator.ledger.spending import Attempt, AttemptSpending, attempt_spendings
 from search_spaces import Configuration
+from trainables.training.state import Spent
 
 
 def trial_name(phase: TrainingPhase, arm: str, number: int, share: float | None = None) -> str:

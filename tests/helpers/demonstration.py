@@ -17,12 +17,12 @@ from orchestrator.ledger.records import (
     MeasureRecord,
     Record,
     ResourcesRecord,
-    Score,
     StudyRecord,
     TrainingPhase,
     TrialRecord,
 )
 from tests.helpers.ledgers import MASKED, begun, changed, end, event, measure, phase, spent, study, trial
+from trainables.evaluation import Score
 from trainables.training.config import Unit
 
 TOKENS = 2_000_000

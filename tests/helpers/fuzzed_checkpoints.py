@@ -14,13 +14,13 @@ from typing import Any
 import torch
 
 from tests.helpers.corpus import write_corpus
-from tests.helpers.fuzzing import require_readable
+from tests.helpers.fuzzing import places_in, require_readable
 from tests.helpers.mutations import mutated
 from tests.helpers.trials import make_config, make_trial, stop_after
 from trainables.corpora.stream.packed import PackedCorpus
 from trainables.errors import InputError
+from trainables.hashing import checksum
 from trainables.storage import Location
-from trainables.training import checkpoint_record
 from trainables.training.checkpoint import Checkpoints
 
 STEPS = (8, 16)
@@ -122,7 +122,7 @@ def damaged_tensors(folder: Path, generator: random.Random) -> None:
         file.write_bytes(data)
         content = json.loads((checkpoint / "state.json").read_bytes())
         del content["checksum"]
-        content["files"][file.name]["checksum"] = checkpoint_record.checksum(data)
+        content["files"][file.name]["checksum"] = checksum(data)
         write_record(checkpoint, content)
     load(trial)
 
@@ -144,13 +144,7 @@ def some(trial: Path, generator: random.Random) -> list[Path]:
 
 def change(content: Any, generator: random.Random) -> None:
     """One value of JSON, or a key."""
-    places: list[tuple[Any, Any]] = []
-    waiting = [content]
-    while waiting:
-        item = waiting.pop()
-        keys = list(item) if isinstance(item, dict) else list(range(len(item))) if isinstance(item, list) else []
-        places += [(item, key) for key in keys]
-        waiting += [item[key] for key in keys]
+    places = places_in(content)
     if not places:
         return
     owner, key = generator.choice(places)
@@ -170,7 +164,7 @@ def change(content: Any, generator: random.Random) -> None:
 
 def write_record(checkpoint: Path, content: Any) -> None:
     text = json.dumps(content, sort_keys=True).encode()
-    whole = {"checksum": checkpoint_record.checksum(text), **content}
+    whole = {"checksum": checksum(text), **content}
     (checkpoint / "state.json").write_text(json.dumps(whole))
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.helpers.files import compressed
-from tests.helpers.fuzzing import require_readable
+from tests.helpers.fuzzing import try_all
 from tests.helpers.mutations import mutated
 from trainables.corpora.config import CorporaConfig, SourceConfig, TokenizerConfig
 from trainables.corpora.preparation import packing, parts
@@ -26,7 +26,6 @@ from trainables.corpora.reading.tally import Tally
 from trainables.corpora.stream.checksums import checksum
 from trainables.corpora.stream.manifest import FORMAT_VERSION, SPLITS, LanguageCounts, Manifest, Shard
 from trainables.corpora.stream.packed import PackedCorpus
-from trainables.errors import InputError
 from trainables.storage import Location
 
 TEXTS = [f"text {number} 日本 é \U0001f600 'quoted', \"twice\"; " + "word " * (number % 40) for number in range(80)]
@@ -128,16 +127,7 @@ def read_source(source: SourceConfig, generator: random.Random) -> None:
     ]
     if source.language_column is not None:
         steps.append(lambda: print(languages_present(source, "source"), file=io.StringIO()))
-    errors = []
-    for step in steps:
-        try:
-            step()
-        except InputError as error:
-            errors.append(error)
-    for error in errors:
-        require_readable(error)
-    if errors:
-        raise errors[0]
+    try_all(steps)
 
 
 def read_portions(source: SourceConfig, size_bytes: int) -> None:

@@ -20,7 +20,7 @@ from orchestrator.ledger.records import CorpusRecord, Record, ResourcesRecord, S
 from orchestrator.ledger.segments import read_ledger
 from orchestrator.reporting.dashboard import follow, print_results, render
 from orchestrator.reporting.model_card import model_card
-from tests.helpers.fuzzing import require_readable
+from tests.helpers.fuzzing import places_in, require_readable, try_all
 from tests.helpers.ledgers import event
 from tests.helpers.mutations import mutated
 from tests.helpers.timed_phases import ANYTIME, Recorded, study
@@ -168,14 +168,7 @@ def changed(
 def change_value(line: bytes, generator: random.Random) -> bytes:
     """With a value, a key, or a key more or less than it had."""
     content = json.loads(line)
-    places: list[tuple[Any, Any]] = []
-    waiting = [content]
-    while waiting:
-        item = waiting.pop()
-        keys = list(item) if isinstance(item, dict) else list(range(len(item))) if isinstance(item, list) else []
-        places += [(item, key) for key in keys]
-        waiting += [item[key] for key in keys]
-    owner, key = generator.choice(places)
+    owner, key = generator.choice(places_in(content))
     value, kind = copy.deepcopy(generator.choice(VALUES)), generator.random()
     known = owner[key]
     if kind < 0.3 and isinstance(known, int | float) and not isinstance(known, bool):
@@ -204,16 +197,7 @@ def read_all(folder: Path) -> None:
         lambda: verify(place).in_words().encode(),
         lambda: studies_in(Location(folder)),
     ]
-    errors = []
-    for step in steps:
-        try:
-            step()
-        except InputError as error:
-            errors.append(error)
-    for error in errors:
-        require_readable(error)
-    if errors:
-        raise errors[0]
+    try_all(steps)
 
 
 def results(folder: Location) -> None:

@@ -14,12 +14,12 @@ import shutil
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
 
@@ -203,6 +203,31 @@ def _outcome(case: Case, folder: Path, generator: random.Random) -> str:
     except BaseException:  # noqa: BLE001 -- whatever it is, it is what is looked for
         return traceback.format_exc()
     return "read"
+
+
+def try_all(steps: Iterable[Callable[[], object]]) -> None:
+    """Each may refuse the input, and all are tried. Raises InputError: the first refusal."""
+    errors = []
+    for step in steps:
+        try:
+            step()
+        except InputError as error:
+            require_readable(error)
+            errors.append(error)
+    if errors:
+        raise errors[0]
+
+
+def places_in(content: Any) -> list[tuple[Any, Any]]:
+    """Every list or dictionary in JSON, with each of its positions or keys."""
+    places: list[tuple[Any, Any]] = []
+    waiting = [content]
+    while waiting:
+        item = waiting.pop()
+        keys = list(item) if isinstance(item, dict) else list(range(len(item))) if isinstance(item, list) else []
+        places += [(item, key) for key in keys]
+        waiting += [item[key] for key in keys]
+    return places
 
 
 def require_readable(error: InputError) -> None:

@@ -22,8 +22,6 @@ from orchestrator.ledger.records import (
     Phase,
     PhaseRecord,
     Record,
-    Score,
-    Spent,
     Status,
     StudyRecord,
     TrainingPhase,
@@ -32,7 +30,9 @@ from orchestrator.ledger.records import (
     to_line,
 )
 from search_spaces import Configuration
+from trainables.evaluation import Score
 from trainables.training.config import Unit
+from trainables.training.state import Spent
 
 MASKED = {
     "headless": ArmDesign(objective="headless_mlm", task="masked", headless=True),

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from hashlib import blake2b
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trainables.errors import InputError
+from trainables.hashing import checksum
+from trainables.storage import is_here, local_path
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -37,8 +37,10 @@ def load_tokenizer(path_or_name: str) -> PreTrainedTokenizerFast:
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
     try:
-        path = Path(path_or_name).expanduser()
-        name = str(path.parent if path.name == "tokenizer.json" else path) if path.exists() else path_or_name
+        name = path_or_name
+        if is_here(name):
+            path = local_path(name)
+            name = str(path.parent if path.name == "tokenizer.json" else path)
         tokenizer = AutoTokenizer.from_pretrained(name, use_fast=True, trust_remote_code=False)
     except Exception as error:  # the library in Rust has no narrower class for files that are damaged
         why = str(error).strip().split("\n")[0]
@@ -108,7 +110,7 @@ def tokenizer_digest(tokenizer: PreTrainedTokenizerFast) -> str:
     """blake2b of what decides a text's tokens; padding and truncation, set by earlier calls, do not count."""
     content = json.loads(tokenizer.backend_tokenizer.to_str())
     content.pop("padding"), content.pop("truncation")
-    return blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=16).hexdigest()
+    return checksum(json.dumps(content, sort_keys=True).encode())
 
 
 def unknown_tokens(tokenizer: Tokenizer) -> NDArray[np.bool_]:

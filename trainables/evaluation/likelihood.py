@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from trainables.config import LARGEST
 from trainables.evaluation.yardstick import Score, Yardstick
 
 if TYPE_CHECKING:
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from trainables.evaluation.passes import Taking
-
-LARGEST = 1e30
-"""What a perplexity, or bits per byte, comes to at most: a record holds no infinity. A model of NaN has it too."""
 
 
 class Perplexity(Yardstick):
@@ -64,7 +62,7 @@ class BitsPerByte(Yardstick):
 
 
 def perplexity(mean_nats: float) -> float:
-    """exp of the mean nats a token, at most :data:`LARGEST`."""
+    """exp of the mean nats a token, at most :data:`~trainables.config.LARGEST`."""
     return math.exp(min(mean_nats, math.log(LARGEST)))
 
 

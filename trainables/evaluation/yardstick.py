@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from trainables.config import Config
+from trainables.config import Config, Number
 from trainables.models.config import Task
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ class EvaluationConfig(Config):
 class Score(Config):
     """A yardstick's value."""
 
-    overall: float
-    languages: Mapping[str, float]
+    overall: Number
+    languages: Mapping[str, Number]
     """Of each language's own text."""
 
 

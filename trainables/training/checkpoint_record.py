@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints, ValidationError
 
-from trainables.config import Config
+from trainables.config import Config, Count
 from trainables.errors import InputError
+from trainables.hashing import checksum
 from trainables.storage import Location
 from trainables.training.state import TrialState
 
-Count = Annotated[int, Field(ge=0)]
 Hexadecimal = Annotated[str, StringConstraints(pattern="^([0-9a-f]{2})*$")]
 FileName = Annotated[str, StringConstraints(pattern=r"^[a-z]+(-\d{5}-of-\d{5})?\.safetensors$")]
 
@@ -83,11 +82,6 @@ class CheckpointRecord(Config):
             first = error.errors()[0]
             key = ".".join(map(str, first["loc"]))
             raise unfitting(folder, "version", f"its state.json: {key}: {first['msg']}") from error
-
-
-def checksum(data: bytes) -> str:
-    """blake2b, hexadecimal."""
-    return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def _checksum_of(content: dict[str, Any]) -> str:

@@ -11,8 +11,9 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from trainables.errors import printable
+from trainables.hashing import checksum
 from trainables.storage import Location
-from trainables.training.checkpoint_record import DamagedError, FileRecord, ShardRecord, checksum, unfitting
+from trainables.training.checkpoint_record import DamagedError, FileRecord, ShardRecord, unfitting
 from trainables.training.parallel import is_sharded, rows_of, shard_of
 from trainables.training.world import World
 

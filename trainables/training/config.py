@@ -275,8 +275,6 @@ class TrialConfig(Config):
     yardsticks: tuple[str, ...]  # all are taken at the end; at evaluations before it only the first, the primary
     rungs: tuple[float, ...] = ()
     """Progress at which the search may stop the trial: an evaluation and a checkpoint each."""
-    pauses: bool = False
-    """The trial may be ended at any rung and gone on with later: its checkpoint is whole before it reports."""
     evaluations: tuple[float, ...] = ()  # further progress points with an evaluation and a checkpoint
     branches: tuple[Branch, ...] = ()  # runs that begin with this one's state on its way
     reports: int = 20  # reports over the run, evenly by progress

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from trainables.config import LARGEST
 from trainables.corpora.stream.manifest import Manifest
 from trainables.corpora.stream.token_stream import Batch, TokenStream, local_batches
 from trainables.evaluation.held_out import HeldOut
@@ -230,7 +231,7 @@ class Trial:
     def _report(self, status: Status, crossed: Sequence[float] = ()) -> Report:
         self.billing.settle()
         loss = self.losses.mean(self.world)
-        if loss is not None and not math.isfinite(loss):
+        if loss is not None and not abs(loss) <= LARGEST:  # nor is NaN
             status, loss = "diverged", None
         if status != "interrupted":  # an interrupted run goes on with the losses so far
             self.losses.restore(0.0, 0)
@@ -247,7 +248,7 @@ class Trial:
             with self.meter.measure("checkpoint"):
                 tensors = self.stepper.tensors(finished=status == "completed")
                 self.checkpoints.save(self.billing.spent.steps, tensors, self._state(), self.world)
-                if status != "running" or (self.config.pauses and measure.rung is not None):
+                if status != "running":
                     self.checkpoints.wait()
         messages, self.messages = tuple(self.messages), []
         return Report(status, self._with_overhead(measure), messages)

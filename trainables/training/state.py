@@ -4,12 +4,28 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from trainables.config import Config
+from trainables.config import Amount, Config, Count, Name, Number
 from trainables.evaluation.yardstick import Score
+from trainables.training.config import MEASURED_UNITS, UNITS, Unit
 
 Status = Literal["running", "completed", "interrupted", "diverged"]
+
+Digest = Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
+Spent = dict[Unit, Amount]
+Overhead = dict[str, Amount]  # seconds, by cause
+
+_ALWAYS_MEASURED = {unit for unit in UNITS if unit not in MEASURED_UNITS} | {"device_seconds", "wall_seconds"}
+
+
+def _with_all_units(spent: Spent) -> Spent:
+    if missing := _ALWAYS_MEASURED - spent.keys():
+        raise ValueError(f"{', '.join(sorted(missing))} missing")
+    return spent
+
+
+Measured = Annotated[Spent, AfterValidator(_with_all_units)]  # in every unit that every machine tells
 
 
 @dataclass
@@ -31,18 +47,18 @@ class Spending:
 
 
 class Measure(Config):
-    """What is measured at a report: the ledger's ``measure`` record."""
+    """What is measured at a report."""
 
-    step: int
-    progress: float
-    spent: Mapping[str, int | float]  # by unit
-    overhead: Mapping[str, float]  # seconds of this attempt, by cause
-    loss: float | None  # mean since the report before; None where there was no step, or it was not finite
-    learning_rate: float
-    digest: str  # of the sequences trained on
-    mix: Mapping[str, int]  # sequences trained on, by language
-    rung: int | None  # the last of those passed since the report before
-    yardsticks: Mapping[str, Score]  # empty but at evaluations, and on all workers but the first
+    step: Count
+    progress: float = Field(ge=0, le=1)  # share of the budget that is spent
+    spent: Measured
+    overhead: Overhead  # of this attempt
+    loss: Number | None  # mean since the report before; None where there was no step, or it was not finite
+    learning_rate: Amount
+    digest: Digest  # of the sequences trained on
+    mix: Mapping[Name, Count]  # sequences trained on, by language
+    rung: Count | None  # the last of those passed since the report before
+    yardsticks: Mapping[Name, Score]  # empty but at evaluations, and on all workers but the first
 
 
 class Report(NamedTuple):
@@ -64,7 +80,7 @@ class TrialState(Config):
     micro_batch_sequences: int | Literal["auto"] | None
     spent: Spending
     next_sequence: int = Field(ge=0)  # place in the stream
-    digest: str = Field(pattern="^[0-9a-f]{16}$")
+    digest: Digest
     seen: tuple[Annotated[int, Field(ge=0)], ...]  # sequences of each language
     loss_sum: float
     loss_steps: int = Field(ge=0)  # since the last report

@@ -45,7 +45,7 @@ class TimeToTarget:
     ratio: float | None
     interval: tuple[float | None, float | None] | None
     """95%; an end is None where what was not seen leaves it open. None of fewer than 6 seeds: see
-    :func:`orchestrator.analysis.statistics.fewest_pairs`."""
+    :func:`orchestrator.analysis.statistics.paired.fewest_pairs`."""
     reached_a: int  # runs of A that reach the target by themselves
     reached_b: int
     n: int

@@ -16,10 +16,11 @@ from orchestrator.analysis.statistics.sequential import Sequential
 from orchestrator.analysis.statistics.tuning_curves import tuning_curve
 from orchestrator.analysis.wording import verdict_in_words
 from orchestrator.ledger.history import History
-from orchestrator.ledger.records import ArmDesign, EndRecord, MeasureRecord, Score, StudyRecord
+from orchestrator.ledger.records import ArmDesign, EndRecord, MeasureRecord, StudyRecord
 from orchestrator.reporting.panels import pair_panel
 from tests.helpers.ledgers import MASKED, NOISE, around, changed, phase, run, study
 from trainables.errors import InputError
+from trainables.evaluation import Score
 
 CAUSAL = {"next": ArmDesign(objective="clm", task="causal", headless=False)}
 

@@ -7,11 +7,12 @@ import random
 
 import pytest
 
-from orchestrator.ledger.records import EndRecord, MeasureRecord, Score, StudyRecord, TrialRecord
+from orchestrator.ledger.records import EndRecord, MeasureRecord, StudyRecord, TrialRecord
 from orchestrator.scheduling.search import SearchPhase
 from orchestrator.scheduling.search_budget import HOPELESS_TRIALS
 from tests.helpers.ledgers import changed
 from tests.helpers.timed_phases import ANYTIME, TOKENS, Recorded, mismatches, study
+from trainables.evaluation import Score
 
 
 class Breaking(Recorded):

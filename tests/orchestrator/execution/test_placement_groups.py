@@ -22,7 +22,7 @@ import ray
 from ray.util.placement_group import placement_group, placement_group_table
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from orchestrator.execution.watches import PlacementGroups
+from orchestrator.execution.placement_groups import PlacementGroups
 
 
 @ray.remote(num_cpus=0)

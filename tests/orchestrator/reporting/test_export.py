@@ -12,13 +12,14 @@ import yaml
 from orchestrator.cli import main
 from orchestrator.config.files import dump_study, make_study
 from orchestrator.ledger.protocol import design_of
-from orchestrator.ledger.records import CorpusLanguage, CorpusRecord, Score
+from orchestrator.ledger.records import CorpusLanguage, CorpusRecord
 from tests.helpers.corpus import LENGTH, VOCABULARY, write_corpus
 from tests.helpers.exports import SIZE, WIDE, held_out, make_learner, make_tokenizer
 from tests.helpers.ledgers import end, measure, spent, trial, write_ledger
 from tests.helpers.ledgers import study as study_record
 from tests.helpers.trials import make_state
 from trainables.corpora.stream.packed import PackedCorpus
+from trainables.evaluation import Score
 from trainables.storage import Location
 from trainables.training.checkpoint import Checkpoints
 from trainables.training.checkpoint_tensors import module_tensors

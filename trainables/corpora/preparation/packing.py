@@ -16,9 +16,10 @@ from trainables.corpora.preparation.long_documents import LONG_CHARACTERS, encod
 from trainables.corpora.preparation.parts import Part, PartRecord
 from trainables.corpora.reading.documents import read_documents
 from trainables.corpora.reading.tally import Document, Tally
-from trainables.corpora.stream.checksums import checksum, is_shard_intact, remember
+from trainables.corpora.stream.checksums import is_shard_intact, remember
 from trainables.corpora.stream.manifest import SPLITS, LanguageCounts, Shard, Split
 from trainables.corpora.tokenizers import unknown_tokens
+from trainables.hashing import checksum
 from trainables.storage import Location
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ _BATCH_CHARACTERS = 1 << 22
 def part_digest(part: Part, left_out: frozenset[int] = frozenset()) -> str:
     """Of what a part reads; what else decides its tokens is in the corpus's fingerprint."""
     content = f"{part.model_dump_json()} {SHARD_TOKENS} {sorted(left_out)}"
-    return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
+    return checksum(content.encode())
 
 
 def split_of(document_id: str, validation_share: float, test_share: float) -> Split:

@@ -10,8 +10,8 @@ from trainables.config import Config
 from trainables.corpora.config import CorporaConfig, SourceConfig
 from trainables.corpora.reading.portions import Portion, divide, expand, part_size
 from trainables.corpora.reading.tally import Tally
-from trainables.corpora.stream.checksums import checksum
 from trainables.corpora.stream.manifest import LanguageCounts, Split
+from trainables.hashing import checksum
 from trainables.storage import Location
 
 

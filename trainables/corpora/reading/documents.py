@@ -4,7 +4,6 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from hashlib import blake2b
 
 from trainables.corpora.config import SourceConfig
 from trainables.corpora.grammar import documents
@@ -13,6 +12,7 @@ from trainables.corpora.reading.hugging_face import rows
 from trainables.corpora.reading.portions import Portion
 from trainables.corpora.reading.reader import Malformed, Record, shown
 from trainables.corpora.reading.tally import Document, Passed, Tally
+from trainables.hashing import checksum
 from trainables.storage import Location
 
 _MANY_LINES = 20
@@ -115,7 +115,7 @@ def _document(record: Record, source: SourceConfig, name: str) -> Document | Mal
         return Malformed(what, where, why, "escape characters beyond U+FFFF as pairs of surrogates")
     if source.id_column is None:
         content = source.language.encode() + b"\0" + encoded
-        return Document(text, source.language, blake2b(content, digest_size=16).hexdigest())
+        return Document(text, source.language, checksum(content))
     document_id = record.columns[source.id_column]
     if document_id is None or not str(document_id) or _HALF_A_CHARACTER.search(str(document_id)):
         what = f"a document without a usable id in the column '{source.id_column}'"

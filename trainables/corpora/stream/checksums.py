@@ -6,19 +6,12 @@ What this machine wrote itself counts as verified; who wants to know for certain
 import hashlib
 import os
 import tempfile
-from functools import partial
 from pathlib import Path
 
 from trainables.corpora.stream.manifest import Shard
 from trainables.errors import InputError
+from trainables.hashing import checksum, new_checksum
 from trainables.storage import Location, space_for
-
-_blake2b = partial(hashlib.blake2b, digest_size=16)
-
-
-def checksum(content: bytes) -> str:
-    """Of a shard's file, hexadecimal."""
-    return _blake2b(content).hexdigest()
 
 
 def cache_folder() -> Path:
@@ -40,7 +33,7 @@ def is_intact(file: Path, expected: str, *, afresh: bool = False) -> bool:
     if memory.exists() and not afresh:
         return True
     with file.open("rb") as stream:
-        intact = hashlib.file_digest(stream, _blake2b).hexdigest() == expected
+        intact = hashlib.file_digest(stream, new_checksum).hexdigest() == expected
     if intact:
         _keep(memory)
     else:

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 
-from trainables.corpora.stream.checksums import checksum
 from trainables.corpora.stream.manifest import FORMAT_VERSION, SPLITS, LanguageCounts, Manifest, Shard, token_dtype
 from trainables.corpora.stream.packed import PackedCorpus
 from trainables.corpora.tokenizers import SPECIAL_TOKENS
+from trainables.hashing import checksum
 from trainables.storage import Location
 
 _EXPONENT = 1.06
