@@ -146,7 +146,7 @@ class Study:
             )
         if history.finished:
             require_work(spec, history, changes)
-        self.spec = spec
+        self.spec, self.file = spec, "study"
         address = ray_address(address)
         self._require_placement(Machine.here(), address)
         recorder = Recorder(self.folder / LEDGER)

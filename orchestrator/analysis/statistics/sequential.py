@@ -91,15 +91,13 @@ class Sequential:
         minimum: pairs at the first look, at least 2.
         maximum: pairs at the last.
         margin: of equivalence; 0 for none.
-        alpha: level over the family.
-        family_size: pairs of arms that the study compares; each may spend its share of alpha.
+        family_size: pairs of arms that the study compares; each may spend its share of the level, 5%.
         ended_at: pairs at the last look where no more come (:meth:`decide` sets it); None: the maximum.
     """
 
     minimum: int
     maximum: int
     margin: float
-    alpha: float = ALPHA
     family_size: int = 1
     ended_at: int | None = None
 
@@ -175,19 +173,15 @@ class Sequential:
         return _boundaries(self._looks, self.maximum, levels, ALPHA, sides=1)
 
     def accepts(self, difference: float, values: Sequence[float]) -> bool:
-        """Whether the 95% interval of values at which the study stopped has this difference in it."""
-        above, below = self.tails(difference, values)
-        return min(above, below) > (1 - CONFIDENCE) / 2
-
-    def tails(self, difference: float, values: Sequence[float]) -> tuple[float, float]:
-        """The chances, under a true difference, of a stopped statistic at least, and at most, as observed."""
+        """Whether the 95% interval of values at which the study stopped has this difference in it: under it a stopped
+        statistic as high as observed is likely enough, and one as low."""
         n, deviation = len(values), float(np.std(values, ddof=1))
         observed = (float(np.mean(values)) - difference) / (deviation / np.sqrt(n))
         look = self._stop(difference / deviation, self.margin / deviation)
         mean, error = _normal_paths(self._looks, self.maximum, STOPPED_PATHS)
         rows = np.arange(len(look))
         root = mean[rows, look] / error[rows, look]
-        return float(np.mean(root >= observed)), float(np.mean(root <= observed))
+        return bool(min(np.mean(root >= observed), np.mean(root <= observed)) > (1 - CONFIDENCE) / 2)
 
     def _stop(self, effect: float, margin: float) -> NDArray[np.intp]:
         """Looks at which simulated studies stop; effect and margin are in standard deviations. The sign flips' boundary
@@ -207,7 +201,7 @@ class Sequential:
     @property
     def _level(self) -> float:
         """What naming a winner may spend in all."""
-        return (1 - KEPT_BACK) * self.alpha / self.family_size
+        return (1 - KEPT_BACK) * ALPHA / self.family_size
 
     def outlook(self, difference: float, deviation: float) -> Outlook:
         """What to expect of normal differences with this true mean and standard deviation."""
@@ -222,24 +216,24 @@ class Sequential:
         verdicts, pairs, _ = zip(*map(self._follow, batches), strict=True)
         return np.concatenate(verdicts), np.concatenate(pairs)
 
-    def minimum_detectable_effect(self, deviation: float = 1.0, wanted: float = POWER) -> float | None:
-        """The smallest true difference that would be named with the power wanted; None where none can be."""
+    def minimum_detectable_effect(self, deviation: float = 1.0) -> float | None:
+        """The smallest true difference that would be named with a chance of 80%; None where none can be."""
         if deviation == 0 or 2.0 ** (1 - min(self.maximum, ENUMERATED)) > self._level:
             return None
         steps = self.margin / deviation / MARGIN_STEP
         around = (np.floor(steps), np.ceil(steps))
-        effects = [_detectable_effect(replace(self, margin=step * MARGIN_STEP), wanted) for step in around]
+        effects = [_detectable_effect(replace(self, margin=step * MARGIN_STEP)) for step in around]
         return deviation * float(np.interp(steps, around, effects))
 
 
 @lru_cache(maxsize=256)
-def _detectable_effect(rule: Sequential, wanted: float) -> float:
+def _detectable_effect(rule: Sequential) -> float:
     """In standard deviations, to 1/500: the range in which it lies is halved, always with the same studies. Nearly all
     that name the arm at some effect do so at larger ones: only those are followed again that differ at the two ends."""
     studies = _normal_studies(rule.maximum)
-    needed = wanted * len(studies)
+    needed = POWER * len(studies)
     # With as many pairs no test needs less, were the deviation known.
-    low = float(special.ndtri(1 - rule._level / 2) + special.ndtri(wanted)) / np.sqrt(rule.maximum)
+    low = float(special.ndtri(1 - rule._level / 2) + special.ndtri(POWER)) / np.sqrt(rule.maximum)
     high, tried = np.inf, 1.1 * low
     # Where a margin dwarfs the deviation, the numbers themselves are not as fine as that.
     while high - low > max(1 / 500, low * 1e-12):
@@ -281,8 +275,7 @@ class _SignFlips:
 
     def __init__(self, num_studies: int, maximum: int) -> None:
         self._signs = iter(_signs(maximum))
-        self._sums = np.zeros((num_studies, 1))
-        """By study and signing, the observed one first; infinite once it is rejected."""
+        self._sums = np.zeros((num_studies, 1))  # by study and signing, the observed first; infinite once rejected
 
     def add(self, differences: Floats) -> None:
         """The next pair of each study."""

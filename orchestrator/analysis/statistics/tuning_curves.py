@@ -14,6 +14,7 @@ from scipy import special
 Floats = NDArray[np.float64]
 
 SIMULATED = 20_000  # samples from which the band's level is found; of many trials fewer, but none below 1000
+CONFIDENCE = 0.95  # of a band, over all n together
 MOST_POINTS = 64  # of a curve: all n up to about 20, then further and further apart
 
 
@@ -25,14 +26,13 @@ class TuningCurve:
     expected: tuple[float, ...]  # mean of the best of n
     median: tuple[float, ...]  # median of the best of n
     low: tuple[float | None, ...]  # lower end of the median's band; None where the trials set no bound
-    high: tuple[float | None, ...]
-    """Upper end; None where the trials set no bound: with N of them, for n above about N / 8."""
+    high: tuple[float | None, ...]  # upper end; None where there is no bound: of N trials, for n above about N / 8
 
 
 @lru_cache(maxsize=256)
-def tuning_curve(scores: tuple[float, ...], confidence: float = 0.95) -> TuningCurve:
-    """The curve of trials, one score each, higher being better, whose configurations were drawn independently; the band
-    has its confidence over all n together. With F the distribution of one trial's score, F^n is that of the best of n.
+def tuning_curve(scores: tuple[float, ...]) -> TuningCurve:
+    """The curve of trials, one score each, higher being better, whose configurations were drawn independently; the 95%
+    band holds for all n together. With F the distribution of one trial's score, F^n is that of the best of n.
     The expected best is that of n draws from the scores found, with replacement. The median best is F's quantile at
     0.5^(1/n); its band follows from one of F which holds at all scores, and so for all n, at once: the equal-tailed
     Beta band (Learned-Miller & DeSantis 2008, "A probabilistic upper bound on differential entropy"; the paper's "LD").
@@ -43,7 +43,7 @@ def tuning_curve(scores: tuple[float, ...], confidence: float = 0.95) -> TuningC
     ordered = np.sort(scores)
     num = len(ordered)
     ranks = np.arange(1, num + 1)
-    below, above = _band(num, confidence)
+    below, above = _band(num)
     expected, median, low, high = [], [], [], []
     points = np.unique(np.geomspace(1, num, MOST_POINTS).round().astype(int))
     for n in points:
@@ -59,12 +59,12 @@ def tuning_curve(scores: tuple[float, ...], confidence: float = 0.95) -> TuningC
 
 
 @lru_cache(maxsize=256)
-def _band(num: int, confidence: float) -> tuple[Floats, Floats]:
+def _band(num: int) -> tuple[Floats, Floats]:
     """Bounds of F at each of the ordered scores, all at once. F at the i-th of N is distributed as Beta(i, N - i + 1);
-    each bound is taken at the level that all hold at with the confidence wanted, found from uniform samples."""
+    each bound is taken at the level that all hold at with 95% confidence, found from uniform samples."""
     ranks = np.arange(1, num + 1)
     samples = np.sort(np.random.default_rng(0).random((max(1000, min(SIMULATED, 500_000 // num)), num)), axis=1)
     ranked = special.betainc(ranks, num - ranks + 1, samples)
-    tail = float(np.quantile(np.minimum(ranked, 1 - ranked).min(axis=1), 1 - confidence))
+    tail = float(np.quantile(np.minimum(ranked, 1 - ranked).min(axis=1), 1 - CONFIDENCE))
     low, high = (special.betaincinv(ranks, num - ranks + 1, level) for level in (tail, 1 - tail))
     return np.asarray(low), np.asarray(high)
