@@ -21,15 +21,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from orchestrator.execution.privacy import ensure_private_token, free_port
+from orchestrator.execution.privacy import LOOPBACK_ONLY, ensure_private_token, free_port
 from trainables.errors import InputError
 
 _MARK_VARIABLE = "H2H_LOCAL_CLUSTER"  # as in watchdog.py, which is not imported here: it imports ray
 # Ray's default for its workers' own ports: a chosen port among them clashes at random.
 _RAY_WORKER_PORTS = range(10002, 20000)
-# Ray replaces a loopback address by the machine's own, and then listens on every interface, unless told that it serves
-# one machine only. The variable is named after the systems where that is the default; clients need it too.
-_LOOPBACK_ONLY = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 _RAY = (sys.executable, "-m", "ray.scripts.scripts")
 _TELL_LIMITS = (sys.executable, "-P", str(Path(__file__).with_name("limits.py")))
 
@@ -96,7 +93,7 @@ class LocalCluster:
     @property
     def client_environment(self) -> dict[str, str]:
         """The variables of a process that is to connect by ``ray.init``; ``h2h submit`` needs none."""
-        return {"RAY_ADDRESS": self.address, "RAY_AUTH_MODE": self.authentication, **_LOOPBACK_ONLY}
+        return {"RAY_ADDRESS": self.address, "RAY_AUTH_MODE": self.authentication, **LOOPBACK_ONLY}
 
     @property
     def process_ids(self) -> list[int]:
@@ -148,7 +145,7 @@ class LocalCluster:
         own = {
             _MARK_VARIABLE: self._mark,
             "RAY_AUTH_MODE": self.authentication,
-            **_LOOPBACK_ONLY,
+            **LOOPBACK_ONLY,
             # Ray's processes rename themselves, and without this overwrite their environment, and so the mark.
             "SPT_NOENV": "1",
             # So that a job's `python` is this one, also where its environment is not activated.

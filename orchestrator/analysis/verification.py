@@ -68,8 +68,8 @@ class Verification:
 
 
 def verify(folder: Location) -> Verification:
-    """Check a study's folder. Of a damaged ledger it says only which records are whole. Raises InputError if no study
-    lies there."""
+    """Check a study's folder; of a damaged ledger, which records are whole. Raises InputError if no study lies
+    there."""
     found, written, history = Verification(), list[records.Record](), History()
     for line in LedgerReader(folder / LEDGER).lines():
         try:

@@ -8,8 +8,7 @@ from pydantic.fields import FieldInfo
 
 from trainables.errors import InputError, nearest
 
-LONGEST_VALUE = 200
-"""Characters of a wrong value that a message shows."""
+LONGEST_VALUE = 200  # characters of a wrong value that a message shows
 
 _WORDS = {
     "greater_than": "must be above {gt}",

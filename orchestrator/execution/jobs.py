@@ -125,8 +125,7 @@ def attach(submission_id: str, *, address: str, on_line: Callable[[str], None] =
 
 
 def stop(submission_id: str, *, address: str) -> bool:
-    """Ask a job to stop; False where it had ended before. ``h2h resume`` continues the study from storage. Raises
-    InputError as :func:`attach` does."""
+    """Ask a job to stop; False where it had ended before. Raises InputError as :func:`attach` does."""
     client = _connect(address)
     with _explained(address, submission_id):
         return bool(client.stop_job(submission_id))

@@ -228,8 +228,7 @@ class History:
 
 
 def read_history(folder: Location) -> History:
-    """What a study's ledger adds up to. Raises InputError, with file and line, if a record is damaged or does not
-    follow from those before it."""
+    """What a ledger adds up to. Raises InputError, with file and line, if a record is damaged or does not follow."""
     history = History()
     for line in LedgerReader(folder).lines():
         try:

@@ -21,9 +21,7 @@ from trainables.errors import InputError
 from trainables.storage import FullDiskError, Location, space_for
 
 SEGMENT_BYTES = 1 << 20  # on an object store a segment is closed at this size, which bounds what a flush writes again
-
-REMOTE_FLUSH_SECONDS = 2.0
-"""On an object store at least so long passes between two flushes, unless a record asks for one."""
+REMOTE_FLUSH_SECONDS = 2.0  # there at least so long passes between two flushes, unless a record asks for one
 
 
 class LedgerWriter:
@@ -99,8 +97,7 @@ def _segments(folder: Location) -> dict[str, int]:
 
 
 def _exclusive(folder: Location) -> int | None:
-    """A lock on a local ledger's folder, which ends with this process; an object store has none. Raises InputError if
-    another process writes this ledger."""
+    """A lock on a local ledger's folder, for this process. Raises InputError if another one writes the ledger."""
     if folder.local is None:
         return None
     folder.local.mkdir(parents=True, exist_ok=True)
@@ -112,7 +109,6 @@ def _exclusive(folder: Location) -> int | None:
         raise InputError(
             "another process runs this study",
             where=str(folder),
-            why="a ledger has one writer",
             remedy="look at it with h2h watch, or stop that process first",
         ) from error
     return descriptor
@@ -126,8 +122,7 @@ class Line(NamedTuple):
 
 
 class LedgerReader:
-    """Reads a ledger, which may not be there yet, while it is written: each :meth:`poll` returns what is new since the
-    last."""
+    """Reads a ledger while it is written, also before it is there; :meth:`poll` returns what is new since the last."""
 
     def __init__(self, folder: Location) -> None:
         self._folder = folder

@@ -50,8 +50,7 @@ class ArmPlan:
 
     @cached_property
     def learner(self) -> Learner:
-        """The model, without memory for its weights. Raises InputError if it does not fit the arm or the text, or is
-        none."""
+        """The model, without memory for its weights. Raises InputError if it does not fit the arm or the text."""
         own = self.arm.model
         model, where = own or self.spec.model, f"arms.{self.name}.model" if own else "model"
         length = self.spec.corpora.sequence_length
@@ -124,7 +123,7 @@ class ArmPlan:
         return self.objective.candidates_vary
 
     def step_flops(self, num_sequences: int, *, restored: bool = False) -> int:
-        """FLOPs of a step with so many sequences over all workers, before or after the head was restored; where they
+        """FLOPs of a step with so many sequences over all workers, once the head is restored or before; where they
         depend on the text, at most."""
         objective = vanilla_objective(self.objective.task) if restored else self.objective
         config, num_targets = self.learner.config, num_sequences * self.targets_per_sequence

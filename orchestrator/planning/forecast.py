@@ -134,8 +134,8 @@ def usd_per_hour(spec: StudySpec) -> float | None:
 
 
 def forecast(spec: StudySpec) -> Forecast:
-    """Measure a step of each arm, some seconds each. Raises InputError if a model does not fit its arm, a step the GPU,
-    or there is no such pretrained tokenizer."""
+    """Measure a step of each arm. Raises InputError if a model does not fit its arm, a step the GPU, or a tokenizer is
+    missing."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     planner = Planner(spec, History(), "")
     arms = []
@@ -165,8 +165,7 @@ def _is_tried(plan: ArmPlan) -> bool:
 
 
 def require_feasible(spec: StudySpec) -> None:
-    """Raises InputError if a trial needs more processors or memory than this machine has, or a unit is not measured
-    here."""
+    """Raises InputError if a trial needs more than this machine has, or a unit is not measured here."""
     machine, resources = Machine.here(), spec.resources
     gpus = machine.gpus_per_worker(resources)
     check_resources(spec, machine, gpus)

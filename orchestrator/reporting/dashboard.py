@@ -41,8 +41,7 @@ class Stage:
 
 
 def render(history: History, now: float | None = None, stage: str = "") -> RenderableType:
-    """The dashboard of a study's state at ``now``, seconds since the epoch, else at the last record; ``stage`` says
-    what is done beside the ledger."""
+    """The dashboard at ``now``, seconds since the epoch, else at the last record; ``stage``: what is done beside it."""
     doing = [Text(f"{stage} ...", style="dim")] if stage else []
     if history.study is None:
         return Group(*doing)

@@ -30,8 +30,7 @@ _ALGORITHMS = {
 
 
 def show_plan(spec: StudySpec) -> RenderableType:
-    """What the study will train and spend, in closed form. Raises InputError as :func:`arm_plans` does, or if the cap
-    cannot pay for confirmation."""
+    """What the study will train and spend. Raises InputError as :func:`arm_plans` does, or if the cap is too small."""
     plans = arm_plans(spec)
     require_confirmable(plans)
     lines = [Text(f"! {warning}", style="yellow") for warning in warnings_of(spec)]

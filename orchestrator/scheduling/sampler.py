@@ -159,8 +159,7 @@ class ArmSampler:
 
 
 class Rungs:
-    """The scores of an arm's trials at each rung. A trial goes on while among the best ``1 / reduction``; the first
-    always does."""
+    """An arm's scores at each rung. A trial goes on while among the best ``1 / reduction``; the first always does."""
 
     def __init__(self, number: int, reduction: int, *, higher_is_better: bool) -> None:
         self._reduction, self._sign = reduction, -1.0 if higher_is_better else 1.0

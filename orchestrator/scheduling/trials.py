@@ -66,8 +66,7 @@ class Planner:
         configuration: Mapping[str, Setting],
         share: float | None = None,
     ) -> PlannedTrial:
-        """The next attempt at an arm's trial of that number; a branch has its confirmation run's, and the share of its
-        budget at which it is compared."""
+        """The next attempt at an arm's trial of that number; ``share``: of a branch, where it is compared."""
         name, searching = trial_name(phase, arm, number, share), phase == "search"
         spec, own = self.spec, self.spec.arms[arm]
         training = spec.training_of(arm, configuration)
