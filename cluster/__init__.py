@@ -17,11 +17,7 @@ def names() -> list[str]:
 
 
 def path(name: str) -> Path:
-    """The file of a shipped cluster definition.
-
-    Raises:
-        InputError: there is none of that name.
-    """
+    """The file of a shipped cluster definition. Raises InputError if there is none of that name."""
     if name not in names():
         raise InputError(f"no cluster definition is called '{name}'", remedy=nearest(name, names()))
     return Path(__file__).parent / f"{name}.yaml"

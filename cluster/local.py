@@ -103,11 +103,7 @@ class LocalCluster:
         return [process.pid for process in marked(self._mark)]
 
     def start(self) -> LocalCluster:
-        """Start the head node; returns when it answers.
-
-        Raises:
-            RuntimeError: Ray could not start; the message is Ray's.
-        """
+        """Start the head node; returns when it answers. Raises RuntimeError, with Ray's words, if it does not start."""
         # A short path, since the sockets in it have names of at most 107 bytes. Nobody else can enter it: Ray's own
         # folder is inside, as Ray lets everybody write to that.
         folder = tempfile.mkdtemp(prefix="h2h-", dir="/tmp")

@@ -68,8 +68,7 @@ class Verification:
 
 
 def verify(folder: Location) -> Verification:
-    """Check a study's folder; of a damaged ledger, which records are whole. Raises InputError if no study lies
-    there."""
+    """Check a study's folder; of a damaged ledger, which records are whole. Raises InputError if there is no study."""
     found, written, history = Verification(), list[records.Record](), History()
     for line in LedgerReader(folder / LEDGER).lines():
         try:

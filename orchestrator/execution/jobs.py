@@ -65,22 +65,16 @@ def submit(
     on_line: Callable[[str], None] = print,
     command: str = "run",
 ) -> Submission:
-    """Run ``h2h COMMAND STUDY --set ...`` as a job on a cluster.
+    """Run ``h2h COMMAND STUDY --set ...`` as a job on a cluster. Raises InputError if the study, working folder,
+    runtime environment or storage cannot be used by a job, or the cluster is not reached, or refuses it.
 
     Args:
         study: a study file, which travels with the job; or a shipped study's name, or a folder on an object store.
         address: the job server, ``http://HOST:8265``; on another machine mostly through a tunnel.
-        overrides: ``key=value`` each, as for ``--set``.
         working_dir: a folder that travels with the job, for a study that names files beside it; else the file alone.
         runtime_env: Ray's runtime environment. Our packages are added to its ``py_modules``, unless that is ``[]``:
             then the cluster has them installed.
-        wait: follow the job to its end; Ctrl-C ends the following, not the job.
-        on_line: takes each line of the job's output.
-        command: the command of ``h2h``.
-
-    Raises:
-        InputError: the study, working folder, runtime environment or storage cannot be used by a job, or the
-            cluster cannot be reached, or refuses the token or the upload.
+        wait: follow the job to its end, each line of its output to ``on_line``; Ctrl-C ends that, not the job.
     """
     _require_url(address)
     environment = dict(runtime_env or {})

@@ -12,8 +12,7 @@ from ray.util.state.exception import RayStateApiException
 _LOOKS = 4
 """In a row that find a group empty. Between its making and its workers' is a moment: with a look every few seconds,
 never as many."""
-_MOST = 10_000
-"""Groups and actors that Ray lists at once, dead ones included; of more it lists none, and nothing is removed."""
+_MOST = 10_000  # groups and actors that Ray lists at once, dead ones too; of more it lists none, and none is removed
 _SECONDS = 10  # for it to answer
 
 

@@ -18,6 +18,9 @@ from trainables.objectives import Objective, vanilla_objective
 from trainables.objectives.learner import Learner
 from trainables.training.config import MEASURED_UNITS, TrainingConfig, Unit
 
+# What torch and transformers raise where settings do not go together.
+_MISFITS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+
 
 @dataclass(frozen=True)
 class ArmPlan:
@@ -72,15 +75,7 @@ class ArmPlan:
                 learner = Learner(body, self.objective)
         except InputError:
             raise
-        except (
-            ArithmeticError,
-            AttributeError,
-            LookupError,
-            RuntimeError,
-            TypeError,
-            ValueError,
-            StrictDataclassError,
-        ) as error:
+        except (*_MISFITS, StrictDataclassError) as error:
             reason = str(error).strip().splitlines()[-1].strip().removeprefix("ValueError: ")
             remedy = "h2h list shows shapes that work"
             raise InputError("there is no such model", where=f"{where}.config", why=reason, remedy=remedy) from error

@@ -25,10 +25,8 @@ from trainables.errors import InputError
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
-_VALUES_ALONE = ("gp", "cma_es")
-"""Optuna's samplers that look at complete trials only: of others they would suggest the like again and again."""
-_STATEFUL = ("cma_es", "qmc")
-"""Samplers that keep notes in Optuna's study: they are asked again when a search is gone through again."""
+_VALUES_ALONE = ("gp", "cma_es")  # samplers that look at complete trials only, and suggest the like of others again
+_STATEFUL = ("cma_es", "qmc")  # samplers that keep notes in Optuna's study: to go through a search they are asked again
 
 
 class ArmSampler:

@@ -15,9 +15,7 @@ from orchestrator.config.confirmation import ALPHA
 POWER = 0.8  # chance with which seeds that are planned or asked for would settle a difference
 MOST_SEEDS = 1000  # where more pairs than this would be needed, no number is given: it would be no advice
 SIMULATED = 4000  # studies simulated for a power: its standard error is below 0.008
-
-MOST_ENUMERATED = 10
-"""Pairs up to which the permutation test is run on every simulated study; above, the t-test stands for it."""
+MOST_ENUMERATED = 10  # pairs up to which simulated studies have the permutation test; above, the t-test stands for it
 
 
 @lru_cache(maxsize=4096)

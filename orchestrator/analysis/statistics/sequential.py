@@ -41,11 +41,8 @@ Verdict = Literal["a", "b", "equivalent", "undecided", "continue"]
 ENUMERATED = 13  # pairs up to which all signings are followed; beyond, each goes on with signs drawn at random
 CONFIDENCE = 0.95  # of the interval
 
-BOUNDARY_PATHS, STOPPED_PATHS = 100_000, 4096
-"""Simulated studies, for boundaries and for the distribution of what was stopped."""
-
-FOLLOWED, BATCH = 2048, 64
-"""Simulated studies whose every signing is followed, for what to expect; and how many at once."""
+BOUNDARY_PATHS, STOPPED_PATHS = 100_000, 4096  # simulated studies, for boundaries and for stopped statistics
+FOLLOWED, BATCH = 2048, 64  # simulated studies whose every signing is followed, for what to expect; how many at once
 
 MARGIN_STEP = 0.2
 """In deviations. Detectable effects are found at such margins only, and interpolated between them: as a study's
@@ -53,8 +50,7 @@ deviation changes with every pair that is added, most of them are at hand."""
 
 KEPT_BACK = 0.15
 """Share of alpha that is not spent: for what drawn signings miss of all of them, and because differences that are
-skewed where there is none (arms with skewed noise of unequal size) are named more often than symmetric ones.
-"""
+skewed where there is none (arms with skewed noise of unequal size) are named more often than symmetric ones."""
 
 TIE = 1 - 1e-12  # sums that differ by less are the same sum in another order
 
