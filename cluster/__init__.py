@@ -1,9 +1,8 @@
 """Cluster definitions: where a study runs when one machine is not enough.
 
 ``aws.yaml`` and ``gcp.yaml`` are for Ray's cluster launcher (``ray up``), ``kuberay-raycluster.yaml`` and
-``kuberay-rayjob.yaml`` for KubeRay on Kubernetes. ``cluster.local`` starts an autoscaling cluster on this
-machine. The YAMLs are starting points: copy one (``cluster.path("aws")`` says where it lies) and edit the
-copy.
+``kuberay-rayjob.yaml`` for KubeRay on Kubernetes. ``cluster.local`` starts an autoscaling cluster on this machine. The
+YAMLs are starting points: copy one (``cluster.path("aws")`` says where it lies) and edit the copy.
 """
 
 from pathlib import Path

@@ -32,15 +32,13 @@ _TELL_LIMITS = (sys.executable, "-P", str(Path(__file__).with_name("limits.py"))
 
 
 class LocalCluster:
-    """A Ray head node on the loopback interface, with an autoscaler or without; a context manager.
-
-    The cluster ends with the ``with`` block, with :meth:`stop`, or with the process that started it, however
-    that one dies. Only its own processes are ended.
+    """A Ray head node on the loopback interface, with an autoscaler or without; a context manager. It ends with the
+    ``with`` block, with :meth:`stop`, or with the process that started it, however that one dies. Only its own
+    processes are ended. Raises InputError if a number is out of range or a port is taken.
 
     Args:
         autoscaling: add and remove worker nodes; without, the head is the whole cluster.
         head_cpus: CPUs of the head node; by default 0 with autoscaling and 1 without.
-        max_workers: the most worker nodes.
         cpus_per_worker: CPUs of each worker node. Ray counts them; the machine need not have them.
         idle_seconds: a worker node without work goes after this time.
         port: the port of Ray's control service (GCS), by default a free one.
@@ -49,9 +47,6 @@ class LocalCluster:
             ``RAY_AUTH_TOKEN_PATH`` or ``~/.ray/auth_token``, made if there is none); ``disabled`` lets every
             user of this machine run code as you: for throw-away tests.
         environment: more environment variables for all of the cluster's processes.
-
-    Raises:
-        InputError: a number is out of range or a port is taken.
     """
 
     def __init__(

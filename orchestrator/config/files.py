@@ -142,8 +142,7 @@ def frozen_content(data: bytes, where: str) -> StudyContent:
 
 def freeze(spec: StudySpec) -> StudySpec:
     """The study as it is kept: local paths are absolute and each arm's search space stands in it, so that it means the
-    same in any working directory, whatever becomes of other files. Raises InputError if a path begins with the home
-    folder of a user that there is not."""
+    same anywhere, whatever becomes of other files. Raises InputError if a path names the home folder of no user."""
 
     def path(name: str) -> str:
         return name if "://" in name else str(local_path(name))

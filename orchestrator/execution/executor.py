@@ -210,9 +210,8 @@ class Executor:
 
 
 def _known(trial: TrialHistory, measure: MeasureRecord) -> bool:
-    """Whether the ledger has the report: a trial that goes on repeats what may have been lost. Reports come in order,
-    so those before the last are there too. A run whose budget buys no further step reports twice from its last one,
-    with more yardsticks the second time."""
+    """Whether the ledger has the report: a trial that goes on repeats, in order, what may have been lost. A run whose
+    budget buys no further step reports twice from its last one, with more yardsticks the second time."""
     if not trial.measures:
         return False
     last = trial.measures[-1]

@@ -1,14 +1,12 @@
 """Studies as jobs of a Ray cluster: submit, follow, attach again, stop.
 
-A job's driver runs on the cluster's head node, so the study goes on when this machine sleeps. The study
-file and our own packages travel with the job; torch and the other dependencies are installed on the
-cluster. Results are read from the study's storage afterwards: nothing comes back through the job but its
-output.
+A job's driver runs on the cluster's head node, so the study goes on when this machine sleeps. The study file and our
+own packages travel with the job; torch and the other dependencies are installed on the cluster. Results are read from
+the study's storage afterwards: nothing comes back through the job but its output.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import shlex
@@ -19,6 +17,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -82,7 +81,7 @@ def submit(
         raise InputError("working_dir is given twice", where="runtime_env", remedy="give one of the two")
     py_modules = environment.pop("py_modules", None)
     if py_modules != []:
-        environment["py_modules"] = [*(py_modules or ()), *_package_folders()]
+        environment["py_modules"] = [*(py_modules or ()), *(str(files(name)) for name in OUR_PACKAGES)]
     file = _study_file(study, working_dir)
     _require_reachable_storage(file, study, overrides, address)
     client = _connect(address)
@@ -141,16 +140,6 @@ def read_runtime_env(text: str) -> dict[str, Any]:
 def _entrypoint(command: str, study: str, overrides: Sequence[str]) -> str:
     settings = [word for override in overrides for word in ("--set", override)]
     return shlex.join(["python", "-m", "orchestrator.cli", command, study, *settings])
-
-
-def _package_folders() -> list[str]:
-    folders = []
-    for name in OUR_PACKAGES:
-        found = importlib.util.find_spec(name)
-        assert found is not None
-        assert found.submodule_search_locations is not None
-        folders.append(next(iter(found.submodule_search_locations)))
-    return folders
 
 
 def _study_file(study: Path | str, working_dir: Path | None) -> Path | None:

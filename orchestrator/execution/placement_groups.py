@@ -17,7 +17,7 @@ _SECONDS = 10  # for it to answer
 
 
 class PlacementGroups:
-    """Placement groups of Ray Train that nobody works in any more, found by looking again and again.
+    """Finds placement groups of Ray Train that nobody works in any more.
 
     A trial's process that is killed while its workers start leaves its group to Ray, whose cleaner was not told of it
     yet and so never frees it (https://github.com/ray-project/ray/issues/62753): its devices would stay taken until the

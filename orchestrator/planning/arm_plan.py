@@ -112,11 +112,6 @@ class ArmPlan:
             pool //= max(1, -(-num_sequences // rows)) if isinstance(rows, int) else self.spec.resources.workers
         return self.objective.most_candidates(pool, self.vocabulary_size, self.searched)
 
-    @property
-    def candidates_depend_on_the_text(self) -> bool:
-        """Whether C, and with it the FLOPs of a step, is known afterwards only."""
-        return self.objective.candidates_vary
-
     def step_flops(self, num_sequences: int, *, restored: bool = False) -> int:
         """FLOPs of a step with so many sequences over all workers, once the head is restored or before; where they
         depend on the text, at most."""
@@ -215,6 +210,6 @@ def require_confirmable(plans: Sequence[ArmPlan]) -> None:
         costs = {
             plan.name: plan.trial_in_units().get(spec.cap.unit, 0.0)
             for plan in plans
-            if spec.cap.unit == unit or not plan.candidates_depend_on_the_text
+            if spec.cap.unit == unit or not plan.objective.candidates_vary
         }
     require_confirmation(spec, spec.cap, costs)

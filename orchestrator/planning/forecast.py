@@ -14,7 +14,7 @@ from orchestrator.ledger.history import History
 from orchestrator.planning.arm_plan import ArmPlan, arm_plans
 from orchestrator.planning.machine import Machine
 from orchestrator.planning.preflight import check_resources, require_measurable
-from orchestrator.scheduling.trials import Planner, search_seed
+from orchestrator.scheduling.trials import Planner
 from trainables.errors import InputError
 from trainables.training.calibration import Calibration, calibrate
 
@@ -134,7 +134,7 @@ def forecast(spec: StudySpec) -> Forecast:
     for plan in arm_plans(spec):
         calibration = None
         if device.type == "cuda" or _is_tried(plan):
-            config = planner.plan("search", plan.name, 0, search_seed(spec), {}).config
+            config = planner.plan("search", plan.name, 0, spec.seed, {}).config
             length = spec.corpora.sequence_length
             try:
                 calibration = calibrate(config, plan.vocabulary_size, length, SECONDS, device)

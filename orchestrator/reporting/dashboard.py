@@ -1,8 +1,4 @@
-"""The dashboard: a study's state on a terminal, and its results when it is done.
-
-:func:`render` makes a Rich renderable of a :class:`~orchestrator.ledger.history.History`, :func:`follow` keeps it on
-a terminal while the ledger grows, :func:`print_results` shows what came out.
-"""
+"""The dashboard: a study's state on a terminal, and its results when it is done."""
 
 import time
 from collections.abc import Callable

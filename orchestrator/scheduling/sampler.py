@@ -107,8 +107,7 @@ class ArmSampler:
         """Take in how an attempt ended, and show the sampler what it learns the right thing from. TPE ranks pruned
         trials below complete ones by how far they came, and those without a value last: so diverged and failed ones are
         pruned to it before any value. GP and CMA-ES know complete trials only: to them a pruned trial is complete with
-        its last score, a diverged or failed one with the worst of all. Optuna's own file is another matter
-        (:mod:`orchestrator.reporting.optuna_journal`)."""
+        its last score, a diverged or failed one with the worst of all."""
         score = trial.score(self._primary)
         if outcome == "completed" and score is not None:
             self._shown.show(trial, TrialState.COMPLETE, score)

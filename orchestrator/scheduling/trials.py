@@ -46,11 +46,6 @@ class PhaseOfTrials(Protocol):
         """Why the study's cap ended the phase, for a person; empty where it did not."""
 
 
-def search_seed(spec: StudySpec) -> int:
-    """The seed of every search trial: configurations are compared on the same data and initial weights."""
-    return spec.seed
-
-
 class Planner:
     """Makes trials of a study's configurations."""
 

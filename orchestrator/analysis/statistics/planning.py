@@ -45,9 +45,8 @@ def power(num_pairs: int, difference: float, deviation: float, margin: float = 0
 def minimum_detectable_effect(
     num_pairs: int, deviation: float = 1.0, margin: float = 0.0, family_size: int = 1
 ) -> float | None:
-    """The smallest true difference, to 1/500 of a standard deviation, that so many pairs would name with a chance of
-    ``POWER``; see :func:`power`. With a deviation of 1 it is in standard deviations. None where so few pairs can never
-    name a winner, or do not vary."""
+    """The smallest true difference, in the deviation's unit, to 1/500 of it, that so many pairs would name with a
+    chance of ``POWER``; see :func:`power`. None where so few pairs can never name a winner, or do not vary."""
     if num_pairs < fewest_pairs(family_size) or deviation == 0:
         return None
     low, high = 0.0, deviation

@@ -180,9 +180,8 @@ class Sequential:
         return bool(min(np.mean(root >= observed), np.mean(root <= observed)) > (1 - CONFIDENCE) / 2)
 
     def _stop(self, effect: float, margin: float) -> NDArray[np.intp]:
-        """Looks at which simulated studies stop; effect and margin are in standard deviations. The sign flips' boundary
-        is that of t statistics which spends as much at the same looks: to follow all signings under each difference
-        takes minutes."""
+        """Looks at which simulated studies stop; effect and margin in standard deviations. The sign flips' boundary is
+        that of t statistics which spends as much: to follow all signings under each difference takes minutes."""
         # While no signing is as rare as what may be spent, nothing can be.
         levels = tuple(self._spent(n) if 2.0 ** (1 - n) <= self._spent(n) * self._level else 0.0 for n in self._looks)
         inner = np.array(self._equivalence_bounds)

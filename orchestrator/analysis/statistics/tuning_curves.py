@@ -32,12 +32,11 @@ class TuningCurve:
 @lru_cache(maxsize=256)
 def tuning_curve(scores: tuple[float, ...]) -> TuningCurve:
     """The curve of trials, one score each, higher being better, whose configurations were drawn independently; the 95%
-    band holds for all n together. With F the distribution of one trial's score, F^n is that of the best of n.
-    The expected best is that of n draws from the scores found, with replacement. The median best is F's quantile at
+    band holds for all n together. With F the distribution of one trial's score, F^n is that of the best of n. The
+    expected best is that of n draws from the scores found, with replacement. The median best is F's quantile at
     0.5^(1/n); its band follows from one of F which holds at all scores, and so for all n, at once: the equal-tailed
     Beta band (Learned-Miller & DeSantis 2008, "A probabilistic upper bound on differential entropy"; the paper's "LD").
-    It assumes no distribution. (The library ``opda`` has these bands too, and takes 15 s for 100 trials.) Raises
-    ValueError if there is no score."""
+    It assumes no distribution. Raises ValueError if there is no score."""
     if not scores:
         raise ValueError("a tuning curve needs a score")
     ordered = np.sort(scores)
