@@ -95,12 +95,9 @@ def submit(
             shutil.copy(file, temporary)
             environment["working_dir"] = temporary
             argument = file.name
+        entrypoint = _entrypoint(command, argument, overrides)
         with _explained(address):
-            client.submit_job(
-                entrypoint=_entrypoint(command, argument, overrides),
-                runtime_env=environment,
-                submission_id=submission_id,
-            )
+            client.submit_job(entrypoint=entrypoint, runtime_env=environment, submission_id=submission_id)
     on_line(f"submitted {submission_id} to {address}")
     if not wait:
         _say_how_to_return(submission_id, address, on_line)

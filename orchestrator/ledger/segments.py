@@ -32,13 +32,12 @@ class LedgerWriter:
         self._lock = threading.Lock()
         self._exclusive = _exclusive(folder)
         self._file: FileIO | None = None
-        self._lines: list[bytes] = []
         self._flushed = 0.0
         self._open_segment()
 
     def _open_segment(self) -> None:
         self._segment = self._folder / f"{max(_segments(self._folder).values(), default=0) + 1:06d}.jsonl"
-        self._lines = []
+        self._lines: list[bytes] = []
         if self._segment.local is not None:
             with space_for(self._segment.local):
                 self._file = self._segment.local.open("xb", buffering=0)

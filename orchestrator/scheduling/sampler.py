@@ -14,7 +14,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.study import StudyDirection
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from orchestrator.config.search import SearchSpec
 from orchestrator.ledger.history import Arrived, Asked, SearchEvent
@@ -82,11 +82,8 @@ class ArmSampler:
         if self.search.algorithm in _STATEFUL:
             self.ask()
             return
-        self._study.add_trial(
-            optuna.trial.create_trial(
-                state=TrialState.RUNNING, params=trial.configuration, distributions=self.distributions
-            )
-        )
+        running = create_trial(state=TrialState.RUNNING, params=trial.configuration, distributions=self.distributions)
+        self._study.add_trial(running)
         self._asked += 1
 
     def prunes(self, number: int, rung: int, score: float) -> bool:
