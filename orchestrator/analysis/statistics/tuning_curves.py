@@ -42,7 +42,7 @@ def tuning_curve(scores: tuple[float, ...]) -> TuningCurve:
     ordered = np.sort(scores)
     num = len(ordered)
     ranks = np.arange(1, num + 1)
-    below, above = _band(num)
+    below, above = _band(num, CONFIDENCE)
     expected, median, low, high = [], [], [], []
     points = np.unique(np.geomspace(1, num, MOST_POINTS).round().astype(int))
     for n in points:
@@ -58,12 +58,12 @@ def tuning_curve(scores: tuple[float, ...]) -> TuningCurve:
 
 
 @lru_cache(maxsize=256)
-def _band(num: int) -> tuple[Floats, Floats]:
+def _band(num: int, confidence: float) -> tuple[Floats, Floats]:
     """Bounds of F at each of the ordered scores, all at once. F at the i-th of N is distributed as Beta(i, N - i + 1);
-    each bound is taken at the level that all hold at with 95% confidence, found from uniform samples."""
+    each bound is taken at the level that all hold at with the confidence wanted, found from uniform samples."""
     ranks = np.arange(1, num + 1)
     samples = np.sort(np.random.default_rng(0).random((max(1000, min(SIMULATED, 500_000 // num)), num)), axis=1)
     ranked = special.betainc(ranks, num - ranks + 1, samples)
-    tail = float(np.quantile(np.minimum(ranked, 1 - ranked).min(axis=1), 1 - CONFIDENCE))
+    tail = float(np.quantile(np.minimum(ranked, 1 - ranked).min(axis=1), 1 - confidence))
     low, high = (special.betaincinv(ranks, num - ranks + 1, level) for level in (tail, 1 - tail))
     return np.asarray(low), np.asarray(high)
