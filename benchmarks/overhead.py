@@ -38,7 +38,7 @@ from orchestrator.ledger.history import History
 from orchestrator.ledger.records import BegunRecord, EndRecord, MeasureRecord, Record, TrialRecord
 from orchestrator.ledger.segments import read_ledger
 from orchestrator.scheduling.sampler import distributions
-from orchestrator.scheduling.trials import Planner, search_seed
+from orchestrator.scheduling.trials import Planner
 from orchestrator.study import Study
 from trainables.corpora.stream.packed import PackedCorpus
 from trainables.corpora.stream.token_stream import TokenStream
@@ -147,7 +147,7 @@ def configs(study: Study, corpus: str) -> Iterator[tuple[TrialConfig, optuna.Stu
     number = 0
     while True:
         asked = own.ask(space)
-        planned = planner.plan("search", "vanilla", number, search_seed(study.spec), asked.params)
+        planned = planner.plan("search", "vanilla", number, study.spec.seed, asked.params)
         yield planned.config, own, asked
         number += 1
 

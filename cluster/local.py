@@ -21,29 +21,24 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from orchestrator.execution.privacy import ensure_private_token, free_port
+from orchestrator.execution.privacy import LOOPBACK_ONLY, ensure_private_token, free_port
 from trainables.errors import InputError
 
 _MARK_VARIABLE = "H2H_LOCAL_CLUSTER"  # as in watchdog.py, which is not imported here: it imports ray
 # Ray's default for its workers' own ports: a chosen port among them clashes at random.
 _RAY_WORKER_PORTS = range(10002, 20000)
-# Ray replaces a loopback address by the machine's own, and then listens on every interface, unless told that it serves
-# one machine only. The variable is named after the systems where that is the default; clients need it too.
-_LOOPBACK_ONLY = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 _RAY = (sys.executable, "-m", "ray.scripts.scripts")
 _TELL_LIMITS = (sys.executable, "-P", str(Path(__file__).with_name("limits.py")))
 
 
 class LocalCluster:
-    """A Ray head node on the loopback interface, with an autoscaler or without; a context manager.
-
-    The cluster ends with the ``with`` block, with :meth:`stop`, or with the process that started it, however
-    that one dies. Only its own processes are ended.
+    """A Ray head node on the loopback interface, with an autoscaler or without; a context manager. It ends with the
+    ``with`` block, with :meth:`stop`, or with the process that started it, however that one dies. Only its own
+    processes are ended. Raises InputError if a number is out of range or a port is taken.
 
     Args:
         autoscaling: add and remove worker nodes; without, the head is the whole cluster.
         head_cpus: CPUs of the head node; by default 0 with autoscaling and 1 without.
-        max_workers: the most worker nodes.
         cpus_per_worker: CPUs of each worker node. Ray counts them; the machine need not have them.
         idle_seconds: a worker node without work goes after this time.
         port: the port of Ray's control service (GCS), by default a free one.
@@ -52,9 +47,6 @@ class LocalCluster:
             ``RAY_AUTH_TOKEN_PATH`` or ``~/.ray/auth_token``, made if there is none); ``disabled`` lets every
             user of this machine run code as you: for throw-away tests.
         environment: more environment variables for all of the cluster's processes.
-
-    Raises:
-        InputError: a number is out of range or a port is taken.
     """
 
     def __init__(
@@ -96,7 +88,7 @@ class LocalCluster:
     @property
     def client_environment(self) -> dict[str, str]:
         """The variables of a process that is to connect by ``ray.init``; ``h2h submit`` needs none."""
-        return {"RAY_ADDRESS": self.address, "RAY_AUTH_MODE": self.authentication, **_LOOPBACK_ONLY}
+        return {"RAY_ADDRESS": self.address, "RAY_AUTH_MODE": self.authentication, **LOOPBACK_ONLY}
 
     @property
     def process_ids(self) -> list[int]:
@@ -106,11 +98,7 @@ class LocalCluster:
         return [process.pid for process in marked(self._mark)]
 
     def start(self) -> LocalCluster:
-        """Start the head node; returns when it answers.
-
-        Raises:
-            RuntimeError: Ray could not start; the message is Ray's.
-        """
+        """Start the head node; returns when it answers. Raises RuntimeError, with Ray's words, if it does not start."""
         # A short path, since the sockets in it have names of at most 107 bytes. Nobody else can enter it: Ray's own
         # folder is inside, as Ray lets everybody write to that.
         folder = tempfile.mkdtemp(prefix="h2h-", dir="/tmp")
@@ -148,7 +136,7 @@ class LocalCluster:
         own = {
             _MARK_VARIABLE: self._mark,
             "RAY_AUTH_MODE": self.authentication,
-            **_LOOPBACK_ONLY,
+            **LOOPBACK_ONLY,
             # Ray's processes rename themselves, and without this overwrite their environment, and so the mark.
             "SPT_NOENV": "1",
             # So that a job's `python` is this one, also where its environment is not activated.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -9,16 +10,11 @@ if TYPE_CHECKING:
     from orchestrator.study import Study
 
 __all__ = ["Results", "Study"]
+_MODULES = {"Results": "orchestrator.analysis.results", "Study": "orchestrator.study"}
 
 
 def __getattr__(name: str) -> object:
     # Imported when asked for: reading results needs neither torch nor Ray.
-    if name == "Results":
-        from orchestrator.analysis.results import Results
-
-        return Results
-    if name == "Study":
-        from orchestrator.study import Study
-
-        return Study
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'orchestrator' has no attribute '{name}'")

@@ -146,16 +146,13 @@ class Study:
             )
         if history.finished:
             require_work(spec, history, changes)
-        self.spec = spec
+        self.spec, self.file = spec, "study"
         address = ray_address(address)
         self._require_placement(Machine.here(), address)
-        recorder = Recorder(self.folder / LEDGER)
-        try:
+        with closing(Recorder(self.folder / LEDGER)) as recorder:
             # First the ledger: cut off before the file is written, the study ends as it was, and extends as it did.
             recorder.record(ExtensionRecord(changes=changes))
             self._write_file()
-        finally:
-            recorder.close()
         return self._run(address)
 
     def prepare(

@@ -7,18 +7,8 @@ from typing import TypeVar, get_args
 
 import numpy as np
 
-from orchestrator.analysis.comparison import (
-    ArmSummary,
-    BranchRow,
-    Comparison,
-    Counts,
-    Gap,
-    Matched,
-    Pair,
-    Row,
-    Stopping,
-    Summary,
-)
+from orchestrator.analysis import comparison
+from orchestrator.analysis.comparison import Comparison, Pair, Row
 from orchestrator.analysis.exploratory import describe_failures, describe_time_to_target, describe_tuning
 from orchestrator.analysis.selection import Runs, best_of_search, chosen_runs, confirmed, final_values
 from orchestrator.analysis.statistics.paired import holm, mean_interval, permutation_p
@@ -32,9 +22,7 @@ from trainables.training.config import Unit
 from trainables.training.state import Spent
 
 MATCHED_UNITS: tuple[Unit, ...] = ("tokens", "flops", "device_seconds")
-
-SAME_SPENDING = 0.99
-"""Runs have spent the same where the least is this share of the most: all but rounding, and the noise of clocks."""
+SAME_SPENDING = 0.99  # of the most, where the least is that much all have spent the same: but for rounding and clocks
 
 _BROKEN: tuple[Outcome, ...] = ("diverged", "failed")
 
@@ -138,7 +126,7 @@ def _pair(history: History, names: tuple[str, str], runs: Mapping[str, Runs], de
         detectable=None,
         pending=0,
         missing=_missing(runs_a, primary) + _missing(runs_b, primary),
-        stopping=None if minimum is None else Stopping(minimum=minimum, maximum=design.seeds),
+        stopping=None if minimum is None else comparison.Stopping(minimum=minimum, maximum=design.seeds),
         yardsticks=rows,
         matched={unit: _matched(design, runs_a, runs_b, unit) for unit in MATCHED_UNITS},
         time_to_target={
@@ -181,7 +169,7 @@ def _row(design: Design, yardstick: str, a: Mapping[int, float], b: Mapping[int,
     )
 
 
-def _at_shares(history: History, a: Runs, b: Runs) -> tuple[BranchRow, ...]:
+def _at_shares(history: History, a: Runs, b: Runs) -> tuple[comparison.BranchRow, ...]:
     """The yardsticks where the branches of these runs ended, by share of the budget, ascending."""
     design = history.design
     branches: dict[float, tuple[Runs, Runs]] = defaultdict(lambda: ({}, {}))
@@ -192,7 +180,7 @@ def _at_shares(history: History, a: Runs, b: Runs) -> tuple[BranchRow, ...]:
             if same and trial.share is not None:
                 branches[trial.share][side][trial.seed] = trial
     return tuple(
-        BranchRow(
+        comparison.BranchRow(
             **_row(design, name, *(final_values(runs, name) for runs in both)).model_dump() | {"role": "exploratory"},
             share=share,
             yardstick=name,
@@ -202,17 +190,17 @@ def _at_shares(history: History, a: Runs, b: Runs) -> tuple[BranchRow, ...]:
     )
 
 
-def _missing(runs: Runs, yardstick: str) -> tuple[Gap, ...]:
+def _missing(runs: Runs, yardstick: str) -> tuple[comparison.Gap, ...]:
     """The runs that ended without a value."""
     values = final_values(runs, yardstick)
     return tuple(
-        Gap(seed=seed, arm=run.arm, outcome=run.outcome, reason=run.reason)
+        comparison.Gap(seed=seed, arm=run.arm, outcome=run.outcome, reason=run.reason)
         for seed, run in sorted(runs.items())
         if run.outcome is not None and seed not in values
     )
 
 
-def _matched(design: Design, a: Runs, b: Runs, unit: Unit) -> Matched:
+def _matched(design: Design, a: Runs, b: Runs, unit: Unit) -> comparison.Matched:
     """The primary yardstick at the greatest share of their schedules that all paired runs have reached."""
     primary = design.yardsticks.primary
     completed = _paired(a, b, ("completed",), primary)
@@ -235,20 +223,13 @@ def _matched(design: Design, a: Runs, b: Runs, unit: Unit) -> Matched:
     # There is no point to show before the first pair, nor where a run was first evaluated only beyond it.
     if not same or any(progress < curve[0, 0] for curve in curves.values()):
         nothing = dict.fromkeys(("spent", "progress", "mean_a", "mean_b", "difference", "interval"))
-        return Matched(n=0, annealed=False, **nothing)
+        return comparison.Matched(n=0, annealed=False, **nothing)
     at = {key: float(np.interp(progress, curve[:, 0], curve[:, 2])) for key, curve in curves.items()}
     values = [{seed: at[run.arm, seed] for seed, run in runs.items() if (run.arm, seed) in at} for runs in (a, b)]
     row, annealed = _row(design, primary, *values), bool(completed)
-    return Matched(
-        spent=min(spent),
-        progress=progress,
-        n=row.n,
-        mean_a=row.mean_a,
-        mean_b=row.mean_b,
-        difference=row.difference,
-        interval=row.interval if annealed else None,
-        annealed=annealed,
-    )
+    shown = row.model_dump(include={"n", "mean_a", "mean_b", "difference"})
+    interval = row.interval if annealed else None
+    return comparison.Matched(**shown, interval=interval, spent=min(spent), progress=progress, annealed=annealed)
 
 
 def _paired(
@@ -330,11 +311,11 @@ def _detectable(design: Design, deviation: float | None, family_size: int) -> fl
     return minimum_detectable_effect(design.seeds, deviation, design.margin, family_size)
 
 
-def _describe_arm(history: History, arm: str, runs: Runs) -> ArmSummary:
+def _describe_arm(history: History, arm: str, runs: Runs) -> comparison.ArmSummary:
     design, searched = history.design, history.trials_of("search", arm)
     primary = design.yardsticks.primary
     best = next(iter(runs.values()), None) or best_of_search(history, arm)
-    return ArmSummary(
+    return comparison.ArmSummary(
         **dict(design.arms[arm]),
         configuration=best.configuration if best else None,
         confirmed=len(confirmed(history, arm)),
@@ -346,7 +327,7 @@ def _describe_arm(history: History, arm: str, runs: Runs) -> ArmSummary:
     )
 
 
-def _count(history: History, phase: TrainingPhase, arm: str) -> Counts:
+def _count(history: History, phase: TrainingPhase, arm: str) -> comparison.Counts:
     trials, by_configuration = history.trials_of(phase, arm), confirmed(history, arm)
     if phase != "search":  # a branch has its run's number
         numbers = {run.number for runs in by_configuration for run in runs.values()}
@@ -355,14 +336,14 @@ def _count(history: History, phase: TrainingPhase, arm: str) -> Counts:
     if phase == "confirm" and history.phases.get("confirm") != "end":
         planned = history.planned_seeds * max(1, len(by_configuration))
     outcomes = [trial.outcome for trial in trials]
-    return Counts(
+    return comparison.Counts(
         planned=planned,
         running=outcomes.count(None),
         **{outcome: outcomes.count(outcome) for outcome in get_args(Outcome)},
     )
 
 
-def _summary(runs: Runs, yardstick: str) -> Summary:
+def _summary(runs: Runs, yardstick: str) -> comparison.Summary:
     values = final_values(runs, yardstick)
     by_language: dict[str, list[float]] = defaultdict(list)
     for seed in values:
@@ -371,7 +352,7 @@ def _summary(runs: Runs, yardstick: str) -> Summary:
             by_language[language].append(value)
     scores = list(values.values())
     languages = {language: float(np.mean(found)) for language, found in sorted(by_language.items())}
-    return Summary(n=len(scores), mean=_mean(scores), deviation=_deviation(scores), languages=languages)
+    return comparison.Summary(n=len(scores), mean=_mean(scores), deviation=_deviation(scores), languages=languages)
 
 
 def _total_spent(history: History, phase: TrainingPhase, arm: str) -> Spent:

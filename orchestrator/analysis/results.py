@@ -51,8 +51,7 @@ class Results:
     @cached_property
     def trials(self) -> pd.DataFrame:
         """One row a trial: what it was, how it ended, and one column per searched setting (``configuration.NAME``),
-        budget unit (``spent.UNIT``) and yardstick (``NAME``, the last overall value). What a failure rolled back is not
-        in it."""
+        budget unit (``spent.UNIT``) and yardstick (``NAME``, the last overall value), but for what was rolled back."""
         return _frame([self._describe(trial) for trial in self.history.trials.values()])
 
     def _describe(self, trial: TrialHistory) -> dict[str, object]:

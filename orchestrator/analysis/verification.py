@@ -20,28 +20,9 @@ from orchestrator.analysis.comparison import Comparison, Pair, Row
 from orchestrator.analysis.selection import best_trials, same_configuration
 from orchestrator.config.files import frozen_content, read_frozen
 from orchestrator.config.folder import LEDGER, STUDY_FILE, no_study
+from orchestrator.ledger import protocol, records
 from orchestrator.ledger.history import History
-from orchestrator.ledger.protocol import (
-    Protocol,
-    design_of,
-    is_fixed,
-    protocol,
-    protocol_digest,
-    protocols_after,
-    study_digest,
-    study_of,
-    value_of,
-)
-from orchestrator.ledger.records import (
-    ComparisonRecord,
-    EndRecord,
-    ExtensionRecord,
-    MeasureRecord,
-    PhaseRecord,
-    Record,
-    StudyRecord,
-    TrialRecord,
-)
+from orchestrator.ledger.protocol import Protocol
 from orchestrator.ledger.segments import LedgerReader, parse_line
 from trainables.errors import InputError
 from trainables.storage import Location
@@ -87,44 +68,43 @@ class Verification:
 
 
 def verify(folder: Location) -> Verification:
-    """Check a study's folder. Of a damaged ledger it says only which records are whole. Raises InputError if no study
-    lies there."""
-    found, records, history = Verification(), list[Record](), History()
+    """Check a study's folder; of a damaged ledger, which records are whole. Raises InputError if there is no study."""
+    found, written, history = Verification(), list[records.Record](), History()
     for line in LedgerReader(folder / LEDGER).lines():
         try:
             record = parse_line(line)
             history.apply(record)
-            records.append(record)
+            written.append(record)
         except InputError as error:
             found.damaged.append(f"{line.place}: {error.why}")
-    found.records = len(records)
+    found.records = len(written)
     if found.damaged:
         return found
     if history.study is None:
         raise no_study(folder)
     data = read_frozen(folder)
-    _check_protocol(found, records, data, protocol(frozen_content(data, str(folder / STUDY_FILE))))
-    _check_plan(found, records)
+    _check_protocol(found, written, data, protocol.protocol(frozen_content(data, str(folder / STUDY_FILE))))
+    _check_plan(found, written)
     _check_trials(found, history)
     _check_data(found, history)
-    _check_balance(found, records)
-    _check_comparison(found, records)
+    _check_balance(found, written)
+    _check_comparison(found, written)
     return found
 
 
-def _check_protocol(found: Verification, records: Sequence[Record], file: bytes, fixed: Protocol) -> None:
+def _check_protocol(found: Verification, written: Sequence[records.Record], file: bytes, fixed: Protocol) -> None:
     """What decides is what the study's file says, and was so from the beginning but for what extensions say."""
     number, digest, known = 0, "", list[Protocol]()
-    for place, record in enumerate(records):
-        if isinstance(record, ExtensionRecord):
-            before = {key: change[0] for key, change in record.changes.items() if is_fixed(key)}
-            derived = {key: value_of(known[-1], key) for key in before} if known else {}
+    for place, record in enumerate(written):
+        if isinstance(record, records.ExtensionRecord):
+            before = {key: change[0] for key, change in record.changes.items() if protocol.is_fixed(key)}
+            derived = {key: protocol.value_of(known[-1], key) for key in before} if known else {}
             found.check("protocol", "extension: before", before, derived)
-        elif isinstance(record, StudyRecord):
+        elif isinstance(record, records.StudyRecord):
             number += 1
             where, own = f"session {number}", record.protocol
-            found.check("protocol", f"{where}: protocol", record.protocol_digest, protocol_digest(own))
-            follows = design_of(study_of(own)).model_dump(mode="json")
+            found.check("protocol", f"{where}: protocol", record.protocol_digest, protocol.protocol_digest(own))
+            follows = protocol.design_of(protocol.study_of(own)).model_dump(mode="json")
             found.check("protocol", f"{where}: by its protocol", record.design.model_dump(mode="json"), follows)
             if known:
                 _check_follows(found, f"{where}: protocol, by the session before", own, known)
@@ -133,26 +113,26 @@ def _check_protocol(found: Verification, records: Sequence[Record], file: bytes,
             digest = record.digest
         else:
             continue
-        known = protocols_after(records[: place + 1])
+        known = protocol.protocols_after(written[: place + 1])
     _check_follows(found, "study.yaml: protocol", fixed, known)
     if len(known) == 1:  # else it was extended, and has not gone on yet
-        found.check("study file", "study.yaml", digest, study_digest(file))
+        found.check("study file", "study.yaml", digest, protocol.study_digest(file))
 
 
 def _check_follows(found: Verification, where: str, fixed: Protocol, known: Sequence[Protocol]) -> None:
     found.check("protocol", where, fixed, fixed if fixed in known else known[-1])
 
 
-def _check_plan(found: Verification, records: Sequence[Record]) -> None:
+def _check_plan(found: Verification, written: Sequence[records.Record]) -> None:
     """Trials have the budgets and seeds of the protocol, and only the best of the search were confirmed."""
     history = History()
-    for record in records:
-        if isinstance(record, TrialRecord) and record.trial not in history.trials:
+    for record in written:
+        if isinstance(record, records.TrialRecord) and record.trial not in history.trials:
             _check_begin(found, history, record)
         history.apply(record)
 
 
-def _check_begin(found: Verification, history: History, begin: TrialRecord) -> None:
+def _check_begin(found: Verification, history: History, begin: records.TrialRecord) -> None:
     name, design = begin.trial, history.design
     amount = design.amount if begin.phase == "search" else design.confirm_amount * (begin.share or 1.0)
     found.check("budgets", f"{name}: its budget", begin.amount, amount)
@@ -164,7 +144,7 @@ def _check_begin(found: Verification, history: History, begin: TrialRecord) -> N
     wanted = same_configuration(begin.configuration)
     best = wanted == "{}"
     if design.search_budget and history.study is not None:
-        top = value_of(history.study.protocol, "confirm.top")
+        top = protocol.value_of(history.study.protocol, "confirm.top")
         chosen = best_trials(history, begin.arm, top if isinstance(top, int) else 1)
         best = wanted in {same_configuration(trial.configuration) for trial in chosen}
     where = f"{name}: among the best configurations of the search"
@@ -205,19 +185,19 @@ def _check_data(found: Verification, history: History) -> None:
             found.check("data digests", where, measure.digest, digest)
 
 
-def _check_balance(found: Verification, records: Sequence[Record]) -> None:
+def _check_balance(found: Verification, written: Sequence[records.Record]) -> None:
     """No arm's search overspent, nor was ever ahead by more than a trial's budget for each trial at a time. A trial in
     time may end a step later; and an arm may have gone on while another still had work that a failure took back."""
     history = History()
-    design = next(record.design for record in reversed(records) if isinstance(record, StudyRecord))
+    design = next(record.design for record in reversed(written) if isinstance(record, records.StudyRecord))
     if not design.search_budget:
         return
     unit, amount = design.unit, design.amount
     spent: dict[str, dict[str, float]] = {arm: {} for arm in design.arms}
     widest = taken_back = late = 0.0
-    for record in records:
+    for record in written:
         history.apply(record)
-        if isinstance(record, TrialRecord | MeasureRecord) and record.phase == "search":
+        if isinstance(record, records.TrialRecord | records.MeasureRecord) and record.phase == "search":
             own, now = spent[record.arm], history.trials[record.trial].spent.get(unit, 0.0)
             if unit in MEASURED_UNITS:
                 late = max(late, now - amount)
@@ -235,20 +215,20 @@ def _check_balance(found: Verification, records: Sequence[Record]) -> None:
         found.check("budgets", where, paid <= most * (1 + TOLERANCE), True)
 
 
-def _check_comparison(found: Verification, records: Sequence[Record]) -> None:
+def _check_comparison(found: Verification, written: Sequence[records.Record]) -> None:
     """Every end of the comparison has one; the last follows from the records before it."""
     answers, last = 0, None
-    for place, record in enumerate(records):
-        if isinstance(record, ComparisonRecord):
+    for place, record in enumerate(written):
+        if isinstance(record, records.ComparisonRecord):
             answers, last = answers + 1, place
-        elif isinstance(record, PhaseRecord) and record.phase == "compare":
+        elif isinstance(record, records.PhaseRecord) and record.phase == "compare":
             if record.status == "end":
                 found.check("comparison", "a comparison where the study came to its end", answers > 0, True)
             answers = 0
     if last is None:
         return
-    before, record = records[:last], records[last]
-    assert isinstance(record, ComparisonRecord)
+    before, record = written[:last], written[last]
+    assert isinstance(record, records.ComparisonRecord)
     history = History.of(before)
     found.check("comparison", "comparison", record.comparison, compare(history).to_json())
     recorded = Comparison.from_json(record.comparison)
@@ -267,17 +247,17 @@ Values = dict[tuple[str, str], dict[str, dict[int, float]]]
 """Of each arm and yardstick: by configuration and seed, the last value of the completed runs."""
 
 
-def _final_values(records: Sequence[Record], amount: float) -> Values:
+def _final_values(written: Sequence[records.Record], amount: float) -> Values:
     """From the records themselves, not by way of :class:`History`."""
-    begun: dict[str, TrialRecord] = {}
-    last: dict[str, MeasureRecord] = {}
+    begun: dict[str, records.TrialRecord] = {}
+    last: dict[str, records.MeasureRecord] = {}
     values: Values = defaultdict(lambda: defaultdict(dict))
-    for record in records:
-        if isinstance(record, TrialRecord):
+    for record in written:
+        if isinstance(record, records.TrialRecord):
             begun.setdefault(record.trial, record)
-        elif isinstance(record, MeasureRecord):
+        elif isinstance(record, records.MeasureRecord):
             last[record.trial] = record
-        elif isinstance(record, EndRecord) and record.outcome == "completed" and record.phase == "confirm":
+        elif isinstance(record, records.EndRecord) and record.outcome == "completed" and record.phase == "confirm":
             begin = begun[record.trial]
             if begin.amount == amount:
                 for name, score in last[record.trial].yardsticks.items():

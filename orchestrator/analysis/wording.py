@@ -10,8 +10,7 @@ from orchestrator.analysis.comparison import Comparison, Pair, Row
 
 
 def verdict_in_words(comparison: Comparison) -> str:
-    """A paragraph a pair: who is ahead, on what, at which budget, by how much, how sure; then which arms are not
-    compared."""
+    """A paragraph a pair: who is ahead, on what, at which budget, how much, how sure; then what is not compared."""
     paragraphs = [_pair_in_words(comparison, pair) for pair in comparison.pairs]
     if comparison.not_compared:
         tasks: dict[str, list[str]] = defaultdict(list)

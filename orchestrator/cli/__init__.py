@@ -70,15 +70,15 @@ def make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, (command, summary) in COMMANDS.items():
         sub = commands.add_parser(name, help=summary, description=summary)
-        sub.set_defaults(command=command)
-        for words, (flag, settings) in _OPTIONS:
+        sub.set_defaults(command=command, overrides=[])
+        for words, flag, settings in _OPTIONS:
             if name in words.split():
                 sub.add_argument(flag, **settings)
     return parser
 
 
-def _option(flag: str, help: str, **settings: Any) -> tuple[str, dict[str, Any]]:
-    return flag, {"help": help, **settings}
+def _option(commands: str, flag: str, help: str, **settings: Any) -> tuple[str, str, dict[str, Any]]:
+    return commands, flag, {"help": help, **settings}
 
 
 _TRAINING = "run resume extend"
@@ -86,43 +86,35 @@ _ON_RAY = f"plan prepare {_TRAINING}"
 _READING = f"corpus watch compare export submit {_ON_RAY}"
 
 _OPTIONS = [
-    (
+    _option(_READING, "study", "a study file, a shipped study's name (h2h list), or a study's folder", metavar="STUDY"),
+    _option("verify", "study", "a study's folder", metavar="STUDY"),
+    _option(
         _READING,
-        _option("study", "a study file, a shipped study's name (h2h list), or a study's folder", metavar="STUDY"),
+        "--set",
+        "override a key of the study, as confirm.seeds=6; the value is YAML; may be repeated",
+        dest="overrides",
+        metavar="KEY=VALUE",
+        action="append",
     ),
-    ("verify", _option("study", "a study's folder", metavar="STUDY")),
-    (
-        _READING,
-        _option(
-            "--set",
-            "override a key of the study, as confirm.seeds=6; the value is YAML; may be repeated",
-            dest="overrides",
-            metavar="KEY=VALUE",
-            action="append",
-            default=[],
-        ),
-    ),
-    (_ON_RAY, _option("--address", "a Ray cluster's address (default: RAY_ADDRESS, else this machine)")),
-    ("submit", _option("--address", "the job server, as http://127.0.0.1:8265", required=True)),
-    (_TRAINING, _option("--plain", "plain lines instead of the live dashboard", action="store_true")),
-    (
+    _option(_ON_RAY, "--address", "a Ray cluster's address (default: RAY_ADDRESS, else this machine)"),
+    _option("submit", "--address", "the job server, as http://127.0.0.1:8265", required=True),
+    _option(_TRAINING, "--plain", "plain lines instead of the live dashboard", action="store_true"),
+    _option(
         "plan",
-        _option(
-            "--no-calibration",
-            "do not measure a step of each arm on this machine, which takes some seconds",
-            dest="calibration",
-            action="store_false",
-        ),
+        "--no-calibration",
+        "do not measure a step of each arm on this machine, which takes some seconds",
+        dest="calibration",
+        action="store_false",
     ),
-    ("corpus", _option("--samples", "sequences shown of each language (default: 2)", metavar="N", type=int, default=2)),
-    ("corpus", _option("--svg", "also write what is shown to FILE, as a picture", metavar="FILE")),
-    ("export", _option("--to", "folder to write, new or empty", metavar="DIR", required=True)),
-    ("export", _option("--arm", "which arm's model (default: the only one)")),
-    ("export", _option("--trial", "which trial's (default: the arm's first paired confirmation run)", metavar="NAME")),
-    ("export", _option("--force", "write into a folder that is not empty", action="store_true")),
-    ("export", _option("--push-to-hub", "also upload it to the hub, OWNER/NAME; private if new", metavar="REPO")),
-    ("submit", _option("--no-wait", "return once the job is submitted", action="store_true")),
-    ("submit", _option("--working-dir", "folder to send along (default: the study file alone)", type=Path)),
-    ("submit", _option("--runtime-env", "Ray runtime environment: YAML text or a YAML file", default="")),
+    _option("corpus", "--samples", "sequences shown of each language (default: 2)", metavar="N", type=int, default=2),
+    _option("corpus", "--svg", "also write what is shown to FILE, as a picture", metavar="FILE"),
+    _option("export", "--to", "folder to write, new or empty", metavar="DIR", required=True),
+    _option("export", "--arm", "which arm's model (default: the only one)"),
+    _option("export", "--trial", "which trial's (default: the arm's first paired confirmation run)", metavar="NAME"),
+    _option("export", "--force", "write into a folder that is not empty", action="store_true"),
+    _option("export", "--push-to-hub", "also upload it to the hub, OWNER/NAME; private if new", metavar="REPO"),
+    _option("submit", "--no-wait", "return once the job is submitted", action="store_true"),
+    _option("submit", "--working-dir", "folder to send along (default: the study file alone)", type=Path),
+    _option("submit", "--runtime-env", "Ray runtime environment: YAML text or a YAML file", default=""),
 ]
 """Which commands take which words."""

@@ -90,7 +90,6 @@ def study_named(options: Options) -> Study:
 
 def folder_named(options: Options) -> Location:
     """The folder of the study that the command names, begun or not."""
-    if not getattr(options, "overrides", ()) and (folder := _begun(options)) is not None:
+    if not options.overrides and (folder := _begun(options)) is not None:
         return folder
-    options.overrides = getattr(options, "overrides", [])
     return study_named(options).folder

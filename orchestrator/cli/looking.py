@@ -57,9 +57,9 @@ def _plan(options: Options) -> int:
         study = study_named(options)  # first: a mistake in it is told before what plans it is imported
         from rich.console import Console
 
-        from orchestrator.planning.forecast import require_feasible
+        from orchestrator.planning.forecast import forecast, require_feasible
         from orchestrator.planning.preflight import check_text
-        from orchestrator.reporting.plan_table import show_plan
+        from orchestrator.reporting.plan_table import show_forecast, show_plan
 
         console = Console()
         shown = show_plan(study.spec)
@@ -71,9 +71,6 @@ def _plan(options: Options) -> int:
     except InputError as error:
         raise error.within(study.file) from error
     if options.calibration:
-        from orchestrator.planning.forecast import forecast
-        from orchestrator.reporting.plan_table import show_forecast
-
         with console.status("measuring a step of each arm"):
             found = forecast(study.spec)
         console.print(show_forecast(found), highlight=False)
@@ -101,8 +98,10 @@ def _corpus(options: Options) -> int:
     from orchestrator.reporting.corpus import picture, samples, sequences_of_a_trial, show_corpus
     from trainables.storage import Location
 
-    if options.svg:
-        _require_folder_of(options.svg)
+    folder = Location(options.svg).parent if options.svg else None
+    if folder is not None and folder.local is not None and not folder.local.is_dir():
+        where, remedy = f"--svg {options.svg}", f"mkdir -p {folder}, or another file"
+        raise InputError(f"there is no folder {folder}", where=where, remedy=remedy)
     study = study_named(options)
     corpus = study.corpus()
     shown = [show_corpus(corpus, study.spec.corpora, sequences_of_a_trial(study.spec))]
@@ -112,16 +111,6 @@ def _corpus(options: Options) -> int:
     if options.svg:
         Location(options.svg).write_bytes(picture(shown, study.spec.name).encode())
     return 0
-
-
-def _require_folder_of(file: str) -> None:
-    from trainables.storage import Location
-
-    folder = Location(file).parent
-    if folder.local is not None and not folder.local.is_dir():
-        raise InputError(
-            f"there is no folder {folder}", where=f"--svg {file}", remedy=f"mkdir -p {folder}, or another file"
-        )
 
 
 @command("write a trained model in Hugging Face format")

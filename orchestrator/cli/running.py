@@ -34,19 +34,10 @@ def _extend(options: Options) -> int:
         raise InputError(
             "no --set was given",
             where="h2h extend",
-            why="it says what the study may spend more of",
             remedy="such as --set confirm.seeds=12 or --set search.budget_per_arm=20",
         )
     overrides, options.overrides = options.overrides, []
-
-    def extend(study: Study) -> Results:
-        from orchestrator.study import Study
-
-        begun = Study.open(study.folder)
-        begun.say = study.say
-        return begun.extend(overrides, options.address)
-
-    return _train(options, extend)
+    return _train(options, lambda study: study.extend(overrides, options.address))
 
 
 def _train(options: Options, work: Callable[[Study], Results]) -> int:
@@ -68,24 +59,19 @@ def _train(options: Options, work: Callable[[Study], Results]) -> int:
 
     dashboard = threading.Thread(target=show, daemon=True)
     dashboard.start()
-
-    def close_dashboard() -> None:
-        finished.set()
-        dashboard.join()
-
     try:
-        results = work(study)
+        try:
+            results = work(study)
+        finally:
+            finished.set()
+            dashboard.join()
     except KeyboardInterrupt:
-        close_dashboard()
         remedy = f"; go on with:  h2h resume {study.folder}" if (study.folder / STUDY_FILE).exists() else ""
         console.print(f"\nInterrupted{remedy}", soft_wrap=True, highlight=False)
         return EXIT_INTERRUPTED
     except StudyError as error:
-        close_dashboard()
         print(f"h2h: the study failed: {error}", file=sys.stderr)
         return EXIT_FAILED
-    finally:
-        close_dashboard()
     print_results(results.history, study.folder, console)
     return 0
 

@@ -9,8 +9,7 @@ from trainables.errors import InputError
 from trainables.evaluation import EvaluationConfig, find_yardstick
 from trainables.training.config import BudgetConfig
 
-ALPHA = 0.05
-"""Level of every test: the chance, over all pairs of arms, of naming a winner where there is none."""
+ALPHA = 0.05  # level of every test: the chance, over all pairs of arms, of naming a winner where there is none
 
 
 class StoppingSpec(Config):

@@ -10,11 +10,8 @@ from trainables.errors import InputError
 from trainables.evaluation import find_yardstick
 from trainables.training.config import TrainingConfig
 
-LARGEST_GRID = 100_000
-"""Points."""
-
-LEAST_COOLDOWN_STEPS = 2
-"""Of a branch."""
+LARGEST_GRID = 100_000  # points
+LEAST_COOLDOWN_STEPS = 2  # of a branch
 
 
 def require_consistent(spec: StudySpec) -> None:
@@ -107,7 +104,6 @@ def _require_fitting_stages(spec: StudySpec, name: str, arm: ArmSpec) -> None:
         raise InputError(
             f"the objective {objective.name} has a vocabulary head already",
             where=f"{own}.restoration",
-            why="restoration gives a headless model a head",
             remedy="set it in the training of the headless arms alone",
         )
     if training.micro_batch_sequences == "auto" and not objective.gathered:
@@ -198,9 +194,8 @@ def _require_something_to_stop(spec: StudySpec) -> None:
     tasks = [arm.learned.task for arm in spec.arms.values()]
     if len(set(tasks)) == len(tasks):
         raise InputError(
-            "adaptive stopping has no two arms to tell apart",
+            "adaptive stopping has no two arms of one task to tell apart",
             where="confirm.stopping",
-            why="it waits for an answer on every two arms of one task, and here no two are of one",
             remedy="leave out confirm.stopping, or add an arm of the same task",
         )
 
@@ -211,7 +206,6 @@ def _require_prices(spec: StudySpec) -> None:
             raise InputError(
                 f"a {key} in usd needs prices",
                 where=f"{key}.usd",
-                why="what a device costs is not known otherwise",
                 remedy="resources: {prices: {gpu_hour: 2.5, cpu_hour: 0.04}}, or those that apply",
             )
 

@@ -8,8 +8,7 @@ from pydantic.fields import FieldInfo
 
 from trainables.errors import InputError, nearest
 
-LONGEST_VALUE = 200
-"""Characters of a wrong value that a message shows."""
+LONGEST_VALUE = 200  # characters of a wrong value that a message shows
 
 _WORDS = {
     "greater_than": "must be above {gt}",
@@ -17,20 +16,15 @@ _WORDS = {
     "less_than": "must be below {lt}",
     "less_than_equal": "must be at most {le}",
     "finite_number": "must be a finite number",
-    "int_from_float": "must be a whole number",
-    "int_parsing": "must be a whole number",
-    "int_type": "must be a whole number",
-    "float_parsing": "must be a number",
-    "float_type": "must be a number",
-    "bool_parsing": "must be true or false",
-    "bool_type": "must be true or false",
+    **dict.fromkeys(("int_from_float", "int_parsing", "int_type"), "must be a whole number"),
+    **dict.fromkeys(("float_parsing", "float_type"), "must be a number"),
+    **dict.fromkeys(("bool_parsing", "bool_type"), "must be true or false"),
     "string_type": "must be text",
     "string_pattern_mismatch": "must match {pattern}",
     "string_too_long": "must be at most {max_length} characters long",
     "literal_error": "must be {expected}",
     "too_short": "must not be empty",
-    "dict_type": "must be keys and values",
-    "model_type": "must be keys and values",
+    **dict.fromkeys(("dict_type", "model_type"), "must be keys and values"),
     "tuple_type": "must be a list",
 }
 """What is wrong, by pydantic's type of finding; its own message is for programmers."""

@@ -10,20 +10,15 @@ from orchestrator.config.study import StudySpec
 from trainables.errors import InputError
 from trainables.training.config import MEASURED_UNITS
 
-GROWING = ("search.budget_per_arm", "confirm.seeds", "confirm.top", "confirm.budget", "cap")
-"""What may become more."""
+GROWING = ("search.budget_per_arm", "confirm.seeds", "confirm.top", "confirm.budget", "cap")  # what may become more
 
 FREE = ("confirm.stopping", "resources.attempts", "resources.concurrent_trials", "resources.minimum_workers")
 """What may change as it likes: no run depends on it."""
 
-PLACES = "resources"
-"""Likewise, unless the budget is in time, energy or money: then a run on other devices is another run."""
+PLACES = "resources"  # likewise, unless the budget is measured: then a run on other devices is another run
+PRICES = "resources.prices"  # what may not, where dollars count: what has been spent was counted at them
 
-PRICES = "resources.prices"
-"""What may not, where dollars count: what has been spent was counted at them."""
-
-Change = tuple[JsonValue, JsonValue]
-"""Before and after."""
+Change = tuple[JsonValue, JsonValue]  # before and after
 
 
 def extended(frozen: StudySpec, overrides: Sequence[str], where: str) -> tuple[StudySpec, dict[str, Change]]:
@@ -36,25 +31,23 @@ def extended(frozen: StudySpec, overrides: Sequence[str], where: str) -> tuple[S
         raise InputError(
             "there is nothing to extend",
             where=where,
-            why="the study has all that already",
             remedy="such as --set confirm.seeds=12 or --set search.budget_per_arm=20",
         )
     _require_unit_of_cap(frozen, wanted)
     for key in changes:
-        if not _is_free(key, frozen):
+        priced = "usd" in frozen.units_in_use.values() and _is_in(key, PRICES)
+        if priced or not any(_is_in(key, place) for place in _free(frozen)):
             _require_growth(key, changes[key], frozen, wanted)
     return wanted, changes
 
 
-def _is_free(key: str, frozen: StudySpec) -> bool:
-    free = FREE if frozen.budget.unit in MEASURED_UNITS else (*FREE, PLACES)
-    priced = "usd" in frozen.units_in_use.values() and _is_in(key, PRICES)
-    return any(_is_in(key, place) for place in free) and not priced
+def _free(frozen: StudySpec) -> tuple[str, ...]:
+    return FREE if frozen.budget.unit in MEASURED_UNITS else (*FREE, PLACES)
 
 
 def _require_growth(key: str, change: Change, frozen: StudySpec, wanted: StudySpec) -> None:
     if not any(_is_in(key, growing) for growing in GROWING):
-        free = FREE if frozen.budget.unit in MEASURED_UNITS else (*FREE, PLACES)
+        free = _free(frozen)
         raise InputError(
             f"'{key}' of a study that has begun cannot change",
             where=f"--set {key}",

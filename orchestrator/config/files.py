@@ -20,8 +20,7 @@ from trainables.storage import Location, is_here, local_path
 SHIPPED = Path(__file__).parent / "studies"
 COMPARE = f"compare it with {SHIPPED}/demo.yaml"
 
-StudyContent = dict[str, JsonValue]
-"""A study's keys and values, as its file has them."""
+StudyContent = dict[str, JsonValue]  # a study's keys and values, as its file has them
 
 
 def study_names() -> list[str]:
@@ -46,10 +45,7 @@ def study_file(name_or_path: str | Path) -> Path:
             raise
         raise InputError("no study has such a name", where=str(path)[:200], why=str(error)[:200]) from error
     raise InputError(
-        f"no study '{name_or_path}'",
-        where=str(path.absolute()),
-        why="there is no such file and no shipped study of that name",
-        remedy=nearest(path.name, [*study_names(), *beside]),
+        f"no study '{name_or_path}'", where=str(path.absolute()), remedy=nearest(path.name, [*study_names(), *beside])
     )
 
 
@@ -81,8 +77,7 @@ def make_study(content: Mapping[str, JsonValue], overrides: Sequence[str] = (), 
 
 
 def override(content: dict[str, JsonValue], overrides: Sequence[str]) -> None:
-    """Change a study's keys and values in place. Raises InputError if one is not ``key=value``, its value is not YAML,
-    or there is no such place in a list."""
+    """Change keys and values in place. Raises InputError if one is not ``key=value``, is no YAML, or has no place."""
     if isinstance(overrides, str):
         raise InputError(
             f"the overrides are a list, not the text '{overrides}'", where="overrides", remedy=f'["{overrides}"]'
@@ -147,11 +142,7 @@ def frozen_content(data: bytes, where: str) -> StudyContent:
 
 def freeze(spec: StudySpec) -> StudySpec:
     """The study as it is kept: local paths are absolute and each arm's search space stands in it, so that it means the
-    same in any working directory, whatever becomes of other files.
-
-    Raises:
-        InputError: a path begins with the home folder of a user that there is not.
-    """
+    same anywhere, whatever becomes of other files. Raises InputError if a path names the home folder of no user."""
 
     def path(name: str) -> str:
         return name if "://" in name else str(local_path(name))
@@ -193,7 +184,6 @@ def require_same(spec: StudySpec, frozen: StudySpec, folder: Location) -> None:
         raise InputError(
             f"the study in {folder} began with another '{changed[0]}'",
             where=", ".join(changed),
-            why="a study that has begun cannot change",
             remedy=f"h2h resume {folder}   goes on as it began;   h2h run --set name=ANOTHER   makes a new one",
         )
 

@@ -9,8 +9,7 @@ from pydantic import Field, model_validator
 from trainables.config import Config
 from trainables.errors import InputError
 
-LARGEST_REDUCTION = 1000
-"""A trial may be stopped when it has spent one part in so many, not before."""
+LARGEST_REDUCTION = 1000  # a trial may be stopped when it has spent one part in so many, not before
 
 
 class HalvingSpec(Config):

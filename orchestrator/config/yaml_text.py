@@ -10,17 +10,10 @@ from pydantic import JsonValue
 
 from trainables.errors import InputError
 
-DEEPEST = 64
-"""Levels of nesting."""
-
-MOST_VALUES = 100_000
-"""Values in all, where an alias counts as often as it is used: a few lines of aliases can stand for billions."""
-
-MOST_BYTES = 1_000_000
-"""Of a text: its characters are read one by one, a million in some seconds."""
-
-LARGEST = 10**18
-"""No whole number is as large: sums and products of some are still numbers."""
+DEEPEST = 64  # levels of nesting
+MOST_VALUES = 100_000  # an alias counts as often as it is used: a few lines of aliases can stand for billions
+MOST_BYTES = 1_000_000  # of a text: its characters are read one by one, a million in some seconds
+LARGEST = 10**18  # no whole number is as large: sums and products of some are still numbers
 
 
 def parse_yaml(text: str | bytes, where: str, remedy: str = "") -> JsonValue:

@@ -21,8 +21,7 @@ from trainables.trial import DiskFull, OutOfMemory, StopSignal, TrialFailure, Wo
 
 class Executor:
     """Runs phases on a Ray cluster. A trial has failed after so many ``attempts`` in a row without a newer checkpoint.
-    Idle processes are kept for later trials, as many as run at a time, unless the cluster shrinks, as they would hold
-    its nodes."""
+    Idle processes are kept for later trials, unless the cluster shrinks, as they would hold its nodes."""
 
     def __init__(
         self,
@@ -129,8 +128,7 @@ class Executor:
 
     def begun(self, record: BegunRecord) -> None:
         """Write down where an attempt's workers really start, and with what spending. If Ray Train started them anew,
-        or the newest checkpoint was damaged, that is another attempt: what the ledger has beyond the step is rolled
-        back."""
+        or the newest checkpoint was damaged, that is another attempt: what is beyond the step is rolled back."""
         name = record.trial
         if record.workers < self.workers.workers:
             self.recorder.event(f"{name} runs on {record.workers} of {self.workers.workers} workers")
@@ -181,8 +179,7 @@ class Executor:
     ) -> None:
         """Write how an attempt ended and let the phase know; a failed one may be started ``again``. One that left a
         newer checkpoint than any attempt before it began from does not count: a machine that is taken away every few
-        hours fails no long trial. Of one that ``saved`` itself only what it had spent is written: the next attempt goes
-        on."""
+        hours fails no long trial. Of one that ``saved`` itself only what it had spent is written."""
         planned, history = self.running[name], self.history_of(name)
         if outcome == "failed" and again:
             came_further = self._steps_kept(planned) > history.furthest_start
@@ -213,9 +210,8 @@ class Executor:
 
 
 def _known(trial: TrialHistory, measure: MeasureRecord) -> bool:
-    """Whether the ledger has the report: a trial that goes on repeats what may have been lost. Reports come in order,
-    so those before the last are there too. A run whose budget buys no further step reports twice from its last one,
-    with more yardsticks the second time."""
+    """Whether the ledger has the report: a trial that goes on repeats, in order, what may have been lost. A run whose
+    budget buys no further step reports twice from its last one, with more yardsticks the second time."""
     if not trial.measures:
         return False
     last = trial.measures[-1]

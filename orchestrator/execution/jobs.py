@@ -1,14 +1,12 @@
 """Studies as jobs of a Ray cluster: submit, follow, attach again, stop.
 
-A job's driver runs on the cluster's head node, so the study goes on when this machine sleeps. The study
-file and our own packages travel with the job; torch and the other dependencies are installed on the
-cluster. Results are read from the study's storage afterwards: nothing comes back through the job but its
-output.
+A job's driver runs on the cluster's head node, so the study goes on when this machine sleeps. The study file and our
+own packages travel with the job; torch and the other dependencies are installed on the cluster. Results are read from
+the study's storage afterwards: nothing comes back through the job but its output.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import shlex
@@ -19,6 +17,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -65,22 +64,16 @@ def submit(
     on_line: Callable[[str], None] = print,
     command: str = "run",
 ) -> Submission:
-    """Run ``h2h COMMAND STUDY --set ...`` as a job on a cluster.
+    """Run ``h2h COMMAND STUDY --set ...`` as a job on a cluster. Raises InputError if the study, working folder,
+    runtime environment or storage cannot be used by a job, or the cluster is not reached, or refuses it.
 
     Args:
         study: a study file, which travels with the job; or a shipped study's name, or a folder on an object store.
         address: the job server, ``http://HOST:8265``; on another machine mostly through a tunnel.
-        overrides: ``key=value`` each, as for ``--set``.
         working_dir: a folder that travels with the job, for a study that names files beside it; else the file alone.
         runtime_env: Ray's runtime environment. Our packages are added to its ``py_modules``, unless that is ``[]``:
             then the cluster has them installed.
-        wait: follow the job to its end; Ctrl-C ends the following, not the job.
-        on_line: takes each line of the job's output.
-        command: the command of ``h2h``.
-
-    Raises:
-        InputError: the study, working folder, runtime environment or storage cannot be used by a job, or the
-            cluster cannot be reached, or refuses the token or the upload.
+        wait: follow the job to its end, each line of its output to ``on_line``; Ctrl-C ends that, not the job.
     """
     _require_url(address)
     environment = dict(runtime_env or {})
@@ -88,7 +81,7 @@ def submit(
         raise InputError("working_dir is given twice", where="runtime_env", remedy="give one of the two")
     py_modules = environment.pop("py_modules", None)
     if py_modules != []:
-        environment["py_modules"] = [*(py_modules or ()), *_package_folders()]
+        environment["py_modules"] = [*(py_modules or ()), *(str(files(name)) for name in OUR_PACKAGES)]
     file = _study_file(study, working_dir)
     _require_reachable_storage(file, study, overrides, address)
     client = _connect(address)
@@ -102,12 +95,9 @@ def submit(
             shutil.copy(file, temporary)
             environment["working_dir"] = temporary
             argument = file.name
+        entrypoint = _entrypoint(command, argument, overrides)
         with _explained(address):
-            client.submit_job(
-                entrypoint=_entrypoint(command, argument, overrides),
-                runtime_env=environment,
-                submission_id=submission_id,
-            )
+            client.submit_job(entrypoint=entrypoint, runtime_env=environment, submission_id=submission_id)
     on_line(f"submitted {submission_id} to {address}")
     if not wait:
         _say_how_to_return(submission_id, address, on_line)
@@ -125,8 +115,7 @@ def attach(submission_id: str, *, address: str, on_line: Callable[[str], None] =
 
 
 def stop(submission_id: str, *, address: str) -> bool:
-    """Ask a job to stop; False where it had ended before. ``h2h resume`` continues the study from storage. Raises
-    InputError as :func:`attach` does."""
+    """Ask a job to stop; False where it had ended before. Raises InputError as :func:`attach` does."""
     client = _connect(address)
     with _explained(address, submission_id):
         return bool(client.stop_job(submission_id))
@@ -148,16 +137,6 @@ def read_runtime_env(text: str) -> dict[str, Any]:
 def _entrypoint(command: str, study: str, overrides: Sequence[str]) -> str:
     settings = [word for override in overrides for word in ("--set", override)]
     return shlex.join(["python", "-m", "orchestrator.cli", command, study, *settings])
-
-
-def _package_folders() -> list[str]:
-    folders = []
-    for name in OUR_PACKAGES:
-        found = importlib.util.find_spec(name)
-        assert found is not None
-        assert found.submodule_search_locations is not None
-        folders.append(next(iter(found.submodule_search_locations)))
-    return folders
 
 
 def _study_file(study: Path | str, working_dir: Path | None) -> Path | None:

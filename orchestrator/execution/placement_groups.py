@@ -12,13 +12,12 @@ from ray.util.state.exception import RayStateApiException
 _LOOKS = 4
 """In a row that find a group empty. Between its making and its workers' is a moment: with a look every few seconds,
 never as many."""
-_MOST = 10_000
-"""Groups and actors that Ray lists at once, dead ones included; of more it lists none, and nothing is removed."""
+_MOST = 10_000  # groups and actors that Ray lists at once, dead ones too; of more it lists none, and none is removed
 _SECONDS = 10  # for it to answer
 
 
 class PlacementGroups:
-    """Placement groups of Ray Train that nobody works in any more, found by looking again and again.
+    """Finds placement groups of Ray Train that nobody works in any more.
 
     A trial's process that is killed while its workers start leaves its group to Ray, whose cleaner was not told of it
     yet and so never frees it (https://github.com/ray-project/ray/issues/62753): its devices would stay taken until the

@@ -9,6 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+LOOPBACK_ONLY = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+"""Ray replaces a loopback address by the machine's own, and then listens on every interface, unless told that it serves
+one machine only. The variable is named after the systems where that is the default; clients need it too."""
+
 
 def ensure_private_token() -> None:
     """A token that this user alone can read, where Ray looks for one: Ray's own is readable for everybody. One that is

@@ -4,18 +4,17 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from orchestrator.config.resources import ResourcesSpec
-from orchestrator.execution.privacy import ensure_private_token, free_port, private_ray_folder
+from orchestrator.execution.privacy import LOOPBACK_ONLY, ensure_private_token, free_port, private_ray_folder
 from orchestrator.planning.machine import Machine
 from trainables.errors import InputError
 
 ANSWER_SECONDS = 5.0  # a cluster that is there takes a connection within them
 
-_SLOW_START = "timed out during startup"
-"""In what Ray raises where its own processes have not started within its time limit."""
+_SLOW_START = "timed out during startup"  # in what Ray raises where its own processes have not started in time
 
 _SETTINGS = {
     "RAY_AIR_NEW_OUTPUT": "0",
@@ -54,12 +53,8 @@ def _no_cluster(address: str, why: str) -> InputError:
 def ray_session(address: str | None, machine: Machine, *, dashboard: bool) -> Iterator[None]:
     """Connect to the cluster, or (address None) start one of this machine's own, on the loopback only, with Ray's
     ``dashboard`` where its state is asked for. Raises InputError if no cluster answers, or Ray does not start."""
-    for name, value in _SETTINGS.items():
+    for name, value in (_SETTINGS | (LOOPBACK_ONLY if address is None else {})).items():
         os.environ.setdefault(name, value)
-    if address is None:
-        # Ray replaces a loopback address by the machine's own, and then listens on every interface, unless told that
-        # it serves one machine only. The variable is named after the systems where that is the default.
-        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     import ray
 
     if ray.is_initialized():
@@ -106,12 +101,7 @@ def _known_address() -> Iterator[None]:
     """Processes of a cluster that is started inside know its address: of several on this machine, Ray Train's cleaner
     of placement groups finds none, and the devices of a trial that was killed would never be free again."""
     port = str(free_port())
-    with _environment({"RAY_GCS_SERVER_PORT": port, "RAY_ADDRESS": f"127.0.0.1:{port}"}):
-        yield
-
-
-@contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    variables = {"RAY_GCS_SERVER_PORT": port, "RAY_ADDRESS": f"127.0.0.1:{port}"}
     saved = {name: os.environ[name] for name in variables if name in os.environ}
     os.environ.update(variables)
     try:

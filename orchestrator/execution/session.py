@@ -79,8 +79,7 @@ def make_executor(
 
 
 def warm_up(executor: Executor) -> None:
-    """Start processes that import what the first trials need while the text is prepared: Ray gives idle ones to its
-    next actor."""
+    """Start processes that import what trials need while the text is prepared: Ray gives idle ones to actors."""
     import ray
 
     if executor.workers.launcher == "direct":

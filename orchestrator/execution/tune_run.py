@@ -40,8 +40,7 @@ if TYPE_CHECKING:
     from orchestrator.execution.executor import Executor
     from orchestrator.scheduling.trials import PlannedTrial
 
-_REUSE_SECONDS = 600
-"""A trial that is stopped may take so long to end, as its checkpoint is written: then its process can be used again."""
+_REUSE_SECONDS = 600  # a stopped trial may take so long to write its checkpoint: then its process can be used again
 
 
 def run_with_tune(executor: Executor) -> None:

@@ -52,11 +52,9 @@ class History:
     trials: dict[str, TrialHistory] = field(default_factory=dict)  # by trial name, in the order of their beginnings
     resources: records.ResourcesRecord | None = None
     events: list[records.EventRecord | records.CapRecord] = field(default_factory=list)
-    extensions: list[records.ExtensionRecord] = field(default_factory=list)
-    """What the study was later let spend more of."""
+    extensions: list[records.ExtensionRecord] = field(default_factory=list)  # what it was later let spend more of
     plans: int = 0  # how often an extension changed which runs a confirmation seed has
-    comparison: records.ComparisonRecord | None = None
-    """What the study answered; None while it has no answer that holds."""
+    comparison: records.ComparisonRecord | None = None  # the study's answer; None while it has none that holds
     search: dict[str, list[SearchEvent]] = field(default_factory=dict)  # by arm
     stop: records.Status | None = None  # `begin` once this session was asked to save and stop, `end` once it has
     seeds_paid: int | None = None  # confirmation seeds that the study's cap paid for, where it ended the phase early
@@ -228,8 +226,7 @@ class History:
 
 
 def read_history(folder: Location) -> History:
-    """What a study's ledger adds up to. Raises InputError, with file and line, if a record is damaged or does not
-    follow from those before it."""
+    """What a ledger adds up to. Raises InputError, with file and line, if a record is damaged or does not follow."""
     history = History()
     for line in LedgerReader(folder).lines():
         try:

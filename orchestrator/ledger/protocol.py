@@ -126,8 +126,7 @@ def protocols_after(records: Iterable[Record]) -> list[Protocol]:
 
 
 def require_unchanged(folder: Location, records: Iterable[Record]) -> None:
-    """Raises InputError if the study's file is missing, or was changed since the last session by other means than ``h2h
-    extend``."""
+    """Raises InputError if the study's file is missing, or was changed since the last session but by ``h2h extend``."""
     records = list(records)
     sessions = [record for record in records if isinstance(record, StudyRecord)]
     if not sessions:

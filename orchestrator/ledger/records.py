@@ -26,8 +26,7 @@ Status = Literal["begin", "end"]
 
 Outcome = Literal["completed", "pruned", "diverged", "failed"]  # how a trial ended
 
-AttemptOutcome = Literal["completed", "pruned", "diverged", "failed", "interrupted", "retried"]
-"""How an attempt at one did: after the last two another attempt comes."""
+AttemptOutcome = Literal[Outcome, "interrupted", "retried"]  # of an attempt at one: after the last two comes another
 
 Text = Annotated[str, AfterValidator(printable)]  # a ledger may be a stranger's, and is shown on terminals
 

@@ -21,9 +21,7 @@ from trainables.errors import InputError
 from trainables.storage import FullDiskError, Location, space_for
 
 SEGMENT_BYTES = 1 << 20  # on an object store a segment is closed at this size, which bounds what a flush writes again
-
-REMOTE_FLUSH_SECONDS = 2.0
-"""On an object store at least so long passes between two flushes, unless a record asks for one."""
+REMOTE_FLUSH_SECONDS = 2.0  # there at least so long passes between two flushes, unless a record asks for one
 
 
 class LedgerWriter:
@@ -34,13 +32,12 @@ class LedgerWriter:
         self._lock = threading.Lock()
         self._exclusive = _exclusive(folder)
         self._file: FileIO | None = None
-        self._lines: list[bytes] = []
         self._flushed = 0.0
         self._open_segment()
 
     def _open_segment(self) -> None:
         self._segment = self._folder / f"{max(_segments(self._folder).values(), default=0) + 1:06d}.jsonl"
-        self._lines = []
+        self._lines: list[bytes] = []
         if self._segment.local is not None:
             with space_for(self._segment.local):
                 self._file = self._segment.local.open("xb", buffering=0)
@@ -99,8 +96,7 @@ def _segments(folder: Location) -> dict[str, int]:
 
 
 def _exclusive(folder: Location) -> int | None:
-    """A lock on a local ledger's folder, which ends with this process; an object store has none. Raises InputError if
-    another process writes this ledger."""
+    """A lock on a local ledger's folder, for this process. Raises InputError if another one writes the ledger."""
     if folder.local is None:
         return None
     folder.local.mkdir(parents=True, exist_ok=True)
@@ -112,7 +108,6 @@ def _exclusive(folder: Location) -> int | None:
         raise InputError(
             "another process runs this study",
             where=str(folder),
-            why="a ledger has one writer",
             remedy="look at it with h2h watch, or stop that process first",
         ) from error
     return descriptor
@@ -126,8 +121,7 @@ class Line(NamedTuple):
 
 
 class LedgerReader:
-    """Reads a ledger, which may not be there yet, while it is written: each :meth:`poll` returns what is new since the
-    last."""
+    """Reads a ledger while it is written, also before it is there; :meth:`poll` returns what is new since the last."""
 
     def __init__(self, folder: Location) -> None:
         self._folder = folder

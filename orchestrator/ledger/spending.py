@@ -93,8 +93,7 @@ class AttemptSpending:
 
     def total(self, unit: Unit) -> float:
         """All of it in one unit, with overhead and unreported seconds where that is time, energy or money. Energy is
-        measured in training steps alone; outside of them the devices are taken to draw as much, which is an upper
-        bound."""
+        measured in training steps alone; outside of them the devices are taken to draw as much: an upper bound."""
         steps = self.useful.get(unit, 0.0) + self.lost.get(unit, 0.0)
         if unit == "wall_seconds":
             return self.wall_seconds

@@ -30,10 +30,8 @@ class TrialHistory:
     stalls: int = 0  # of these, the last in a row that left no newer checkpoint
     furthest_start: int = 0  # the newest checkpoint, as a step, that an attempt was to go on from
     plan: int = 0  # the study's `plans` when it began
-    attempt_records: list[Attempt] = field(default_factory=list)
-    """What the ledger has of each attempt, for :meth:`spendings`."""
-    measures: list[MeasureRecord] = field(default_factory=list)
-    """Those that count, by step: what a later attempt rolled back is left out."""
+    attempt_records: list[Attempt] = field(default_factory=list)  # for :meth:`spendings`
+    measures: list[MeasureRecord] = field(default_factory=list)  # those that no later attempt rolled back, by step
     outcome: Outcome | None = None  # None while it runs or waits to be resumed
     reason: str = ""
     settled: AttemptSpending | None = field(default=None, repr=False)  # what all attempts cost, once it has ended

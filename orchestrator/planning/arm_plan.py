@@ -18,6 +18,9 @@ from trainables.objectives import Objective, vanilla_objective
 from trainables.objectives.learner import Learner
 from trainables.training.config import MEASURED_UNITS, TrainingConfig, Unit
 
+# What torch and transformers raise where settings do not go together.
+_MISFITS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+
 
 @dataclass(frozen=True)
 class ArmPlan:
@@ -50,8 +53,7 @@ class ArmPlan:
 
     @cached_property
     def learner(self) -> Learner:
-        """The model, without memory for its weights. Raises InputError if it does not fit the arm or the text, or is
-        none."""
+        """The model, without memory for its weights. Raises InputError if it does not fit the arm or the text."""
         own = self.arm.model
         model, where = own or self.spec.model, f"arms.{self.name}.model" if own else "model"
         length = self.spec.corpora.sequence_length
@@ -73,15 +75,7 @@ class ArmPlan:
                 learner = Learner(body, self.objective)
         except InputError:
             raise
-        except (
-            ArithmeticError,
-            AttributeError,
-            LookupError,
-            RuntimeError,
-            TypeError,
-            ValueError,
-            StrictDataclassError,
-        ) as error:
+        except (*_MISFITS, StrictDataclassError) as error:
             reason = str(error).strip().splitlines()[-1].strip().removeprefix("ValueError: ")
             remedy = "h2h list shows shapes that work"
             raise InputError("there is no such model", where=f"{where}.config", why=reason, remedy=remedy) from error
@@ -118,13 +112,8 @@ class ArmPlan:
             pool //= max(1, -(-num_sequences // rows)) if isinstance(rows, int) else self.spec.resources.workers
         return self.objective.most_candidates(pool, self.vocabulary_size, self.searched)
 
-    @property
-    def candidates_depend_on_the_text(self) -> bool:
-        """Whether C, and with it the FLOPs of a step, is known afterwards only."""
-        return self.objective.candidates_vary
-
     def step_flops(self, num_sequences: int, *, restored: bool = False) -> int:
-        """FLOPs of a step with so many sequences over all workers, before or after the head was restored; where they
+        """FLOPs of a step with so many sequences over all workers, once the head is restored or before; where they
         depend on the text, at most."""
         objective = vanilla_objective(self.objective.task) if restored else self.objective
         config, num_targets = self.learner.config, num_sequences * self.targets_per_sequence
@@ -221,6 +210,6 @@ def require_confirmable(plans: Sequence[ArmPlan]) -> None:
         costs = {
             plan.name: plan.trial_in_units().get(spec.cap.unit, 0.0)
             for plan in plans
-            if spec.cap.unit == unit or not plan.candidates_depend_on_the_text
+            if spec.cap.unit == unit or not plan.objective.candidates_vary
         }
     require_confirmation(spec, spec.cap, costs)

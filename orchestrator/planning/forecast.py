@@ -14,23 +14,16 @@ from orchestrator.ledger.history import History
 from orchestrator.planning.arm_plan import ArmPlan, arm_plans
 from orchestrator.planning.machine import Machine
 from orchestrator.planning.preflight import check_resources, require_measurable
-from orchestrator.scheduling.trials import Planner, search_seed
+from orchestrator.scheduling.trials import Planner
 from trainables.errors import InputError
 from trainables.training.calibration import Calibration, calibrate
 
 SECONDS = 2.0  # of a calibration, for each arm
-
-CPU_FLOPS = 5e9
-"""A second, of a core: too few rather than too many, to see beforehand which step would take too long to try."""
-
+CPU_FLOPS = 5e9  # a second, of a core: rather too few, to see beforehand which step would take too long to try
 LONGEST_STEP_SECONDS = 20.0  # a step that would take longer is not tried
 
-WEIGHT_BYTES = 16
-"""Of a parameter while it is trained: the weight, its gradient and AdamW's two moments, four bytes each."""
-
-LEAST_BYTES = 12
-"""Of a parameter at least: the weight, and two of gradient and moments, by whichever optimiser, in rows or not."""
-
+WEIGHT_BYTES = 16  # of a parameter in training: the weight, its gradient and AdamW's two moments, four bytes each
+LEAST_BYTES = 12  # of a parameter at least: the weight, and two of gradient and moments, by whichever optimiser
 CHECKPOINT_BYTES, FINAL_BYTES = 12, 4  # of a parameter in a checkpoint to go on from, and in that of a finished trial
 
 
@@ -134,15 +127,14 @@ def usd_per_hour(spec: StudySpec) -> float | None:
 
 
 def forecast(spec: StudySpec) -> Forecast:
-    """Measure a step of each arm, some seconds each. Raises InputError if a model does not fit its arm, a step the GPU,
-    or there is no such pretrained tokenizer."""
+    """Measure a step of each arm. Raises InputError if a model or a step does not fit, or a tokenizer is missing."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     planner = Planner(spec, History(), "")
     arms = []
     for plan in arm_plans(spec):
         calibration = None
         if device.type == "cuda" or _is_tried(plan):
-            config = planner.plan("search", plan.name, 0, search_seed(spec), {}).config
+            config = planner.plan("search", plan.name, 0, spec.seed, {}).config
             length = spec.corpora.sequence_length
             try:
                 calibration = calibrate(config, plan.vocabulary_size, length, SECONDS, device)
@@ -165,8 +157,7 @@ def _is_tried(plan: ArmPlan) -> bool:
 
 
 def require_feasible(spec: StudySpec) -> None:
-    """Raises InputError if a trial needs more processors or memory than this machine has, or a unit is not measured
-    here."""
+    """Raises InputError if a trial needs more than this machine has, or a unit is not measured here."""
     machine, resources = Machine.here(), spec.resources
     gpus = machine.gpus_per_worker(resources)
     check_resources(spec, machine, gpus)

@@ -82,8 +82,7 @@ CHECK_CHARACTERS = 1 << 26  # of each language's sources at most so much is read
 
 def check_splits(corpora: CorporaConfig) -> None:
     """Raises InputError if a language has no document in a split; reads as many as it takes to see. Where
-    :data:`CHECK_CHARACTERS` do not show it, as of a language that is rare in files of several, the preparation does,
-    which reads all."""
+    :data:`CHECK_CHARACTERS` do not show it, as of a language that is rare in its files, the preparation does."""
     sources: dict[str, list[tuple[SourceConfig, str]]] = {}
     for number, source in enumerate(corpora.sources):
         sources.setdefault(source.language, []).append((source, f"corpora.sources[{number}]"))
@@ -140,7 +139,6 @@ def check_resources(spec: StudySpec, machine: Machine, gpus_per_worker: int) -> 
             raise InputError(
                 f"a trial needs {needed} {kind}s, and there are {available}",
                 where=f"resources.workers = {resources.workers}, resources.{kind.lower()}s_per_worker = {per_worker}",
-                why="it would wait for ever",
                 remedy=f"--set resources.{fewer}, or a larger cluster (--address)",
             )
 

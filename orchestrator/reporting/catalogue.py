@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
+from rich.table import Column
 from rich.table import Table as Grid
 from rich.text import Text
 
@@ -38,9 +39,7 @@ def _titled(title: str, key: str, content: RenderableType) -> RenderableType:
 
 
 def _pairs(items: Iterable[tuple[str, str]]) -> Grid:
-    grid = Grid.grid(padding=(0, 2))
-    grid.add_column(style="cyan", no_wrap=True)
-    grid.add_column()
+    grid = Grid.grid(Column(style="cyan", no_wrap=True), "", padding=(0, 2))
     for name, description in items:
         grid.add_row(Text(name), Text(description))
     return grid

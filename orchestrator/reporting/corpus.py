@@ -86,8 +86,7 @@ def sequences_of_a_trial(spec: StudySpec) -> float | None:
 
 
 def show_corpus(corpus: PackedCorpus, corpora: CorporaConfig, trial_sequences: float | None = None) -> RenderableType:
-    """The training text by language, what was held out and left out; where a trial's sequences are known, how often it
-    sees each."""
+    """The training text by language, what was held out and left out, and how often a trial sees each."""
     stream = TokenStream(corpus, 0, corpora.alpha, corpora.maximum_repetition)
     counts = corpus.manifest.splits["train"]
     natural_l = np.array([counts[language].sequences for language in corpus.languages], dtype=np.float64)

@@ -1,8 +1,4 @@
-"""The dashboard: a study's state on a terminal, and its results when it is done.
-
-:func:`render` makes a Rich renderable of a :class:`~orchestrator.ledger.history.History`, :func:`follow` keeps it on
-a terminal while the ledger grows, :func:`print_results` shows what came out.
-"""
+"""The dashboard: a study's state on a terminal, and its results when it is done."""
 
 import time
 from collections.abc import Callable
@@ -16,16 +12,10 @@ from orchestrator.analysis.answer import answer_of
 from orchestrator.config.folder import LEDGER
 from orchestrator.ledger.history import History
 from orchestrator.ledger.segments import LedgerReader
+from orchestrator.reporting import result_tables
 from orchestrator.reporting.layout import SideBySide
 from orchestrator.reporting.log_lines import clock, lines_of, standing
 from orchestrator.reporting.panels import arm_panel, footer, header_panel, pair_panel, running_panel
-from orchestrator.reporting.result_tables import (
-    arms_table,
-    comparison_table,
-    detectable_in_words,
-    search_table,
-    spending_table,
-)
 from orchestrator.reporting.table import on_terminal
 from trainables.storage import Location
 
@@ -47,8 +37,7 @@ class Stage:
 
 
 def render(history: History, now: float | None = None, stage: str = "") -> RenderableType:
-    """The dashboard of a study's state at ``now``, seconds since the epoch, else at the last record; ``stage`` says
-    what is done beside the ledger."""
+    """The dashboard at ``now``, seconds since the epoch, else at the last record; ``stage``: what is done beside it."""
     doing = [Text(f"{stage} ...", style="dim")] if stage else []
     if history.study is None:
         return Group(*doing)
@@ -126,14 +115,14 @@ class _Log:
 def print_results(history: History, folder: Location, console: Console) -> None:
     """Print what a study found, and where it lies."""
     answer = answer_of(history)
-    comparison, arms = answer.comparison, arms_table(answer.comparison)
+    comparison, arms = answer.comparison, result_tables.arms_table(answer.comparison)
     console.print(on_terminal(arms, arms.upright))
     if comparison.pairs:
-        console.print(on_terminal(comparison_table(comparison)))
+        console.print(on_terminal(result_tables.comparison_table(comparison)))
     if history.trials:
-        console.print(on_terminal(spending_table(history)))
-        console.print(on_terminal(search_table(comparison)))
-    if detectable := detectable_in_words(comparison):
+        console.print(on_terminal(result_tables.spending_table(history)))
+        console.print(on_terminal(result_tables.search_table(comparison)))
+    if detectable := result_tables.detectable_in_words(comparison):
         console.print(Text(detectable, style="dim"), end="\n\n")
     console.print(Text(answer.verdict, style="bold"))
     console.print()

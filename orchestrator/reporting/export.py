@@ -163,9 +163,8 @@ def _unreadable(where: str, why: str) -> InputError:
 
 
 def push(folder: Location, names: tuple[str, ...], repository: str) -> str:
-    """Upload an exported model on this machine to the hub's repository, ``OWNER/NAME`` or ``NAME``, made private if it
-    is new; returns its address. Raises InputError if the folder is on an object store, or there is no network, token or
-    right."""
+    """Upload an exported model to the hub's repository, ``OWNER/NAME`` or ``NAME``, made private if it is new; returns
+    its address. Raises InputError if the folder is on an object store, or there is no network, token or right."""
     if folder.local is None:
         raise InputError(
             "only a folder on this machine can be pushed", where="--to", remedy="--to FOLDER, and push from there"

@@ -7,6 +7,7 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
+from rich.table import Column
 from rich.table import Table as Grid
 from rich.text import Text
 
@@ -32,9 +33,7 @@ class SideBySide:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         columns = max(1, min(len(self._renderables), options.max_width // self._width))
-        rows = Grid.grid(expand=True)
-        for _ in range(columns):
-            rows.add_column(ratio=1)
+        rows = Grid.grid(*(Column(ratio=1) for _ in range(columns)), expand=True)
         for start in range(0, len(self._renderables), columns):
             rows.add_row(*self._renderables[start : start + columns])
         yield rows
@@ -60,7 +59,5 @@ def bar(completed: float, total: float) -> ProgressBar:
 
 def labelled(*, expand: bool = False) -> Grid:
     """A grid of labels and what they stand for."""
-    rows = Grid.grid(padding=(0, 1 if expand else 2), expand=expand)
-    rows.add_column(style="dim", no_wrap=True)
-    rows.add_column(ratio=1 if expand else None)
-    return rows
+    columns = Column(style="dim", no_wrap=True), Column(ratio=1 if expand else None)
+    return Grid.grid(*columns, padding=(0, 1 if expand else 2), expand=expand)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.panel import Panel
+from rich.table import Column
 from rich.table import Table as Grid
 from rich.text import Text
 
@@ -82,9 +83,7 @@ def _budget(history: History, arm: str) -> Grid:
         return Grid.grid()
     spent = history.spent("search", arm, unit)
     left = formatting.quantity(max(0.0, amount - spent), unit).removesuffix(f" {unit}")
-    line = Grid.grid(padding=(0, 1), expand=True)
-    line.add_column(ratio=1)
-    line.add_column(justify="right", no_wrap=True)
+    line = Grid.grid(Column(ratio=1), Column(justify="right", no_wrap=True), padding=(0, 1), expand=True)
     line.add_row(bar(spent, amount), f"{left} left of {formatting.quantity(amount, unit)}")
     return line
 
@@ -117,11 +116,9 @@ def _confirm_runs(counts: Counts, running: int) -> Text:
 
 def running_panel(trials: Sequence[TrialHistory]) -> Panel:
     """The trials that run. A loss stands beside its own trial alone: across arms it means nothing."""
-    rows = Grid(box=None, expand=True, padding=(0, 1), header_style="dim", pad_edge=False)
-    rows.add_column("trial", overflow="fold")
-    rows.add_column("progress", ratio=1, min_width=8)
-    for title in ("", "loss", "tokens/s"):
-        rows.add_column(title, justify="right", no_wrap=True)
+    columns = [Column("trial", overflow="fold"), Column("progress", ratio=1, min_width=8)]
+    columns += [Column(title, justify="right", no_wrap=True) for title in ("", "loss", "tokens/s")]
+    rows = Grid(*columns, box=None, expand=True, padding=(0, 1), header_style="dim", pad_edge=False)
     for trial in trials[:MOST_RUNNING]:
         number = f"seed {trial.seed}" if trial.phase == "confirm" else f"#{trial.number}"
         loss = formatting.score(trial.measures[-1].loss if trial.measures else None)
@@ -188,12 +185,10 @@ def _time_to_target(pair: Pair, reached: TimeToTarget, unit: Unit) -> str:
 
 
 def _matched(pair: Pair, primary: str, separator: str) -> Grid:
-    rows = Grid(box=None, padding=(0, 1), header_style="dim", pad_edge=False)
-    rows.add_column("at equal", no_wrap=True)
-    rows.add_column(Text(pair.a), justify="right", overflow="fold")
-    rows.add_column(Text(pair.b), justify="right", overflow="fold")
-    rows.add_column(f"difference{separator}(exploratory)", no_wrap=True)
-    rows.add_column("n", justify="right", no_wrap=True)
+    columns = [Column("at equal", no_wrap=True)]
+    columns += [Column(Text(arm), justify="right", overflow="fold") for arm in (pair.a, pair.b)]
+    columns += [Column(f"difference{separator}(exploratory)", no_wrap=True), Column("n", justify="right", no_wrap=True)]
+    rows = Grid(*columns, box=None, padding=(0, 1), header_style="dim", pad_edge=False)
     points = []
     for unit, point in pair.matched.items():
         if point.n and point.spent is not None:
@@ -216,9 +211,8 @@ def _matched(pair: Pair, primary: str, separator: str) -> Grid:
 
 def footer(history: History) -> RenderableType:
     """The cluster's use and the last events."""
-    lines = Grid.grid(padding=(0, 1), expand=True)
-    lines.add_column(style="dim", no_wrap=True, width=8)
-    lines.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
+    columns = Column(style="dim", no_wrap=True, width=8), Column(no_wrap=True, overflow="ellipsis", ratio=1)
+    lines = Grid.grid(*columns, padding=(0, 1), expand=True)
     if history.resources is not None:
         shares = history.resources.cluster.items()
         lines.add_row("cluster", " · ".join(f"{name} {used:g}/{total:g}" for name, (used, total) in shares))

@@ -30,12 +30,11 @@ _ALGORITHMS = {
 
 
 def show_plan(spec: StudySpec) -> RenderableType:
-    """What the study will train and spend, in closed form. Raises InputError as :func:`arm_plans` does, or if the cap
-    cannot pay for confirmation."""
+    """What the study will train and spend. Raises InputError as :func:`arm_plans` does, or if the cap is too small."""
     plans = arm_plans(spec)
     require_confirmable(plans)
     lines = [Text(f"! {warning}", style="yellow") for warning in warnings_of(spec)]
-    if any(plan.candidates_depend_on_the_text for plan in plans):
+    if any(plan.objective.candidates_vary for plan in plans):
         lines.append(Text("* At most: how many candidates a position has depends on the text.", style="dim"))
     return Group(
         _headline(spec, plans[0].vocabulary_size),
@@ -87,7 +86,7 @@ def _headline(spec: StudySpec, vocabulary_size: int) -> RenderableType:
 
 def _arm(plan: ArmPlan) -> Grid:
     training, learner = plan.training, plan.learner
-    star = "*" if plan.candidates_depend_on_the_text else ""
+    star = "*" if plan.objective.candidates_vary else ""
     kind = f"{plan.objective.task}, {'headless' if plan.objective.headless else 'vocabulary head'}"
     embeddings = formatting.quantity(learner.embedding_VD.numel(), "").strip()
     flops = formatting.quantity(plan.step_flops(training.batch_sequences), "flops")
@@ -120,7 +119,7 @@ def _trial_in_words(plan: ArmPlan) -> str:
     others = []
     for unit, amount in units.items():
         if unit != binding:
-            bound = plan.candidates_depend_on_the_text and "flops" in (unit, binding)
+            bound = plan.objective.candidates_vary and "flops" in (unit, binding)
             prefix = ("at least " if binding == "flops" else "at most ") if bound else ""
             others.append(prefix + formatting.quantity(amount, unit))
     if not others:

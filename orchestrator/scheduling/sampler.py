@@ -14,7 +14,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.study import StudyDirection
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from orchestrator.config.search import SearchSpec
 from orchestrator.ledger.history import Arrived, Asked, SearchEvent
@@ -25,10 +25,8 @@ from trainables.errors import InputError
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
-_VALUES_ALONE = ("gp", "cma_es")
-"""Optuna's samplers that look at complete trials only: of others they would suggest the like again and again."""
-_STATEFUL = ("cma_es", "qmc")
-"""Samplers that keep notes in Optuna's study: they are asked again when a search is gone through again."""
+_VALUES_ALONE = ("gp", "cma_es")  # samplers that look at complete trials only, and suggest the like of others again
+_STATEFUL = ("cma_es", "qmc")  # samplers that keep notes in Optuna's study: to go through a search they are asked again
 
 
 class ArmSampler:
@@ -84,11 +82,8 @@ class ArmSampler:
         if self.search.algorithm in _STATEFUL:
             self.ask()
             return
-        self._study.add_trial(
-            optuna.trial.create_trial(
-                state=TrialState.RUNNING, params=trial.configuration, distributions=self.distributions
-            )
-        )
+        running = create_trial(state=TrialState.RUNNING, params=trial.configuration, distributions=self.distributions)
+        self._study.add_trial(running)
         self._asked += 1
 
     def prunes(self, number: int, rung: int, score: float) -> bool:
@@ -109,8 +104,7 @@ class ArmSampler:
         """Take in how an attempt ended, and show the sampler what it learns the right thing from. TPE ranks pruned
         trials below complete ones by how far they came, and those without a value last: so diverged and failed ones are
         pruned to it before any value. GP and CMA-ES know complete trials only: to them a pruned trial is complete with
-        its last score, a diverged or failed one with the worst of all. Optuna's own file is another matter
-        (:mod:`orchestrator.reporting.optuna_journal`)."""
+        its last score, a diverged or failed one with the worst of all."""
         score = trial.score(self._primary)
         if outcome == "completed" and score is not None:
             self._shown.show(trial, TrialState.COMPLETE, score)
@@ -159,8 +153,7 @@ class ArmSampler:
 
 
 class Rungs:
-    """The scores of an arm's trials at each rung. A trial goes on while among the best ``1 / reduction``; the first
-    always does."""
+    """An arm's scores at each rung. A trial goes on while among the best ``1 / reduction``; the first always does."""
 
     def __init__(self, number: int, reduction: int, *, higher_is_better: bool) -> None:
         self._reduction, self._sign = reduction, -1.0 if higher_is_better else 1.0

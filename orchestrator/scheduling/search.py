@@ -7,7 +7,7 @@ from orchestrator.ledger.trials import TrialHistory, trial_name
 from orchestrator.scheduling.sampler import ArmSampler
 from orchestrator.scheduling.search_budget import TOLERANCE, SearchBudget
 from orchestrator.scheduling.study_budget import StudyBudget
-from orchestrator.scheduling.trials import PlannedTrial, Planner, search_seed
+from orchestrator.scheduling.trials import PlannedTrial, Planner
 
 
 class SearchPhase:
@@ -38,8 +38,8 @@ class SearchPhase:
             return None
         number = self._budgets[arm].begun
         self._budgets[arm].begin(trial_name("search", arm, number))
-        seed = search_seed(self._spec)
-        return self._planner.plan("search", arm, number, seed, self._samplers[arm].ask())
+        # One seed for all: configurations are compared on the same data and initial weights.
+        return self._planner.plan("search", arm, number, self._spec.seed, self._samplers[arm].ask())
 
     def _next_arm(self, *, capped: bool = True) -> str | None:
         concurrent, most = self._spec.search.concurrent_per_arm, self._spec.search.budget_per_arm

@@ -59,8 +59,7 @@ class StudyBudget:
         return 0.0 if self.exact else MARGIN
 
     def trial_cost(self, phase: TrainingPhase, arm: str, share: float = 1.0) -> float:
-        """What a trial of a ``share`` of the phase's budget is expected to cost; in a unit of which nothing is known
-        yet 0."""
+        """What a trial of a ``share`` of the phase's budget is expected to cost; 0 where that is not known at all."""
         amount = self._amount(phase) * share
         if self.exact:
             return amount
@@ -130,7 +129,7 @@ class StudyBudget:
         return self.spec.confirm.seeds * self._seed_cost
 
     def allows_search_trial(self, arm: str) -> bool:
-        """Whether an arm may begin a search trial; see the rules of the module."""
+        """Whether an arm may begin a search trial; see the module's rules."""
         live = any(trial.outcome is None for trial in self._trials("search", arm))
         if live and self.waits_for_costs("search"):
             return False
@@ -148,8 +147,8 @@ class StudyBudget:
         return self._fits(self._still_running("search") + needed + self.reserve + margin)
 
     def allows_runs(self, arms: Iterable[str]) -> bool:
-        """Whether the runs, of these arms, that a confirmation seed is still to begin may begin; see the rules of the
-        module."""
+        """Whether the runs, of these arms, that a confirmation seed is still to begin may begin; see the module's
+        rules."""
         cost = sum(map(self._run_cost, arms)) * (1.0 + self._margin)
         return self._fits(self._still_running("confirm") + self._branches_owed + cost)
 
@@ -164,8 +163,7 @@ class StudyBudget:
         )
 
     def confirmation_ended(self, seeds: int, runs: int, arms: Sequence[str]) -> str:
-        """Why confirmation ends early, for a person: how many seeds have begun, what is left, whose runs would have
-        been next."""
+        """Why confirmation ends early, for a person: seeds begun, runs left, the arms whose runs were next."""
         return (
             f"confirmation ends after {seeds} of {formatting.plural(self.spec.confirm.seeds, 'seed')}, without "
             f"{formatting.plural(runs, 'run')}: {self._standing}, and those of the next seed cost "

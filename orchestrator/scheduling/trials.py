@@ -46,11 +46,6 @@ class PhaseOfTrials(Protocol):
         """Why the study's cap ended the phase, for a person; empty where it did not."""
 
 
-def search_seed(spec: StudySpec) -> int:
-    """The seed of every search trial: configurations are compared on the same data and initial weights."""
-    return spec.seed
-
-
 class Planner:
     """Makes trials of a study's configurations."""
 
@@ -66,8 +61,7 @@ class Planner:
         configuration: Mapping[str, Setting],
         share: float | None = None,
     ) -> PlannedTrial:
-        """The next attempt at an arm's trial of that number; a branch has its confirmation run's, and the share of its
-        budget at which it is compared."""
+        """The next attempt at an arm's trial of that number; ``share``: of a branch, where it is compared."""
         name, searching = trial_name(phase, arm, number, share), phase == "search"
         spec, own = self.spec, self.spec.arms[arm]
         training = spec.training_of(arm, configuration)

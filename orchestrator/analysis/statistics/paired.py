@@ -62,6 +62,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def fewest_pairs(family_size: int = 1, alpha: float = ALPHA) -> int:
+def fewest_pairs(family_size: int = 1) -> int:
     """The least n at which the exact test can reject at all: 2 / 2^n <= alpha / family size."""
-    return math.ceil(math.log2(2 * family_size / alpha))
+    return math.ceil(math.log2(2 * family_size / ALPHA))

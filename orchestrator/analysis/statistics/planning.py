@@ -1,7 +1,7 @@
 """What a number of seeds can find, asked before they are run, and how many more it would take, asked after."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import product
 
@@ -15,22 +15,18 @@ from orchestrator.config.confirmation import ALPHA
 POWER = 0.8  # chance with which seeds that are planned or asked for would settle a difference
 MOST_SEEDS = 1000  # where more pairs than this would be needed, no number is given: it would be no advice
 SIMULATED = 4000  # studies simulated for a power: its standard error is below 0.008
-
-MOST_ENUMERATED = 10
-"""Pairs up to which the permutation test is run on every simulated study; above, the t-test stands for it."""
+MOST_ENUMERATED = 10  # pairs up to which simulated studies have the permutation test; above, the t-test stands for it
 
 
 @lru_cache(maxsize=4096)
-def power(
-    num_pairs: int, difference: float, deviation: float, margin: float = 0.0, family_size: int = 1, alpha: float = ALPHA
-) -> float:
+def power(num_pairs: int, difference: float, deviation: float, margin: float = 0.0, family_size: int = 1) -> float:
     """The chance that the rules name the better arm, by simulation of normal differences with this mean and deviation
-    (above 0), in the yardstick's unit as the margin is. The rules: the permutation test at ``alpha / family_size``
+    (above 0), in the yardstick's unit as the margin is. The rules: the permutation test at alpha / family size
     (Holm's method for the weakest pair of the family, so that at a larger rank it can only be more), unless the
     difference is found to lie within the margin."""
-    if num_pairs < fewest_pairs(family_size, alpha):
+    if num_pairs < fewest_pairs(family_size):
         return 0.0
-    n, level = num_pairs, alpha / family_size
+    n, level = num_pairs, ALPHA / family_size
     samples = difference / deviation + np.random.default_rng(0).standard_normal((SIMULATED, n))
     mean, error = samples.mean(1), samples.std(1, ddof=1) / math.sqrt(n)
     if n <= MOST_ENUMERATED:
@@ -47,31 +43,20 @@ def power(
 
 @lru_cache(maxsize=1024)
 def minimum_detectable_effect(
-    num_pairs: int,
-    deviation: float = 1.0,
-    margin: float = 0.0,
-    family_size: int = 1,
-    alpha: float = ALPHA,
-    wanted: float = POWER,
+    num_pairs: int, deviation: float = 1.0, margin: float = 0.0, family_size: int = 1
 ) -> float | None:
-    """The smallest true difference that so many pairs would name with the power wanted; see :func:`power`. With a
-    deviation of 1 it is in standard deviations. None where so few pairs can never name a winner, or do not vary."""
-    if num_pairs < fewest_pairs(family_size, alpha) or deviation == 0:
+    """The smallest true difference, in the deviation's unit, to 1/500 of it, that so many pairs would name with a
+    chance of ``POWER``; see :func:`power`. None where so few pairs can never name a winner, or do not vary."""
+    if num_pairs < fewest_pairs(family_size) or deviation == 0:
         return None
-    return smallest_with(
-        lambda difference: power(num_pairs, difference, deviation, margin, family_size, alpha), deviation, wanted
-    )
-
-
-def smallest_with(power_of: Callable[[float], float], deviation: float, wanted: float) -> float:
-    """The difference, to 1/500 of a standard deviation, from which on a power that grows with it is as wanted."""
     low, high = 0.0, deviation
-    while power_of(high) < wanted:
+    while power(num_pairs, high, deviation, margin, family_size) < POWER:
         low, high = high, 2 * high
     # Where a margin dwarfs the deviation, the numbers themselves are not as fine as that.
     while high - low > max(deviation / 500, high * 1e-12):
         middle = (low + high) / 2
-        low, high = (low, middle) if power_of(middle) >= wanted else (middle, high)
+        enough = power(num_pairs, middle, deviation, margin, family_size) >= POWER
+        low, high = (low, middle) if enough else (middle, high)
     return high
 
 

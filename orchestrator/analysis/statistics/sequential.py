@@ -41,11 +41,8 @@ Verdict = Literal["a", "b", "equivalent", "undecided", "continue"]
 ENUMERATED = 13  # pairs up to which all signings are followed; beyond, each goes on with signs drawn at random
 CONFIDENCE = 0.95  # of the interval
 
-BOUNDARY_PATHS, STOPPED_PATHS = 100_000, 4096
-"""Simulated studies, for boundaries and for the distribution of what was stopped."""
-
-FOLLOWED, BATCH = 2048, 64
-"""Simulated studies whose every signing is followed, for what to expect; and how many at once."""
+BOUNDARY_PATHS, STOPPED_PATHS = 100_000, 4096  # simulated studies, for boundaries and for stopped statistics
+FOLLOWED, BATCH = 2048, 64  # simulated studies whose every signing is followed, for what to expect; how many at once
 
 MARGIN_STEP = 0.2
 """In deviations. Detectable effects are found at such margins only, and interpolated between them: as a study's
@@ -53,8 +50,7 @@ deviation changes with every pair that is added, most of them are at hand."""
 
 KEPT_BACK = 0.15
 """Share of alpha that is not spent: for what drawn signings miss of all of them, and because differences that are
-skewed where there is none (arms with skewed noise of unequal size) are named more often than symmetric ones.
-"""
+skewed where there is none (arms with skewed noise of unequal size) are named more often than symmetric ones."""
 
 TIE = 1 - 1e-12  # sums that differ by less are the same sum in another order
 
@@ -91,15 +87,13 @@ class Sequential:
         minimum: pairs at the first look, at least 2.
         maximum: pairs at the last.
         margin: of equivalence; 0 for none.
-        alpha: level over the family.
-        family_size: pairs of arms that the study compares; each may spend its share of alpha.
+        family_size: pairs of arms that the study compares; each may spend its share of the level, 5%.
         ended_at: pairs at the last look where no more come (:meth:`decide` sets it); None: the maximum.
     """
 
     minimum: int
     maximum: int
     margin: float
-    alpha: float = ALPHA
     family_size: int = 1
     ended_at: int | None = None
 
@@ -175,24 +169,19 @@ class Sequential:
         return _boundaries(self._looks, self.maximum, levels, ALPHA, sides=1)
 
     def accepts(self, difference: float, values: Sequence[float]) -> bool:
-        """Whether the 95% interval of values at which the study stopped has this difference in it."""
-        above, below = self.tails(difference, values)
-        return min(above, below) > (1 - CONFIDENCE) / 2
-
-    def tails(self, difference: float, values: Sequence[float]) -> tuple[float, float]:
-        """The chances, under a true difference, of a stopped statistic at least, and at most, as observed."""
+        """Whether the 95% interval of values at which the study stopped has this difference in it: under it a stopped
+        statistic as high as observed is likely enough, and one as low."""
         n, deviation = len(values), float(np.std(values, ddof=1))
         observed = (float(np.mean(values)) - difference) / (deviation / np.sqrt(n))
         look = self._stop(difference / deviation, self.margin / deviation)
         mean, error = _normal_paths(self._looks, self.maximum, STOPPED_PATHS)
         rows = np.arange(len(look))
         root = mean[rows, look] / error[rows, look]
-        return float(np.mean(root >= observed)), float(np.mean(root <= observed))
+        return bool(min(np.mean(root >= observed), np.mean(root <= observed)) > (1 - CONFIDENCE) / 2)
 
     def _stop(self, effect: float, margin: float) -> NDArray[np.intp]:
-        """Looks at which simulated studies stop; effect and margin are in standard deviations. The sign flips' boundary
-        is that of t statistics which spends as much at the same looks: to follow all signings under each difference
-        takes minutes."""
+        """Looks at which simulated studies stop; effect and margin in standard deviations. The sign flips' boundary is
+        that of t statistics which spends as much: to follow all signings under each difference takes minutes."""
         # While no signing is as rare as what may be spent, nothing can be.
         levels = tuple(self._spent(n) if 2.0 ** (1 - n) <= self._spent(n) * self._level else 0.0 for n in self._looks)
         inner = np.array(self._equivalence_bounds)
@@ -207,7 +196,7 @@ class Sequential:
     @property
     def _level(self) -> float:
         """What naming a winner may spend in all."""
-        return (1 - KEPT_BACK) * self.alpha / self.family_size
+        return (1 - KEPT_BACK) * ALPHA / self.family_size
 
     def outlook(self, difference: float, deviation: float) -> Outlook:
         """What to expect of normal differences with this true mean and standard deviation."""
@@ -222,24 +211,24 @@ class Sequential:
         verdicts, pairs, _ = zip(*map(self._follow, batches), strict=True)
         return np.concatenate(verdicts), np.concatenate(pairs)
 
-    def minimum_detectable_effect(self, deviation: float = 1.0, wanted: float = POWER) -> float | None:
-        """The smallest true difference that would be named with the power wanted; None where none can be."""
+    def minimum_detectable_effect(self, deviation: float = 1.0) -> float | None:
+        """The smallest true difference that would be named with a chance of 80%; None where none can be."""
         if deviation == 0 or 2.0 ** (1 - min(self.maximum, ENUMERATED)) > self._level:
             return None
         steps = self.margin / deviation / MARGIN_STEP
         around = (np.floor(steps), np.ceil(steps))
-        effects = [_detectable_effect(replace(self, margin=step * MARGIN_STEP), wanted) for step in around]
+        effects = [_detectable_effect(replace(self, margin=step * MARGIN_STEP)) for step in around]
         return deviation * float(np.interp(steps, around, effects))
 
 
 @lru_cache(maxsize=256)
-def _detectable_effect(rule: Sequential, wanted: float) -> float:
+def _detectable_effect(rule: Sequential) -> float:
     """In standard deviations, to 1/500: the range in which it lies is halved, always with the same studies. Nearly all
     that name the arm at some effect do so at larger ones: only those are followed again that differ at the two ends."""
     studies = _normal_studies(rule.maximum)
-    needed = wanted * len(studies)
+    needed = POWER * len(studies)
     # With as many pairs no test needs less, were the deviation known.
-    low = float(special.ndtri(1 - rule._level / 2) + special.ndtri(wanted)) / np.sqrt(rule.maximum)
+    low = float(special.ndtri(1 - rule._level / 2) + special.ndtri(POWER)) / np.sqrt(rule.maximum)
     high, tried = np.inf, 1.1 * low
     # Where a margin dwarfs the deviation, the numbers themselves are not as fine as that.
     while high - low > max(1 / 500, low * 1e-12):
@@ -281,8 +270,7 @@ class _SignFlips:
 
     def __init__(self, num_studies: int, maximum: int) -> None:
         self._signs = iter(_signs(maximum))
-        self._sums = np.zeros((num_studies, 1))
-        """By study and signing, the observed one first; infinite once it is rejected."""
+        self._sums = np.zeros((num_studies, 1))  # by study and signing, the observed first; infinite once rejected
 
     def add(self, differences: Floats) -> None:
         """The next pair of each study."""

@@ -14,6 +14,7 @@ from scipy import special
 Floats = NDArray[np.float64]
 
 SIMULATED = 20_000  # samples from which the band's level is found; of many trials fewer, but none below 1000
+CONFIDENCE = 0.95  # of a band, over all n together
 MOST_POINTS = 64  # of a curve: all n up to about 20, then further and further apart
 
 
@@ -25,25 +26,23 @@ class TuningCurve:
     expected: tuple[float, ...]  # mean of the best of n
     median: tuple[float, ...]  # median of the best of n
     low: tuple[float | None, ...]  # lower end of the median's band; None where the trials set no bound
-    high: tuple[float | None, ...]
-    """Upper end; None where the trials set no bound: with N of them, for n above about N / 8."""
+    high: tuple[float | None, ...]  # upper end; None where there is no bound: of N trials, for n above about N / 8
 
 
 @lru_cache(maxsize=256)
-def tuning_curve(scores: tuple[float, ...], confidence: float = 0.95) -> TuningCurve:
-    """The curve of trials, one score each, higher being better, whose configurations were drawn independently; the band
-    has its confidence over all n together. With F the distribution of one trial's score, F^n is that of the best of n.
-    The expected best is that of n draws from the scores found, with replacement. The median best is F's quantile at
+def tuning_curve(scores: tuple[float, ...]) -> TuningCurve:
+    """The curve of trials, one score each, higher being better, whose configurations were drawn independently; the 95%
+    band holds for all n together. With F the distribution of one trial's score, F^n is that of the best of n. The
+    expected best is that of n draws from the scores found, with replacement. The median best is F's quantile at
     0.5^(1/n); its band follows from one of F which holds at all scores, and so for all n, at once: the equal-tailed
     Beta band (Learned-Miller & DeSantis 2008, "A probabilistic upper bound on differential entropy"; the paper's "LD").
-    It assumes no distribution. (The library ``opda`` has these bands too, and takes 15 s for 100 trials.) Raises
-    ValueError if there is no score."""
+    It assumes no distribution. Raises ValueError if there is no score."""
     if not scores:
         raise ValueError("a tuning curve needs a score")
     ordered = np.sort(scores)
     num = len(ordered)
     ranks = np.arange(1, num + 1)
-    below, above = _band(num, confidence)
+    below, above = _band(num, CONFIDENCE)
     expected, median, low, high = [], [], [], []
     points = np.unique(np.geomspace(1, num, MOST_POINTS).round().astype(int))
     for n in points:
