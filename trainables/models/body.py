@@ -16,8 +16,7 @@ ATTENTION = "headtohead_sdpa"
 """torch's scaled dot product attention. Under a name of our own transformers makes no mask, and so does not wait for
 the device in every step to see whether positions restart; the masks that are needed are made here."""
 
-MOST_LAYERS = 500
-"""Of a model: to build a million of them, even without memory for their weights, would not end."""
+MOST_LAYERS = 500  # of a model: to build a million of them, even without memory for their weights, would not end
 
 ALL_ATTENTION_FUNCTIONS.register(ATTENTION, sdpa_attention_forward)
 

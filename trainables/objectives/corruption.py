@@ -26,11 +26,6 @@ def num_masked(sequence_length: int, mask_rate: float) -> int:
     return max(1, round(mask_rate * sequence_length))
 
 
-def targets_per_sequence(task: Task, sequence_length: int, mask_rate: float) -> int:
-    """Target positions of a sequence: the same for every sequence."""
-    return num_masked(sequence_length, mask_rate) if task == "masked" else sequence_length - 1
-
-
 def corrupt(task: Task, batch: Batch, manifest: Manifest, seed: int, mask_rate: float) -> Corrupted:
     """Clean sequences of the stream, made into the task."""
     token_NL = batch.token_NL.astype(np.int64)

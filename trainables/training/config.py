@@ -22,8 +22,7 @@ MEASURED_UNITS: tuple[Unit, ...] = ("device_seconds", "wall_seconds", "joules", 
 class AmountConfig(Config):
     """An amount of exactly one unit."""
 
-    key: ClassVar[str]
-    """Where it is in a study."""
+    key: ClassVar[str]  # where it is in a study
 
     tokens: float | None = Field(None, gt=0)
     """Input tokens trained on."""
@@ -273,8 +272,7 @@ class TrialConfig(Config):
     evaluation: EvaluationConfig
     split: Literal["validation", "test"]
     yardsticks: tuple[str, ...]  # all are taken at the end; at evaluations before it only the first, the primary
-    rungs: tuple[float, ...] = ()
-    """Progress at which the search may stop the trial: an evaluation and a checkpoint each."""
+    rungs: tuple[float, ...] = ()  # progress where the search may stop the trial: an evaluation and a checkpoint each
     evaluations: tuple[float, ...] = ()  # further progress points with an evaluation and a checkpoint
     branches: tuple[Branch, ...] = ()  # runs that begin with this one's state on its way
     reports: int = 20  # reports over the run, evenly by progress
