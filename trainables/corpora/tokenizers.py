@@ -29,10 +29,7 @@ _BYTE = re.compile("<0x[0-9A-F]{2}>")
 def load_tokenizer(path_or_name: str) -> PreTrainedTokenizerFast:
     """A tokenizer from a folder, a ``tokenizer.json`` file or the Hugging Face hub.
 
-    Where it has no padding token the separator pads.
-
-    Raises:
-        InputError: there is none, or it lacks a separator token.
+    Where it has no padding token the separator pads. Raises InputError: there is none, or it lacks a separator token.
     """
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 

@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 
 
 def train_tokenizer(config: TrainTokenizer, texts: Iterator[str]) -> PreTrainedTokenizerFast:
-    """Train a tokenizer on texts, which are held in memory; the same ones in the same order give the same one.
+    """Train a tokenizer on texts, which are held in memory.
 
-    Raises:
-        InputError: there is no text, or it supports no vocabulary so large, or has more characters than that.
+    Raises InputError: there is no text, or it supports no vocabulary so large, or has more characters than that.
     """
     from transformers import PreTrainedTokenizerFast  # seconds to import: not for reading a configuration
 

@@ -69,10 +69,8 @@ def range_bytes(parts: range | None) -> tuple[int, float]:
 def lines(file: Location, start_bytes: int = 0, stop_bytes: float = math.inf) -> Iterator[Line]:
     """The lines that begin at ``start_bytes`` or after it; a byte order mark is dropped.
 
-    They go on after ``stop_bytes``, as a record may; if none begins before it there are none.
-
-    Raises:
-        InputError: the file is UTF-16 or UTF-32.
+    They go on after ``stop_bytes``, as a record may; if none begins before it there are none. Raises InputError: the
+    file is UTF-16 or UTF-32.
     """
     compression = compression_of(file.name)
     if start_bytes:

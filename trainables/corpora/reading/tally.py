@@ -46,8 +46,7 @@ class Tally:
     cut_short: int = 0
     """Malformed ones with which the rest of their file is lost: how many records that is nobody knows."""
     empty_files: int = 0  # files without a record
-    one_document_files: int = 0
-    """Text files of many lines without a blank one between them: each is one document."""
+    one_document_files: int = 0  # text files of many lines without a blank one between them: each is one document
     examples: list[Malformed] = field(default_factory=list)
     """The first malformed ones, before them those with which the rest of a file is lost."""
 
@@ -93,9 +92,6 @@ class Tally:
         Args:
             malformed_share: what the study tolerates; 1: that the rest of a file is lost, too.
             least_share: tolerated at any rate, unless the study tolerates none: of a file's head alone.
-
-        Raises:
-            InputError: there are more; names the first ones.
         """
         tolerated = max(malformed_share, least_share) if malformed_share else 0.0
         is_tolerable = self.malformed <= tolerated * self.records + 1e-6  # a decimal fraction is rounded

@@ -52,8 +52,7 @@ class Manifest(Config):
     sequence_length: int = Field(ge=1)  # tokens in a sequence
     dtype: Literal["uint16", "uint32"]  # of the shards' arrays
     pad_token: NonNegativeInt  # id of the padding token
-    mask_token: int | None
-    """Id of the mask token; None where the tokenizer has none, which only masked objectives need."""
+    mask_token: int | None  # its id; None where the tokenizer has none, which only masked objectives need
     separator_token: NonNegativeInt  # id of the token after every document
     special_tokens: tuple[int, ...]  # ids of all special tokens, those three among them, sorted
     languages: tuple[str, ...]  # sorted
