@@ -1,7 +1,5 @@
 """Search spaces: what may vary, one YAML per objective, and their types. Imports nothing else of this project."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from itertools import product
@@ -111,7 +109,7 @@ class Space(_Record):
     """Configurations to try before the search suggests its own; settings left out are suggested."""
 
     @model_validator(mode="after")
-    def _known_settings(self) -> Space:
+    def _known_settings(self) -> Self:
         for configuration in self.first:
             unknown = sorted(set(configuration) - set(self.dimensions))
             if unknown:

@@ -1,7 +1,5 @@
 """Where things lie: one way to name a folder or file on this machine or on an object store."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -92,7 +90,7 @@ class Location:
                 remedy="a local path, s3://BUCKET/..., gs://BUCKET/... or hf://datasets/OWNER/NAME/...",
             ) from error
 
-    def __truediv__(self, name: str) -> Location:
+    def __truediv__(self, name: str) -> "Location":
         return Location(f"{self.uri.rstrip('/')}/{name}")
 
     def __str__(self) -> str:
@@ -104,7 +102,7 @@ class Location:
         return str(self.path.rstrip("/").rsplit("/", 1)[-1])
 
     @property
-    def parent(self) -> Location:
+    def parent(self) -> "Location":
         """The folder that it lies in."""
         return Location(self.uri.rstrip("/").rpartition("/")[0] or "/")
 

@@ -1,9 +1,7 @@
 """How a trial is trained, and what it may spend. Nothing here needs torch."""
 
-from __future__ import annotations
-
 import math
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
@@ -42,7 +40,7 @@ class AmountConfig(Config):
     """Price of the devices during training steps, by `resources.prices`."""
 
     @model_validator(mode="after")
-    def _exactly_one(self) -> AmountConfig:
+    def _exactly_one(self) -> Self:
         given = [unit for unit in UNITS if getattr(self, unit) is not None]
         if len(given) > 1:
             raise InputError(
@@ -70,9 +68,9 @@ class BudgetConfig(AmountConfig):
 
     key: ClassVar[str] = "budget"
 
-    def scaled(self, share: float) -> BudgetConfig:
+    def scaled(self, share: float) -> Self:
         """A share of it."""
-        return BudgetConfig.model_validate({self.unit: self.amount * share})
+        return type(self).model_validate({self.unit: self.amount * share})
 
 
 class CapConfig(AmountConfig):
@@ -160,7 +158,7 @@ class TrainingConfig(Config):
         return sequences
 
     @model_validator(mode="after")
-    def _fits_together(self) -> TrainingConfig:
+    def _fits_together(self) -> Self:
         obstacle = self._obstacle_to_rows()
         if self.embedding_update == "rows" and obstacle:
             raise _no_rows(obstacle)

@@ -1,12 +1,10 @@
 """What became of a source's records: nothing is passed over uncounted."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from trainables.corpora.reading.lines import with_line
 from trainables.corpora.reading.reader import Malformed
@@ -66,7 +64,7 @@ class Tally:
         else:
             setattr(self, item.value, getattr(self, item.value) + 1)
 
-    def with_lines(self) -> Tally:
+    def with_lines(self) -> Self:
         """The same; the examples are named by their lines where they can be."""
         return replace(self, examples=[with_line(one) for one in self.examples])
 

@@ -7,8 +7,6 @@ Ray Data moves it (:func:`ray_data_batches`); without Ray the same sequences are
 Letters: N sequences, L tokens each.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Generator, Iterator
@@ -40,7 +38,7 @@ class Batch(NamedTuple):
     language_N: NDArray[np.int64]  # index into the corpus's languages
     number_N: NDArray[np.int64]  # place in the stream
 
-    def rows(self, rows: slice) -> Batch:
+    def rows(self, rows: slice) -> "Batch":
         """Some of its sequences."""
         return Batch(self.token_NL[rows], self.language_N[rows], self.number_N[rows])
 
