@@ -64,8 +64,7 @@ def space_for(file: Path) -> Iterator[None]:
             f"the disk is full: {file.name} could not be written",
             where=str(file),
             why=f"{error.strerror}; nothing that was whole before is lost",
-            remedy="make space there, and give the same command (a study: h2h resume) again: it goes on where it "
-            "stopped",
+            remedy="make space, and give the same command (a study: h2h resume) again: it goes on where it stopped",
         ) from error
 
 

@@ -160,10 +160,8 @@ def _explained() -> Iterator[None]:
 def out_of_memory(message: str) -> OutOfMemory:
     """The failure, with the first line of the ``message`` and the remedy."""
     first = message.strip().partition("\n")[0]
-    return OutOfMemory(
-        f"out of memory ({first}); remedy: a smaller training.micro_batch_sequences,"
-        " or training.activation_checkpointing"
-    )
+    remedy = "a smaller training.micro_batch_sequences, or training.activation_checkpointing"
+    return OutOfMemory(f"out of memory ({first}); remedy: {remedy}")
 
 
 def failure_of(workers: Mapping[int, BaseException]) -> TrialFailure:

@@ -91,9 +91,7 @@ class CorporaConfig(Config):
     """Share of the documents held out for the final test."""
     malformed_share: float = Field(default=0.001, ge=0, le=1)
     """Share of a source's records that may be malformed: left out, counted and reported. Above it the run refuses;
-    and below 1 whenever all the rest of a file is lost: a compressed file that is cut short.
-    """
-
+    and below 1 whenever all the rest of a file is lost: a compressed file that is cut short."""
     deduplicate: bool = False
     """Of documents with the same text, in whatever language, only the first is kept, in the order of the sources."""
     minimal_pairs_per_language: int = Field(default=200, ge=0)

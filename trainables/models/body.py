@@ -52,8 +52,7 @@ class LastLayer(BertLayer):  # type: ignore[misc]
 
 
 def make_body(config: PreTrainedConfig, attention: str = ATTENTION) -> nn.Module:
-    """A body with newly drawn weights. Raises ValueError: it has no layers or too many, or transformers makes no such
-    model."""
+    """A body with newly drawn weights. ValueError: it has no layers or too many, or transformers has no such model."""
     if not 1 <= config.num_hidden_layers <= MOST_LAYERS:
         raise ValueError(f"a model has 1 to {MOST_LAYERS} layers: num_hidden_layers is {config.num_hidden_layers}")
     extra = {"add_pooling_layer": False} if config.model_type == "bert" else {}

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
-from trainables.corpora.tokenizers import separator_token
+from trainables.corpora.tokenizers import SPECIAL_ROLES, separator_token
 from trainables.models.body import embedding_of
 from trainables.models.head import Head
 from trainables.models.pretrained import quiet_transformers
@@ -83,8 +83,7 @@ def _tokenizer_as_trained(tokenizer: PreTrainedTokenizerFast, config: PreTrained
     backend.no_truncation()
     if backend.num_special_tokens_to_add(is_pair=False):
         backend.post_processor = None
-    roles = ("unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-    special: dict[str, Any] = {role: getattr(tokenizer, role) for role in roles}
+    special: dict[str, Any] = {role: getattr(tokenizer, role) for role in SPECIAL_ROLES}
     separator = tokenizer.convert_ids_to_tokens(separator_token(tokenizer))
     special["eos_token"] = separator
     if config.model_type != "bert":

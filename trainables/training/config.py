@@ -188,10 +188,9 @@ class TrainingConfig(Config):
             assert restoration is not None
             into = (progress - begin) / restoration.share
             return restoration.learning_rate * learning_rate_share(into, restoration.warmup, "constant", 0.0)
-        share = learning_rate_share(
+        return self.learning_rate * learning_rate_share(
             progress / begin, self.warmup, self.schedule, self.learning_rate_floor, self.cooldown
         )
-        return self.learning_rate * share
 
     @property
     def stable_share(self) -> float:

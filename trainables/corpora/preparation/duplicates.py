@@ -61,10 +61,8 @@ def find_duplicates(parts: list[Part], folder: Location) -> Iterator[tuple[str, 
 def duplicates_of(number: int, folder: Location) -> frozenset[int]:
     """Which of the part's documents to leave out, by their place among those with text."""
     tasks = Tasks.model_validate_json((folder / "tasks.json").read_bytes())
-    found = [
-        _read_buckets(folder / f"found/{first:03d}", _FOUND, number, number + 1, tasks.parts, 0)
-        for first in tasks.bounds[:-1]
-    ]
+    files = (folder / f"found/{first:03d}" for first in tasks.bounds[:-1])
+    found = [_read_buckets(file, _FOUND, number, number + 1, tasks.parts, 0) for file in files]
     return frozenset(np.concatenate(found).tolist())
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from trainables.corpora.config import TrainTokenizer
-from trainables.corpora.tokenizers import CLS, MASK, PAD, SEP, SPECIAL_TOKENS, UNK
+from trainables.corpora.tokenizers import SEP, SPECIAL_ROLES, SPECIAL_TOKENS, UNK
 from trainables.errors import InputError
 
 if TYPE_CHECKING:
@@ -46,15 +46,9 @@ def train_tokenizer(config: TrainTokenizer, texts: Iterator[str]) -> PreTrainedT
         tokenizer = _canonical(tokenizer)
     elif config.type == "wordpiece":
         tokenizer = _without_special_alphabet(tokenizer)
+    roles = dict(zip(SPECIAL_ROLES, SPECIAL_TOKENS, strict=True))
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token=PAD,
-        unk_token=UNK,
-        cls_token=CLS,
-        sep_token=SEP,
-        mask_token=MASK,
-        eos_token=SEP,
-        clean_up_tokenization_spaces=False,
+        tokenizer_object=tokenizer, **roles, eos_token=SEP, clean_up_tokenization_spaces=False
     )
 
 

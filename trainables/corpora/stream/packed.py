@@ -1,7 +1,4 @@
-"""A packed corpus on disk or on an object store, read by sequence number.
-
-Letters: N sequences, L tokens each.
-"""
+"""A packed corpus on disk or on an object store, read by sequence number. Letters: N sequences, L tokens each."""
 
 from __future__ import annotations
 

@@ -44,9 +44,7 @@ class Batch(NamedTuple):
 
 
 class TokenStream:
-    """The training sequences of a corpus in the order of one seed: two arms with one see the same, mixed as
-    :func:`mixture_shares` says.
-    """
+    """The training sequences, mixed by :func:`mixture_shares`, in the order of a seed: arms with one see the same."""
 
     def __init__(self, corpus: PackedCorpus, seed: int, alpha: float, maximum_repetition: float) -> None:
         self.corpus, self.seed = corpus, seed
