@@ -53,9 +53,9 @@ def divide(portion: Portion, size_bytes: int) -> list[Portion]:
     if portion.size_bytes <= size_bytes:
         return [portion]
     if portion.stop is not None:
-        step = max(1, (portion.stop - portion.start) * size_bytes // portion.size_bytes)
-        sizes_bytes = [portion.size_bytes // (portion.stop - portion.start)] * (portion.stop - portion.start)
-        starts = list(range(portion.start, portion.stop, step))
+        length = portion.stop - portion.start
+        sizes_bytes = [portion.size_bytes // length] * length
+        starts = list(range(portion.start, portion.stop, max(1, length * size_bytes // portion.size_bytes)))
     elif sizes_bytes := part_bytes(Location(portion.name)):
         starts, room_bytes = [], 0
         for part, own_bytes in enumerate(sizes_bytes):
