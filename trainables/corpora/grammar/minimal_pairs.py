@@ -56,9 +56,9 @@ def _pair(grammar: Grammar, contrast: Contrast, turn: int, random: Random) -> tu
             continue
         broken = list(words)
         if contrast.feature:
-            category, values = grammar.categories[words[target].category], list(words[target].values)
-            values[category.features.index(contrast.feature)] = wrong
-            broken[target] = category.word(words[target].stem, tuple(values))
+            category, inflected = grammar.categories[words[target].category], list(words[target].values)
+            inflected[category.features.index(contrast.feature)] = wrong
+            broken[target] = category.word(words[target].stem, tuple(inflected))
         else:
             broken[target], broken[target + 1] = words[target + 1], words[target]
         good, bad = (sentence([word.form for word in each], grammar.language.script) for each in (words, broken))

@@ -85,7 +85,7 @@ class Tally:
         return found
 
     def require_sound(self, malformed_share: float, where: str, least_share: float = 0.0) -> None:
-        """Refuse a source with too many malformed records, or with a file of which an unknown part is lost.
+        """Refuse, by an InputError, too many malformed records, or a file of which an unknown part is lost.
 
         Args:
             malformed_share: what the study tolerates; 1: that the rest of a file is lost, too.

@@ -65,7 +65,7 @@ class PackedCorpus:
         return self.manifest.splits[split][language].sequences
 
     def take(self, split: Split, language: str, indices: NDArray[np.int64]) -> NDArray[Any]:
-        """Sequences by number, (N, L) in the shards' dtype, in the order of ``indices``, (N,). IndexError: no such."""
+        """Sequences by number, (N, L) in the shards' dtype, in the order of ``indices``, (N,). Raises IndexError."""
         ends = self._ends[split, language]
         if indices.size and (indices.min() < 0 or indices.max() >= ends[-1]):
             asked = f"asked for {indices.min()} to {indices.max()}"
