@@ -40,8 +40,7 @@ class Registry(Generic[Member]):
     @cached_property
     def _brought(self) -> dict[str, EntryPoint]:
         brought: dict[str, EntryPoint] = {}
-        points = entry_points(group=self.group)
-        for point in sorted(points, key=lambda point: (point.name, _package(point))):
+        for point in sorted(entry_points(group=self.group), key=lambda point: (point.name, _package(point))):
             if point.name in self._found or point.name in brought:
                 other = _package(brought[point.name]) if point.name in brought else "headtohead"
                 raise InputError(

@@ -1,5 +1,4 @@
-"""Checksums of files; and randomness without state: hashes of numbers, for everything that must be a pure function of
-(seed, cursor)."""
+"""Checksums of files; and randomness without state: hashes of numbers, for pure functions of (seed, cursor)."""
 
 from functools import partial
 from hashlib import blake2b

@@ -1,7 +1,5 @@
 """Where things lie: one way to name a folder or file on this machine or on an object store."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -66,8 +64,7 @@ def space_for(file: Path) -> Iterator[None]:
             f"the disk is full: {file.name} could not be written",
             where=str(file),
             why=f"{error.strerror}; nothing that was whole before is lost",
-            remedy="make space there, and give the same command (a study: h2h resume) again: it goes on where it "
-            "stopped",
+            remedy="make space, and give the same command (a study: h2h resume) again: it goes on where it stopped",
         ) from error
 
 
@@ -92,7 +89,7 @@ class Location:
                 remedy="a local path, s3://BUCKET/..., gs://BUCKET/... or hf://datasets/OWNER/NAME/...",
             ) from error
 
-    def __truediv__(self, name: str) -> Location:
+    def __truediv__(self, name: str) -> "Location":
         return Location(f"{self.uri.rstrip('/')}/{name}")
 
     def __str__(self) -> str:
@@ -104,7 +101,7 @@ class Location:
         return str(self.path.rstrip("/").rsplit("/", 1)[-1])
 
     @property
-    def parent(self) -> Location:
+    def parent(self) -> "Location":
         """The folder that it lies in."""
         return Location(self.uri.rstrip("/").rpartition("/")[0] or "/")
 

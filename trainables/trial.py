@@ -160,10 +160,8 @@ def _explained() -> Iterator[None]:
 def out_of_memory(message: str) -> OutOfMemory:
     """The failure, with the first line of the ``message`` and the remedy."""
     first = message.strip().partition("\n")[0]
-    return OutOfMemory(
-        f"out of memory ({first}); remedy: a smaller training.micro_batch_sequences,"
-        " or training.activation_checkpointing"
-    )
+    remedy = "a smaller training.micro_batch_sequences, or training.activation_checkpointing"
+    return OutOfMemory(f"out of memory ({first}); remedy: {remedy}")
 
 
 def failure_of(workers: Mapping[int, BaseException]) -> TrialFailure:
@@ -172,9 +170,8 @@ def failure_of(workers: Mapping[int, BaseException]) -> TrialFailure:
         for error in workers.values():
             if isinstance(error, kind):
                 return error
-    for error in workers.values():
-        if RAY_OUT_OF_MEMORY in str(error):
-            return out_of_memory(str(error))
+    if killed := [str(error) for error in workers.values() if RAY_OUT_OF_MEMORY in str(error)]:
+        return out_of_memory(killed[0])
     rank, error = min(workers.items())
     lines = str(error).strip().splitlines() or [""]
     return TrialFailure(f"worker {rank}: {type(error).__name__}: {lines[-1]}")
@@ -213,13 +210,11 @@ def _train_worker(config: dict[str, Any]) -> None:
     """What every Ray Train worker runs."""
     import ray.train
     import ray.train.torch
-    import torch
 
     from trainables.training.world import World
 
     context = ray.train.get_context()
-    device = ray.train.torch.get_device()
-    world = World(context.get_world_rank(), context.get_world_size(), torch.device(device))
+    world = World(context.get_world_rank(), context.get_world_size(), ray.train.torch.get_device())
     for report in _reports(config, world):
         ray.train.report(report)
 

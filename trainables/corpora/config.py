@@ -1,8 +1,6 @@
 """The part of a study that says which text is pretrained on, and how it is cut into tokens."""
 
-from __future__ import annotations
-
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -58,7 +56,7 @@ class SourceConfig(Config):
         return next(kind for kind in _KIND_OPTIONS if getattr(self, kind))
 
     @model_validator(mode="after")
-    def _one_kind_with_its_options(self) -> SourceConfig:
+    def _one_kind_with_its_options(self) -> Self:
         kinds = [kind for kind in _KIND_OPTIONS if getattr(self, kind) not in (None, "", ())]
         if len(kinds) != 1:
             raise ValueError(f"set exactly one of files, dataset and grammar, not {' and '.join(kinds) or 'none'}")
@@ -93,16 +91,14 @@ class CorporaConfig(Config):
     """Share of the documents held out for the final test."""
     malformed_share: float = Field(default=0.001, ge=0, le=1)
     """Share of a source's records that may be malformed: left out, counted and reported. Above it the run refuses;
-    and below 1 whenever all the rest of a file is lost: a compressed file that is cut short.
-    """
-
+    and below 1 whenever all the rest of a file is lost: a compressed file that is cut short."""
     deduplicate: bool = False
     """Of documents with the same text, in whatever language, only the first is kept, in the order of the sources."""
     minimal_pairs_per_language: int = Field(default=200, ge=0)
     """Minimal pairs to judge models by, for each language that has a grammar."""
 
     @model_validator(mode="after")
-    def _something_to_train_on(self) -> CorporaConfig:
+    def _something_to_train_on(self) -> Self:
         if self.validation_share + self.test_share >= 1:
             raise ValueError("validation_share and test_share leave nothing to train on: their sum must be below 1")
         return self
@@ -133,7 +129,7 @@ class TokenizerConfig(Config):
     """A local folder, a ``tokenizer.json`` file or a name on the Hugging Face hub. Its code is never run."""
 
     @model_validator(mode="after")
-    def _exactly_one(self) -> TokenizerConfig:
+    def _exactly_one(self) -> Self:
         if (self.train is None) == (not self.pretrained):
             alone = f"{{pretrained: {self.pretrained or 'NAME'}}}"
             raise InputError(

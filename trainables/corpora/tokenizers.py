@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 
-PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 """Ids 0 to 4 of every trained tokenizer. [SEP] ends a document, for encoders and decoders alike."""
+SPECIAL_ROLES = ["pad_token", "unk_token", "cls_token", "sep_token", "mask_token"]  # theirs, in transformers' words
+UNK, SEP = SPECIAL_TOKENS[1], SPECIAL_TOKENS[3]
 
 _WHERE = "tokenizer.pretrained"
 _NAME_ONE = "name one in its tokenizer_config.json, or train a tokenizer: tokenizer.train"
@@ -29,10 +31,7 @@ _BYTE = re.compile("<0x[0-9A-F]{2}>")
 def load_tokenizer(path_or_name: str) -> PreTrainedTokenizerFast:
     """A tokenizer from a folder, a ``tokenizer.json`` file or the Hugging Face hub.
 
-    Where it has no padding token the separator pads.
-
-    Raises:
-        InputError: there is none, or it lacks a separator token.
+    Where it has no padding token the separator pads. Raises InputError: there is none, or it lacks a separator token.
     """
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 

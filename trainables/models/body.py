@@ -16,8 +16,7 @@ ATTENTION = "headtohead_sdpa"
 """torch's scaled dot product attention. Under a name of our own transformers makes no mask, and so does not wait for
 the device in every step to see whether positions restart; the masks that are needed are made here."""
 
-MOST_LAYERS = 500
-"""Of a model: to build a million of them, even without memory for their weights, would not end."""
+MOST_LAYERS = 500  # of a model: to build a million of them, even without memory for their weights, would not end
 
 ALL_ATTENTION_FUNCTIONS.register(ATTENTION, sdpa_attention_forward)
 
@@ -53,8 +52,7 @@ class LastLayer(BertLayer):  # type: ignore[misc]
 
 
 def make_body(config: PreTrainedConfig, attention: str = ATTENTION) -> nn.Module:
-    """A body with newly drawn weights. Raises ValueError: it has no layers or too many, or transformers makes no such
-    model."""
+    """A body with newly drawn weights. ValueError: it has no layers or too many, or transformers has no such model."""
     if not 1 <= config.num_hidden_layers <= MOST_LAYERS:
         raise ValueError(f"a model has 1 to {MOST_LAYERS} layers: num_hidden_layers is {config.num_hidden_layers}")
     extra = {"add_pooling_layer": False} if config.model_type == "bert" else {}

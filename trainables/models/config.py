@@ -2,9 +2,7 @@
 configuration, or a pretrained model to go on from.
 """
 
-from __future__ import annotations
-
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
@@ -81,7 +79,7 @@ class ModelConfig(Config):
     own."""
 
     @model_validator(mode="after")
-    def _one_kind(self) -> ModelConfig:
+    def _one_kind(self) -> Self:
         if sum(given is not None for given in (self.shape, self.config, self.pretrained)) != 1:
             alone = f"{{pretrained: {self.pretrained}}}" if self.pretrained else f"{{shape: {self.shape or 'small'}}}"
             raise InputError(

@@ -6,18 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from tokenizers import Tokenizer
 from torch import nn
-from transformers import (
-    AutoModelForCausalLM,
-    AutoModelForMaskedLM,
-    GenerationConfig,
-    PreTrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerFast,
-)
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
-from trainables.corpora.tokenizers import separator_token
+from trainables.corpora.tokenizers import SPECIAL_ROLES, separator_token
 from trainables.models.body import embedding_of
 from trainables.models.head import Head
 from trainables.models.pretrained import quiet_transformers
@@ -61,8 +55,9 @@ def _whole_model(
     config.pad_token_id, config.eos_token_id = tokenizer.pad_token_id, separator
     # A document begins after the separator of the one before: so does a text that is generated from nothing.
     config.bos_token_id = None if encoder else separator
+    auto_model = transformers.AutoModelForMaskedLM if encoder else transformers.AutoModelForCausalLM
     with torch.device("meta"):
-        model = (AutoModelForMaskedLM if encoder else AutoModelForCausalLM).from_config(config, dtype=torch.float32)
+        model = auto_model.from_config(config, dtype=torch.float32)
     projection = next(name for name, module in model.named_modules() if module is model.get_output_embeddings())
     weights = {f"{model.base_model_prefix}.{name}": value for name, value in body.state_dict().items()}
     weights[f"{projection}.weight"] = head.weight_VD
@@ -71,12 +66,11 @@ def _whole_model(
         weights |= {f"{inside}.transform.{name}": value for name, value in head.transform.state_dict().items()}
         # Of untied weights transformers reads both biases, and saves but one of two that share their memory.
         weights |= {f"{inside}.bias": head.bias, f"{projection}.bias": head.bias.clone()}
-    model.load_state_dict(
-        {name: value.detach().float().cpu() for name, value in weights.items()}, strict=True, assign=True
-    )
+    weights = {name: value.detach().float().cpu() for name, value in weights.items()}
+    model.load_state_dict(weights, strict=True, assign=True)
     model.tie_weights()
     if not encoder:
-        model.generation_config = GenerationConfig(
+        model.generation_config = transformers.GenerationConfig(
             bos_token_id=separator, eos_token_id=separator, pad_token_id=tokenizer.pad_token_id
         )
     return model
@@ -89,8 +83,7 @@ def _tokenizer_as_trained(tokenizer: PreTrainedTokenizerFast, config: PreTrained
     backend.no_truncation()
     if backend.num_special_tokens_to_add(is_pair=False):
         backend.post_processor = None
-    roles = ("unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-    special: dict[str, Any] = {role: getattr(tokenizer, role) for role in roles}
+    special: dict[str, Any] = {role: getattr(tokenizer, role) for role in SPECIAL_ROLES}
     separator = tokenizer.convert_ids_to_tokens(separator_token(tokenizer))
     special["eos_token"] = separator
     if config.model_type != "bert":

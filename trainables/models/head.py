@@ -16,8 +16,7 @@ from trainables.errors import InputError
 LARGEST_SHIFT = 1e4
 """How many times its weight the bias of a body's last LayerNorm may be, for its inverse to be exact in float32."""
 
-SMALLEST_OFFSET = 4.0
-"""A transform whose median bias is greater carries an offset; drawn or trained ones are about zero."""
+SMALLEST_OFFSET = 4.0  # a transform whose median bias is greater carries one; drawn or trained biases are about zero
 
 
 class Head(nn.Module):

@@ -26,8 +26,8 @@ def load_pretrained(body: nn.Module, head: Head | None, config: PreTrainedConfig
     and no code is run. Raises InputError: there is no such model, or weights of the body are missing.
     """
     auto_model = AutoModelForMaskedLM if config.model_type == "bert" else AutoModelForCausalLM
-    with _reading(path_or_name), quiet_transformers():
-        with torch.random.fork_rng(devices=[]):  # transformers draws what the checkpoint lacks
+    try:
+        with quiet_transformers(), torch.random.fork_rng(devices=[]):  # transformers draws what the checkpoint lacks
             model, report = auto_model.from_pretrained(
                 path_or_name,
                 use_safetensors=True,
@@ -36,14 +36,23 @@ def load_pretrained(body: nn.Module, head: Head | None, config: PreTrainedConfig
                 output_loading_info=True,
             )
         missing = {name for name in report["missing_keys"] if name.startswith(f"{model.base_model_prefix}.")}
-        if missing:
-            raise InputError(
-                f"the weights of {path_or_name} are not those of the study's model",
-                where=WHERE,
-                why=f"missing: {', '.join(sorted(missing)[:3])}",
-                remedy="a whole checkpoint, position embeddings included",
-            )
-        body.load_state_dict(model.base_model.state_dict())
+        if not missing:
+            body.load_state_dict(model.base_model.state_dict())
+    except (OSError, ValueError, KeyError, RuntimeError, StrictDataclassError, SafetensorError) as error:
+        raise InputError(
+            f"there is no model {path_or_name} that can be read",
+            where=WHERE,
+            why=str(error).strip().split("\n")[0],
+            remedy="a folder with config.json and model.safetensors (pickles, *.bin, are not read), or a name on the "
+            "hub, which needs the network",
+        ) from error
+    if missing:
+        raise InputError(
+            f"the weights of {path_or_name} are not those of the study's model",
+            where=WHERE,
+            why=f"missing: {', '.join(sorted(missing)[:3])}",
+            remedy="a whole checkpoint, position embeddings included",
+        )
     if head is not None:
         _load_head(head, model, report["missing_keys"] - missing, embedding_of(body))
 
@@ -63,22 +72,6 @@ def _load_head(head: Head, model: Any, missing: set[str], embedding_VD: nn.Param
         bias = predictions.bias if "cls.predictions.decoder.bias" in missing else output.bias
         head.bias.copy_(bias)
         head.find_offset()
-
-
-@contextmanager
-def _reading(path_or_name: str) -> Iterator[None]:
-    try:
-        yield
-    except InputError:
-        raise
-    except (OSError, ValueError, KeyError, RuntimeError, StrictDataclassError, SafetensorError) as error:
-        raise InputError(
-            f"there is no model {path_or_name} that can be read",
-            where=WHERE,
-            why=str(error).strip().split("\n")[0],
-            remedy="a folder with config.json and model.safetensors (pickles, *.bin, are not read), or a name on the "
-            "hub, which needs the network",
-        ) from error
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 
 from trainables.corpora.stream.token_stream import TokenStream, log_frequencies
@@ -32,7 +33,7 @@ class Proposal:
         cumulative_V /= cumulative_V[-1]
         return cumulative_V
 
-    def draw(self, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    def draw(self, count: int, rng: Generator) -> NDArray[np.int64]:
         """Tokens, with replacement, (count,)."""
         return np.searchsorted(self._cumulative_V, rng.random(count), side="right")
 
@@ -58,7 +59,7 @@ class Text:
 class Pool:
     """What the candidates of a step, or of a micro-batch, are chosen from."""
 
-    rng: np.random.Generator  # the same on all workers, for the same step or micro-batch
+    rng: Generator  # the same on all workers, for the same step or micro-batch
     text: Text
     targets: Callable[[], NDArray[np.int64]]
     """Those of the step, gathered from all workers, or of the micro-batch, with duplicates, in the stream's order."""
@@ -91,16 +92,11 @@ class CandidateSet:
         index_K = np.searchsorted(self.token_C, target_K)
         found_K = self.token_C[np.minimum(index_K, len(self.token_C) - 1)] == target_K
         constant = float(self.log_count_C[index_K[found_K]].sum())
-        bias_C, own_bias_K = self.log_count_C, np.zeros(len(target_K))
+        bias_C, bias_K = self.log_count_C, np.zeros(len(target_K))
         if self.correction_V is not None:
-            bias_C, own_bias_K = bias_C - self.correction_V[self.token_C], -self.correction_V[target_K]
-        return Candidates(
-            self.token_C,
-            bias_C,
-            np.where(found_K, index_K, len(self.token_C)),
-            None if found_K.all() else np.where(found_K, -np.inf, own_bias_K),
-            constant,
-        )
+            bias_C, bias_K = bias_C - self.correction_V[self.token_C], -self.correction_V[target_K]
+        own_bias_K = None if found_K.all() else np.where(found_K, -np.inf, bias_K)
+        return Candidates(self.token_C, bias_C, np.where(found_K, index_K, len(self.token_C)), own_bias_K, constant)
 
 
 def target_candidates(pool_P: NDArray[np.int64], log_frequency_V: NDArray[np.float64] | None = None) -> CandidateSet:
@@ -116,10 +112,7 @@ def target_candidates(pool_P: NDArray[np.int64], log_frequency_V: NDArray[np.flo
 
 
 def negatives_of(
-    target_P: NDArray[np.int64],
-    negatives: int | None,
-    rng: np.random.Generator,
-    beyond_E: NDArray[np.int64] | None = None,
+    target_P: NDArray[np.int64], negatives: int | None, rng: Generator, beyond_E: NDArray[np.int64] | None = None
 ) -> NDArray[np.int64]:
     """N of the batch's targets (P,), without replacement; fewer are filled up from beyond the batch (E,)."""
     if negatives is None or negatives == len(target_P):

@@ -136,8 +136,7 @@ class Contrastive(Objective):
         with torch.no_grad():
             temperature = float(self.temperature(model))
         table_VD, norm = self.candidate_table(model), final_norm(model.body)
-        learned = self.options.learn_temperature
-        return Head.over(model.config, table_VD, temperature, norm, learned=learned)
+        return Head.over(model.config, table_VD, temperature, norm, learned=self.options.learn_temperature)
 
 
 class Tied(Contrastive):

@@ -26,11 +26,6 @@ def num_masked(sequence_length: int, mask_rate: float) -> int:
     return max(1, round(mask_rate * sequence_length))
 
 
-def targets_per_sequence(task: Task, sequence_length: int, mask_rate: float) -> int:
-    """Target positions of a sequence: the same for every sequence."""
-    return num_masked(sequence_length, mask_rate) if task == "masked" else sequence_length - 1
-
-
 def corrupt(task: Task, batch: Batch, manifest: Manifest, seed: int, mask_rate: float) -> Corrupted:
     """Clean sequences of the stream, made into the task."""
     token_NL = batch.token_NL.astype(np.int64)
@@ -38,15 +33,11 @@ def corrupt(task: Task, batch: Batch, manifest: Manifest, seed: int, mask_rate: 
 
 
 def masked_positions(
-    token_NL: NDArray[np.int64],
-    number_N: NDArray[np.int64],
-    seed: int,
-    mask_rate: float,
-    special_tokens: tuple[int, ...],
+    token_NL: NDArray[np.int64], number_N: NDArray[np.int64], seed: int, mask_rate: float, special: tuple[int, ...]
 ) -> NDArray[np.int64]:
     """Positions drawn uniformly without replacement, (N, T), ascending; special tokens only where all else is drawn."""
     key_NL = uniform(_keys(token_NL, number_N, seed, salt=1))
-    key_NL += np.isin(token_NL, special_tokens)
+    key_NL += np.isin(token_NL, special)
     count = num_masked(token_NL.shape[1], mask_rate)
     chosen = np.argpartition(key_NL, count - 1, axis=1)[:, :count]
     chosen.sort(axis=1)

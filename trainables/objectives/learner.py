@@ -24,8 +24,7 @@ class CandidateBatch(NamedTuple):
     """``trainables.objectives.candidates.Candidates``, on the device."""
 
     token_C: Tensor
-    row_C: Tensor
-    """Where the candidates' weights are in their table: the token ids, or places among ``MicroBatch.rows``."""
+    row_C: Tensor  # where the candidates' weights are in their table: the token ids, or places among a batch's ``rows``
     bias_C: Tensor
     index_K: Tensor
     own_row_K: Tensor | None  # likewise of the targets; None where no position has a candidate of its own
@@ -132,11 +131,9 @@ class Learner(nn.Module):
             embedded = F.embedding(inputs, embedding_RD)
             output_RD = rows.get("output", self.objective.candidate_table(self))
             candidate_CD, own_KD = torch.split(F.embedding(torch.cat([row_C, own_row_K]), output_RD), sizes[1:])
+        embedded_NLD = embedded.view(*batch.input_NL.shape, -1)
         hidden_NTD = run_body(
-            self.body,
-            embedded.view(*batch.input_NL.shape, -1),
-            document_NL=batch.document_NL,
-            target_position_NT=batch.position_NT,
+            self.body, embedded_NLD, document_NL=batch.document_NL, target_position_NT=batch.position_NT
         )
         return States(hidden_NTD.flatten(0, 1), candidate_CD, own_KD)
 

@@ -70,9 +70,9 @@ class Objective(ABC):
 
     def targets_per_sequence(self, sequence_length: int, mask_rate: float) -> int:
         """How many targets :meth:`corrupt` gives a sequence."""
-        from trainables.objectives.corruption import targets_per_sequence
+        from trainables.objectives.corruption import num_masked
 
-        return targets_per_sequence(self.task, sequence_length, mask_rate)
+        return num_masked(sequence_length, mask_rate) if self.task == "masked" else sequence_length - 1
 
     @property
     def gathered(self) -> bool:

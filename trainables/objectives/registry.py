@@ -26,11 +26,9 @@ OBJECTIVES: Registry[Objective] = Registry(
     ),
 )
 
-
 find_objective = OBJECTIVES.find
 
 
 def vanilla_objective(task: Task) -> Objective:
     """Cross-entropy against the whole vocabulary: what a model with a restored head goes on as."""
-    options = NoOptions()
-    return MaskedLanguageModelling(options) if task == "masked" else CausalLanguageModelling(options)
+    return (MaskedLanguageModelling if task == "masked" else CausalLanguageModelling)(NoOptions())

@@ -87,13 +87,8 @@ class BatchMaker:
             if not objective.gathered:
                 keys = [seed, int(batch.number_N[start]), 1]
                 found = objective.candidates(self._pool(keys, part.target_NT.ravel, first))
-            parts.append(
-                Part(
-                    part,
-                    None if document_NL is None else document_NL[rows],
-                    None if found is None else found.of(part.target_NT.ravel()),
-                )
-            )
+            own_document_NL = None if document_NL is None else document_NL[rows]
+            parts.append(Part(part, own_document_NL, None if found is None else found.of(part.target_NT.ravel())))
         return parts
 
     def _pool(self, keys: list[int], targets: Callable[[], NDArray[np.int64]], first: int) -> Pool:
@@ -145,14 +140,13 @@ class BatchMaker:
         found, candidates, target_K = part.candidates, None, part.corrupted.target_NT.ravel()
         if found is not None:
             table = self.learner.candidate_table
-            own = found.own_bias_K is not None
             candidates = CandidateBatch(
                 self.to_device(found.token_C),
                 self.to_device(places(found.token_C, table)),
                 self.to_device(found.bias_C.astype(np.float32)),
                 self.to_device(found.index_K),
-                self.to_device(places(target_K, table)) if own else None,
-                self.to_device(found.own_bias_K.astype(np.float32)) if found.own_bias_K is not None else None,
+                None if found.own_bias_K is None else self.to_device(places(target_K, table)),
+                None if found.own_bias_K is None else self.to_device(found.own_bias_K.astype(np.float32)),
                 found.constant,
             )
         return MicroBatch(

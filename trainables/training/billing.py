@@ -25,8 +25,7 @@ class Billing:
     ) -> None:
         self.budget, self.world, self.usd_per_hour = budget, world, usd_per_hour
         self.spent = Spending(joules=None if energy is None else 0.0, usd=None if usd_per_hour is None else 0.0)
-        self.step_cost = 0.0
-        """Of the last step, in the budget's unit."""
+        self.step_cost = 0.0  # of the last step, in the budget's unit
         self._energy = energy or (lambda: 0.0)
         self._wall_seconds = self._joules = 0.0  # of this worker, not yet billed
         self._require_measured()

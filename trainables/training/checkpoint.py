@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
+from contextlib import suppress
 from typing import NamedTuple
 
 import torch
@@ -134,12 +135,9 @@ class Checkpoints:
         """Another worker's record of this checkpoint. Files, not a collective: a thread must not disturb training's."""
         deadline = time.monotonic() + _OTHERS_SECONDS
         while True:
-            if file.exists():
-                try:
-                    record = WorkerRecord.model_validate_json(file.read_bytes())
-                except ValidationError:  # of an earlier attempt, by other code
-                    record = None
-                if record is not None and record.save == number:
+            with suppress(FileNotFoundError, ValidationError):  # there is none yet, or one that other code wrote
+                record = WorkerRecord.model_validate_json(file.read_bytes())
+                if record.save == number:  # not of an earlier attempt
                     return record
             if time.monotonic() > deadline or self._closing.is_set():
                 raise TimeoutError(f"the checkpoint is not whole: {file} was not written")

@@ -1,10 +1,8 @@
 """What a checkpoint's ``state.json`` says, and whether it is as it was written."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import Field, StringConstraints, ValidationError
 
@@ -62,7 +60,7 @@ class CheckpointRecord(Config):
         return {"checksum": _checksum_of(content), **content}
 
     @classmethod
-    def read(cls, folder: Location) -> CheckpointRecord:
+    def read(cls, folder: Location) -> Self:
         """The record in a checkpoint's folder. Raises DamagedError, or InputError where another version wrote it."""
         try:
             content = json.loads((folder / "state.json").read_bytes())

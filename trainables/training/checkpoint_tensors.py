@@ -1,9 +1,7 @@
 """A checkpoint's tensors, each written by the workers that hold it, and read by those that want its rows."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import safetensors.torch
 import torch
@@ -33,7 +31,7 @@ class Part(NamedTuple):
     shards: dict[str, ShardRecord]
 
     @classmethod
-    def copy(cls, tensors: Tensors, world: World) -> Part:
+    def copy(cls, tensors: Tensors, world: World) -> Self:
         """Copies on the host; on CUDA they are under way."""
         part = cls({}, {})
         for name, tensor in tensors.items():

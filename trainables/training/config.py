@@ -1,11 +1,9 @@
 """How a trial is trained, and what it may spend. Nothing here needs torch."""
 
-from __future__ import annotations
-
 import math
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from trainables.config import Config
 from trainables.errors import InputError
@@ -22,8 +20,7 @@ MEASURED_UNITS: tuple[Unit, ...] = ("device_seconds", "wall_seconds", "joules", 
 class AmountConfig(Config):
     """An amount of exactly one unit."""
 
-    key: ClassVar[str]
-    """Where it is in a study."""
+    key: ClassVar[str]  # where it is in a study
 
     tokens: float | None = Field(None, gt=0)
     """Input tokens trained on."""
@@ -43,7 +40,7 @@ class AmountConfig(Config):
     """Price of the devices during training steps, by `resources.prices`."""
 
     @model_validator(mode="after")
-    def _exactly_one(self) -> AmountConfig:
+    def _exactly_one(self) -> Self:
         given = [unit for unit in UNITS if getattr(self, unit) is not None]
         if len(given) > 1:
             raise InputError(
@@ -71,9 +68,9 @@ class BudgetConfig(AmountConfig):
 
     key: ClassVar[str] = "budget"
 
-    def scaled(self, share: float) -> BudgetConfig:
+    def scaled(self, share: float) -> Self:
         """A share of it."""
-        return BudgetConfig.model_validate({self.unit: self.amount * share})
+        return type(self).model_validate({self.unit: self.amount * share})
 
 
 class CapConfig(AmountConfig):
@@ -153,15 +150,10 @@ class TrainingConfig(Config):
     parallel: Parallelism = "ddp"
     """How workers share a model: each has a whole copy (ddp) or a part of its weights and optimiser state (fsdp)."""
 
-    @field_validator("micro_batch_sequences")
-    @classmethod
-    def _some_sequences(cls, sequences: int | str | None) -> int | str | None:
-        if isinstance(sequences, int) and sequences < 1:
-            raise ValueError("must be at least 1, auto or null")
-        return sequences
-
     @model_validator(mode="after")
-    def _fits_together(self) -> TrainingConfig:
+    def _fits_together(self) -> Self:
+        if isinstance(self.micro_batch_sequences, int) and self.micro_batch_sequences < 1:
+            raise ValueError("'micro_batch_sequences' must be at least 1, auto or null")
         obstacle = self._obstacle_to_rows()
         if self.embedding_update == "rows" and obstacle:
             raise _no_rows(obstacle)
@@ -191,10 +183,9 @@ class TrainingConfig(Config):
             assert restoration is not None
             into = (progress - begin) / restoration.share
             return restoration.learning_rate * learning_rate_share(into, restoration.warmup, "constant", 0.0)
-        share = learning_rate_share(
+        return self.learning_rate * learning_rate_share(
             progress / begin, self.warmup, self.schedule, self.learning_rate_floor, self.cooldown
         )
-        return self.learning_rate * share
 
     @property
     def stable_share(self) -> float:
@@ -273,8 +264,7 @@ class TrialConfig(Config):
     evaluation: EvaluationConfig
     split: Literal["validation", "test"]
     yardsticks: tuple[str, ...]  # all are taken at the end; at evaluations before it only the first, the primary
-    rungs: tuple[float, ...] = ()
-    """Progress at which the search may stop the trial: an evaluation and a checkpoint each."""
+    rungs: tuple[float, ...] = ()  # progress where the search may stop the trial: an evaluation and a checkpoint each
     evaluations: tuple[float, ...] = ()  # further progress points with an evaluation and a checkpoint
     branches: tuple[Branch, ...] = ()  # runs that begin with this one's state on its way
     reports: int = 20  # reports over the run, evenly by progress

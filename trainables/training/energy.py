@@ -32,8 +32,7 @@ def energy_counter(device: torch.device, cpus: float, nvml: Any = None, powercap
     ``nvml`` stands for the module ``pynvml``. Raises InputError where the machine does not tell.
     """
     if device.type == "cuda":
-        properties = torch.cuda.get_device_properties(device)
-        return _nvml_counter(f"GPU-{properties.uuid}", nvml)
+        return _nvml_counter(f"GPU-{torch.cuda.get_device_properties(device).uuid}", nvml)
     if device.type == "cpu":
         return rapl_counter(cpus / (os.cpu_count() or 1), powercap)
     raise _untold(f"there is no energy counter for a device of type {device.type}")

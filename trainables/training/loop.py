@@ -19,7 +19,7 @@ from trainables.objectives.learner import Learner
 from trainables.objectives.registry import find_objective
 from trainables.training.billing import Billing
 from trainables.training.checkpoint import Checkpoints
-from trainables.training.config import MEASURED_UNITS, TrialConfig
+from trainables.training.config import TrialConfig
 from trainables.training.energy import EnergyCounter
 from trainables.training.meters import LossMeter, OverheadMeter, StreamMeter
 from trainables.training.micro_batch import largest_micro_batch
@@ -173,10 +173,10 @@ class Trial:
 
     def _expected_sequences(self) -> int | None:
         """Sequences the run will still ask for at most; None where the budget does not tell."""
+        if self.billing.measured:
+            return None
         unit, amount = self.config.budget.unit, self.config.budget.amount
         length = self.stream.corpus.manifest.sequence_length
-        if unit in MEASURED_UNITS:
-            return None
         known: dict[str, float] = {"tokens": length, "steps": 1 / self.config.training.batch_sequences}
         least = known.get(unit) or self.stepper.learner.flops(1, length, 0, 0)
         return max(1, math.ceil(amount / least) - self.next_sequence)
@@ -237,8 +237,7 @@ class Trial:
             self.losses.restore(0.0, 0)
         milestone = any(point in crossed for point in (*self.config.rungs, *self.config.evaluations))
         milestone = status == "completed" or (status == "running" and milestone)
-        training = self.config.training
-        if status == "completed" and training.restoration is not None and not self.stepper.restored:
+        if status == "completed" and self.config.training.restoration is not None and not self.stepper.restored:
             self.messages.append("no head was restored: training.restoration.share was less than a step")
         yardsticks = self._evaluate(final=status == "completed") if milestone else {}
         measure = self._measure(loss, crossed, yardsticks)

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field
 
 from trainables.config import Amount, Config, Count, Name, Number
 from trainables.evaluation.yardstick import Score
-from trainables.training.config import MEASURED_UNITS, UNITS, Unit
+from trainables.training.config import UNITS, Unit
 
 Status = Literal["running", "completed", "interrupted", "diverged"]
 
@@ -16,7 +16,7 @@ Digest = Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
 Spent = dict[Unit, Amount]
 Overhead = dict[str, Amount]  # seconds, by cause
 
-_ALWAYS_MEASURED = {unit for unit in UNITS if unit not in MEASURED_UNITS} | {"device_seconds", "wall_seconds"}
+_ALWAYS_MEASURED = set(UNITS) - {"joules", "usd"}
 
 
 def _with_all_units(spent: Spent) -> Spent:

@@ -42,8 +42,7 @@ class Stepper:
     def __init__(self, learner: Learner, stream: TokenStream, training: TrainingConfig, world: World) -> None:
         self.learner, self.stream, self.training, self.world = learner, stream, training, world
         self.micro_batch_sequences = training.micro_batch_sequences
-        self.restored = False
-        """Whether a head was made of the embedding."""
+        self.restored = False  # whether a head was made of the embedding
         self._assemble()
 
     def _assemble(self) -> None:

@@ -1,6 +1,4 @@
-"""Sentences drawn from a grammar, and documents of them: episodes about a few referents, each introduced and then
-referred back to.
-"""
+"""Sentences drawn from a grammar, and documents: episodes about a few referents, introduced, then referred back to."""
 
 from bisect import bisect
 from collections.abc import Iterable, Iterator

@@ -13,30 +13,23 @@ LANGUAGES: tuple[str, ...] = tuple(sorted(file.stem for file in FOLDER.glob("*.y
 class Contrast(Config):
     """A way to break a sentence in one point."""
 
-    phenomenon: str
-    """What the contrast tests, in linguistics' terms."""
-    frame: str
-    """The nonterminal whose expansions are the sentences to break."""
+    phenomenon: str  # what the contrast tests, in linguistics' terms
+    frame: str  # the nonterminal whose expansions are the sentences to break
     target: str
     """The category of the word to break. ``constituent category`` looks for it inside that constituent of the frame,
     ``* category`` anywhere in the sentence."""
     feature: str = ""
     """Its value is exchanged in the target; without a feature the target is exchanged with the word after it."""
-    values: str = ""
-    """The values exchanged, where they are not all those of the feature."""
-    attractor: str = ""
-    """A word, named as ``target`` is, which must carry the wrong value in the good sentence."""
+    values: str = ""  # those exchanged, where they are not all those of the feature
+    attractor: str = ""  # a word, named as ``target`` is, which must carry the wrong value in the good sentence
 
 
 class Language(Config):
     """A language, as tables."""
 
-    name: str
-    """Short and in ASCII."""
-    script: str
-    """A key of ``orthography.SCRIPTS``."""
-    segments: dict[str, str]
-    """The sounds that each capital letter of a word's skeleton stands for."""
+    name: str  # short and in ASCII
+    script: str  # a key of ``orthography.SCRIPTS``
+    segments: dict[str, str]  # the sounds that each capital letter of a word's skeleton stands for
     features: dict[str, str]
     """The values of each feature. One written twice is drawn twice as often; those after ``|`` are never drawn, only
     named by rules."""
@@ -48,8 +41,7 @@ class Language(Config):
     """For each nonterminal its alternatives, each on a line that begins with its weight. ``np(number dative)`` passes
     on the rule's own ``number`` and a constant; ``number2`` is a second, independent ``number``; whatever is not passed
     on is drawn; ``adverb?`` is optional; ``'ne'`` is a particle."""
-    contrasts: tuple[Contrast, ...]
-    """What minimal pairs test."""
+    contrasts: tuple[Contrast, ...]  # what minimal pairs test
 
     def values(self, feature: str) -> tuple[str, ...]:
         """Every value of ``feature``, once."""

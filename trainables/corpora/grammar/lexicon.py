@@ -35,9 +35,7 @@ class Stems(NamedTuple):
 
 
 class Category:
-    """A part of speech: its inherent features, of a noun the referent (which of a document's nouns it is), then the
-    ones that it inflects for.
-    """
+    """A part of speech: its inherent features, a noun's referent (its place in a document's cast), then inflections."""
 
     def __init__(self, language: Language, name: str) -> None:
         self.name = name

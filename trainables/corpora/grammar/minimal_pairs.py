@@ -56,7 +56,9 @@ def _pair(grammar: Grammar, contrast: Contrast, turn: int, random: Random) -> tu
             continue
         broken = list(words)
         if contrast.feature:
-            broken[target] = _reinflected(grammar, words[target], contrast.feature, wrong)
+            category, inflected = grammar.categories[words[target].category], list(words[target].values)
+            inflected[category.features.index(contrast.feature)] = wrong
+            broken[target] = category.word(words[target].stem, tuple(inflected))
         else:
             broken[target], broken[target + 1] = words[target + 1], words[target]
         good, bad = (sentence([word.form for word in each], grammar.language.script) for each in (words, broken))
@@ -79,9 +81,3 @@ def _find(
                     return position
             position += 1
     return None
-
-
-def _reinflected(grammar: Grammar, word: Word, feature: str, value: str) -> Word:
-    category = grammar.categories[word.category]
-    values = [value if each == feature else old for each, old in zip(category.features, word.values, strict=True)]
-    return category.word(word.stem, tuple(values))

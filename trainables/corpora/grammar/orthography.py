@@ -7,19 +7,15 @@ from collections.abc import Iterable
 MARKS = (".", ",", "?")  # set against the word before
 
 
-def _letters(romanised: str, written: str) -> dict[str, str]:
-    return dict(zip(romanised, written, strict=True))
-
-
-_ONSETS = _letters("gndlmbsjcktph", "ᄀᄂᄃᄅᄆᄇᄉᄌᄎᄏᄐᄑᄒ")
-_VOWELS = _letters("aeiouəɨ", "ᅡᅦᅵᅩᅮᅥᅳ")
-_CODAS = _letters("knlmŋ", "ᆨᆫᆯᆷᆼ")
+_ONSETS = dict(zip("gndlmbsjcktph", "ᄀᄂᄃᄅᄆᄇᄉᄌᄎᄏᄐᄑᄒ", strict=True))
+_VOWELS = dict(zip("aeiouəɨ", "ᅡᅦᅵᅩᅮᅥᅳ", strict=True))
+_CODAS = dict(zip("knlmŋ", "ᆨᆫᆯᆷᆼ", strict=True))
 _SYLLABLE = re.compile(rf"([{''.join(_ONSETS)}])([{''.join(_VOWELS)}])([{''.join(_CODAS)}](?![{''.join(_VOWELS)}]))?")
 
 SCRIPTS = {
     "latin": dict[str, str](),
-    "cyrillic": _letters("abvgdežzijklmnoprstufhcčšıöü", "абвгдежзийклмнопрстуфхцчшыөү"),
-    "georgian": _letters("abgdevzqiklmnoprstufxčcjšhġ", "აბგდევზთიკლმნოპრსტუფხჩცჯშჰღ"),
+    "cyrillic": dict(zip("abvgdežzijklmnoprstufhcčšıöü", "абвгдежзийклмнопрстуфхцчшыөү", strict=True)),
+    "georgian": dict(zip("abgdevzqiklmnoprstufxčcjšhġ", "აბგდევზთიკლმნოპრსტუფხჩცჯშჰღ", strict=True)),
     "hangul": dict[str, str](),
 }
 """The letter that each romanised sound is written with; Hangul writes syllables."""

@@ -6,7 +6,6 @@ all but the first of them. A task holds one part's hashes, or those of its bucke
 :data:`TASK_DOCUMENTS` documents of 24 bytes, however large the corpus is (up to a billion documents).
 """
 
-import hashlib
 import json
 import struct
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from trainables.corpora.preparation.packing import part_digest
 from trainables.corpora.preparation.parts import Part
 from trainables.corpora.preparation.ray_job import run_job
 from trainables.corpora.reading.documents import read_documents
+from trainables.hashing import new_checksum
 from trainables.storage import Location
 
 NUM_BUCKETS = 256  # by the first byte of the hash
@@ -61,10 +61,8 @@ def find_duplicates(parts: list[Part], folder: Location) -> Iterator[tuple[str, 
 def duplicates_of(number: int, folder: Location) -> frozenset[int]:
     """Which of the part's documents to leave out, by their place among those with text."""
     tasks = Tasks.model_validate_json((folder / "tasks.json").read_bytes())
-    found = [
-        _read_buckets(folder / f"found/{first:03d}", _FOUND, number, number + 1, tasks.parts, 0)
-        for first in tasks.bounds[:-1]
-    ]
+    files = (folder / f"found/{first:03d}" for first in tasks.bounds[:-1])
+    found = [_read_buckets(file, _FOUND, number, number + 1, tasks.parts, 0) for file in files]
     return frozenset(np.concatenate(found).tolist())
 
 
@@ -77,20 +75,16 @@ def _hash_part(item: str, folder: str) -> str:
     part, file = Part.model_validate_json(part_content), Location(folder) / f"hashes/{number:06d}"
     digest = bytes.fromhex(part_digest(part))
     made = file.read_bytes() if file.exists() else b""
-    if made[:_HEAD_BYTES] == digest + _blake2b(made[_HEAD_BYTES:]):
+    if made[:_HEAD_BYTES] == digest + new_checksum(made[_HEAD_BYTES:]).digest():
         return str((len(made) - _HEAD_BYTES - 8 * (NUM_BUCKETS + 1)) // _HASH.itemsize)
     documents = (document for portion in part.portions for document in read_documents(portion, part.source))
     rows = bytearray()
     for position, document in enumerate(documents):
-        rows += _blake2b(document.text.encode()) + struct.pack("<II", number, position)
+        rows += new_checksum(document.text.encode()).digest() + struct.pack("<II", number, position)
     hashes = np.frombuffer(rows, dtype=_HASH)
     content = _in_buckets(hashes, (hashes["high"] >> np.uint64(56)).astype(np.int64), NUM_BUCKETS)
-    file.write_bytes(digest + _blake2b(content) + content)
+    file.write_bytes(digest + new_checksum(content).digest() + content)
     return str(len(hashes))
-
-
-def _blake2b(content: bytes) -> bytes:
-    return hashlib.blake2b(content, digest_size=_HEAD_BYTES // 2).digest()
 
 
 def _compare_buckets(item: str, num_parts: int, folder: str) -> str:

@@ -1,17 +1,16 @@
 """Packing: a part of the sources -> rows of tokens in shards, by split. One task of the preparation."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from trainables.corpora.config import CorporaConfig
 from trainables.corpora.preparation.long_documents import LONG_CHARACTERS, encode_long
 from trainables.corpora.preparation.parts import Part, PartRecord
 from trainables.corpora.reading.documents import read_documents
@@ -21,9 +20,6 @@ from trainables.corpora.stream.manifest import SPLITS, LanguageCounts, Shard, Sp
 from trainables.corpora.tokenizers import unknown_tokens
 from trainables.hashing import checksum
 from trainables.storage import Location
-
-if TYPE_CHECKING:
-    from trainables.corpora.config import CorporaConfig
 
 SHARD_TOKENS = 1 << 24  # a shard is written when a split has so many tokens, which bounds a task's memory
 _BATCH_DOCUMENTS = 1024  # how many documents are tokenised in one call
@@ -57,10 +53,7 @@ def pack_part(
 ) -> PartRecord:
     """Tokenise and pack a part's documents and write its shards and its record, unless they are there and whole.
 
-    Args:
-        separator: id of the token after every document.
-        folder: the corpus's.
-        left_out: places among the part's documents of those that are duplicates.
+    The separator is put after every document; ``left_out`` are the places of those documents that are duplicates.
     """
     file, digest = folder / f"parts/{part.name}.json", part_digest(part, left_out)
     made = PartRecord.read(file)

@@ -1,8 +1,7 @@
 """Parts: the tasks of a preparation, and the record of what each made."""
 
-from __future__ import annotations
-
 from collections import Counter
+from typing import Self
 
 from pydantic import ConfigDict, ValidationError
 
@@ -46,13 +45,13 @@ class PartRecord(Config):
     tally: Tally  # what became of the records
     checksum: str = ""  # of all the rest
 
-    def sealed(self) -> PartRecord:
+    def sealed(self) -> Self:
         """The same with its checksum."""
         rest = self.model_copy(update={"checksum": ""}).model_dump_json()
         return self.model_copy(update={"checksum": checksum(rest.encode())})
 
     @classmethod
-    def read(cls, file: Location) -> PartRecord | None:
+    def read(cls, file: Location) -> Self | None:
         """The record in a file; None where there is none, or it is damaged: then the part is made again."""
         try:
             record = cls.model_validate_json(file.read_bytes()) if file.exists() else None

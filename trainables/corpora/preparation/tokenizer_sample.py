@@ -27,8 +27,7 @@ a language that is rare in files of several gives what is found until then."""
 def make_tokenizer(corpora: CorporaConfig, tokenizer: TokenizerConfig) -> PreTrainedTokenizerFast:
     """The pretrained tokenizer, or one trained on a sample of the training split; does not need Ray.
 
-    Raises:
-        InputError: a source cannot be read, there is no such tokenizer, or the vocabulary does not fit.
+    Raises InputError: a source cannot be read, there is no such tokenizer, or the vocabulary does not fit.
     """
     if tokenizer.train is None:
         assert tokenizer.pretrained is not None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from trainables.corpora.config import TrainTokenizer
-from trainables.corpora.tokenizers import CLS, MASK, PAD, SEP, SPECIAL_TOKENS, UNK
+from trainables.corpora.tokenizers import SEP, SPECIAL_ROLES, SPECIAL_TOKENS, UNK
 from trainables.errors import InputError
 
 if TYPE_CHECKING:
@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 
 
 def train_tokenizer(config: TrainTokenizer, texts: Iterator[str]) -> PreTrainedTokenizerFast:
-    """Train a tokenizer on texts, which are held in memory; the same ones in the same order give the same one.
+    """Train a tokenizer on texts, which are held in memory.
 
-    Raises:
-        InputError: there is no text, or it supports no vocabulary so large, or has more characters than that.
+    Raises InputError: there is no text, or it supports no vocabulary so large, or has more characters than that.
     """
     from transformers import PreTrainedTokenizerFast  # seconds to import: not for reading a configuration
 
@@ -47,15 +46,9 @@ def train_tokenizer(config: TrainTokenizer, texts: Iterator[str]) -> PreTrainedT
         tokenizer = _canonical(tokenizer)
     elif config.type == "wordpiece":
         tokenizer = _without_special_alphabet(tokenizer)
+    roles = dict(zip(SPECIAL_ROLES, SPECIAL_TOKENS, strict=True))
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token=PAD,
-        unk_token=UNK,
-        cls_token=CLS,
-        sep_token=SEP,
-        mask_token=MASK,
-        eos_token=SEP,
-        clean_up_tokenization_spaces=False,
+        tokenizer_object=tokenizer, **roles, eos_token=SEP, clean_up_tokenization_spaces=False
     )
 
 

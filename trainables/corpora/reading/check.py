@@ -22,11 +22,7 @@ _MOST_LANGUAGES = 20
 
 
 def check_sources(sources: Sequence[SourceConfig], malformed_share: float = 0.0) -> None:
-    """Look at the head of every file, data set and grammar.
-
-    Raises:
-        InputError: the first thing wrong, with the file and line or the key (``corpora.sources[2].files``).
-    """
+    """Look at the head of every file, data set and grammar. InputError: the first thing wrong, and its place or key."""
     for number, source in enumerate(sources):
         where = f"corpora.sources[{number}]"
         portions = expand(source, where)

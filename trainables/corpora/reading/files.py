@@ -35,11 +35,7 @@ _HEAD_BYTES = 1 << 12
 
 @cache
 def readers() -> dict[str, Reader]:
-    """The reader of each suffix.
-
-    Raises:
-        InputError: two readers have one suffix, or the package that brings one cannot be used.
-    """
+    """The reader of each suffix. InputError: two readers have one, or the package that brings one cannot be used."""
     found: dict[str, Reader] = {}
     for reader in (kind() for kind in READERS):
         for suffix in reader.suffixes:
@@ -62,9 +58,8 @@ def suffix_of(name: str) -> str | None:
 def read_records(file: Location, columns: Columns, parts: range | None = None) -> Iterator[Record | Malformed]:
     """The records of a file, in its order, by the reader for its suffix; none of an empty file.
 
-    Raises:
-        InputError: the suffix is unknown, the file is of another format than its name says, lacks one of the
-            columns, cannot be read, or is a table and damaged.
+    Raises InputError: the suffix is unknown, the file is of another format than its name says, lacks one of the
+    columns, cannot be read, or is a table and damaged.
     """
     reader = _reader(file)
     if len(columns) > 1 and not reader.has_columns:

@@ -54,13 +54,10 @@ class Split(NamedTuple):
 
 
 def open_data_set(source: SourceConfig, where: str) -> Split:
-    """The source's split, in shards.
+    """The source's split, in shards. Raises InputError: there is no such data set, configuration, split or revision.
 
     Streamed, each shard is one of the data set's files, and no worker copies more than it reads. Otherwise the
     whole split is downloaded to the cache of ``datasets`` first, once on each machine.
-
-    Raises:
-        InputError: there is no such data set, configuration, split or revision.
     """
     import datasets
 
@@ -89,11 +86,7 @@ def open_data_set(source: SourceConfig, where: str) -> Split:
 
 
 def rows(source: SourceConfig, shard: int, where: str, name: str) -> Iterator[Record | Malformed]:
-    """The rows of one shard, which an error calls ``name``.
-
-    Raises:
-        InputError: the data set cannot be opened, a column is missing, or it is damaged.
-    """
+    """The rows of one shard, which an error calls ``name``. InputError: no such data set or column, or damaged rows."""
     whole, data_set = open_data_set(source, where), f"the data set {source.dataset}"
     with _explained(source, where):
         part: Any = whole.rows.shard(whole.num_shards, shard, contiguous=True).with_format("arrow")

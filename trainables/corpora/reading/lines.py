@@ -20,12 +20,7 @@ DAMAGED_STREAM = re.compile("compressed stream|zlib|zstd", re.IGNORECASE)
 _BYTE_ALONE = re.compile(r"(?P<file>.+?)(?P<line>, line \d+)?, byte (?P<byte>\d+)", re.DOTALL)
 """Where a record begins that lies in the middle of a file."""
 _BYTE_ORDER_MARKS = {b"\xff\xfe\0\0": "UTF-32", b"\0\0\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
-_ZERO_BYTES: dict[tuple[bool, ...], str] = {
-    (False, True, True, True): "UTF-32LE",
-    (True, True, True, False): "UTF-32BE",
-    (False, True, False, True): "UTF-16LE",
-    (True, False, True, False): "UTF-16BE",
-}
+_ZERO_BYTES = {"x000": "UTF-32LE", "000x": "UTF-32BE", "x0x0": "UTF-16LE", "0x0x": "UTF-16BE"}
 """Which bytes of every four are zero where ASCII text has no byte order mark."""
 
 
@@ -69,10 +64,8 @@ def range_bytes(parts: range | None) -> tuple[int, float]:
 def lines(file: Location, start_bytes: int = 0, stop_bytes: float = math.inf) -> Iterator[Line]:
     """The lines that begin at ``start_bytes`` or after it; a byte order mark is dropped.
 
-    They go on after ``stop_bytes``, as a record may; if none begins before it there are none.
-
-    Raises:
-        InputError: the file is UTF-16 or UTF-32.
+    They go on after ``stop_bytes``, as a record may; if none begins before it there are none. Raises InputError: the
+    file is UTF-16 or UTF-32.
     """
     compression = compression_of(file.name)
     if start_bytes:
@@ -153,7 +146,7 @@ def _too_long(file: Location, line: Line, is_endless: bool) -> Line:
 def _require_bytes(file: Location, head: bytes) -> None:
     """Refuse a text file in units of two or four bytes, by its mark or its zeros."""
     units = head[: min(len(head), 64) // 4 * 4]
-    zeros = tuple(set(units[place::4]) == {0} for place in range(4))
+    zeros = "".join("0" if set(units[place::4]) == {0} else "x" for place in range(4))
     marked = (name for mark, name in _BYTE_ORDER_MARKS.items() if head.startswith(mark))
     encoding = next(marked, _ZERO_BYTES.get(zeros) if len(units) >= 8 else None)
     if encoding is not None:

@@ -15,8 +15,7 @@ PART_BYTES = 8 << 20
 MOST_PART_BYTES = 64 << 20  # parts of much text are larger, up to so much: about as many tokens as a shard has
 FEW_PARTS = 2048
 """With more parts they are larger instead: each has shards of its own, and a block of the stream is from them all."""
-MOST_AT_ONCE = 32
-"""How many files, or ranges of large ones, are read in turn, or looked at to guess what the others hold."""
+MOST_AT_ONCE = 32  # files, or ranges of large ones, that are read in turn, or looked at to guess what the others hold
 
 
 class Portion(NamedTuple):
@@ -31,8 +30,7 @@ class Portion(NamedTuple):
 def expand(source: SourceConfig, where: str = "source") -> list[Portion]:
     """The portions of a source in a fixed order: files by name, a data set's shards, one for a grammar.
 
-    Raises:
-        InputError: no file matches, there is no such data set or grammar.
+    Raises InputError: no file matches, there is no such data set or grammar.
     """
     if source.grammar is not None:
         require_language(source.grammar, f"{where}.grammar")
@@ -55,9 +53,9 @@ def divide(portion: Portion, size_bytes: int) -> list[Portion]:
     if portion.size_bytes <= size_bytes:
         return [portion]
     if portion.stop is not None:
-        step = max(1, (portion.stop - portion.start) * size_bytes // portion.size_bytes)
-        sizes_bytes = [portion.size_bytes // (portion.stop - portion.start)] * (portion.stop - portion.start)
-        starts = list(range(portion.start, portion.stop, step))
+        length = portion.stop - portion.start
+        sizes_bytes = [portion.size_bytes // length] * length
+        starts = list(range(portion.start, portion.stop, max(1, length * size_bytes // portion.size_bytes)))
     elif sizes_bytes := part_bytes(Location(portion.name)):
         starts, room_bytes = [], 0
         for part, own_bytes in enumerate(sizes_bytes):

@@ -64,16 +64,13 @@ def _batch_rows(file: Location, group: Any, columns: list[str]) -> int:
 
 
 def table_rows(batch: Any, name: str, where: str, num_before: int) -> Iterator[Record | Malformed]:
-    """The rows of a record batch. Nothing of it is looked at before pyarrow has validated it: an offset that points
-    outside would end the process.
+    """The rows of a record batch, after ``num_before`` others. ArrowInvalid: it is damaged in more than its text.
+
+    Nothing of it is looked at before pyarrow has validated it: an offset that points outside would end the process.
 
     Args:
         name: of the file or the data set.
         where: its path, to be followed by the row.
-        num_before: the rows before this batch.
-
-    Raises:
-        pyarrow.ArrowInvalid: the batch is damaged in more than its text.
     """
     try:
         batch.validate(full=True)

@@ -1,12 +1,10 @@
 """What became of a source's records: nothing is passed over uncounted."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from trainables.corpora.reading.lines import with_line
 from trainables.corpora.reading.reader import Malformed
@@ -46,8 +44,7 @@ class Tally:
     cut_short: int = 0
     """Malformed ones with which the rest of their file is lost: how many records that is nobody knows."""
     empty_files: int = 0  # files without a record
-    one_document_files: int = 0
-    """Text files of many lines without a blank one between them: each is one document."""
+    one_document_files: int = 0  # text files of many lines without a blank one between them: each is one document
     examples: list[Malformed] = field(default_factory=list)
     """The first malformed ones, before them those with which the rest of a file is lost."""
 
@@ -67,7 +64,7 @@ class Tally:
         else:
             setattr(self, item.value, getattr(self, item.value) + 1)
 
-    def with_lines(self) -> Tally:
+    def with_lines(self) -> Self:
         """The same; the examples are named by their lines where they can be."""
         return replace(self, examples=[with_line(one) for one in self.examples])
 
@@ -88,14 +85,11 @@ class Tally:
         return found
 
     def require_sound(self, malformed_share: float, where: str, least_share: float = 0.0) -> None:
-        """Refuse a source with too many malformed records, or with a file of which an unknown part is lost.
+        """Refuse, by an InputError, too many malformed records, or a file of which an unknown part is lost.
 
         Args:
             malformed_share: what the study tolerates; 1: that the rest of a file is lost, too.
             least_share: tolerated at any rate, unless the study tolerates none: of a file's head alone.
-
-        Raises:
-            InputError: there are more; names the first ones.
         """
         tolerated = max(malformed_share, least_share) if malformed_share else 0.0
         is_tolerable = self.malformed <= tolerated * self.records + 1e-6  # a decimal fraction is rounded

@@ -22,10 +22,8 @@ def cache_folder() -> Path:
 def is_intact(file: Path, expected: str, *, afresh: bool = False) -> bool:
     """Whether a file on this machine is there and has the checksum.
 
-    That it has is remembered by path, size and time of modification: a trial's start reads no shard twice.
-
-    Args:
-        afresh: read it whatever is remembered: a disk's fault changes neither size nor time.
+    That it has is remembered by path, size and time of modification: a trial's start reads no shard twice. ``afresh``
+    reads it whatever is remembered: a disk's fault changes neither size nor time.
     """
     if not file.is_file():
         return False

@@ -1,8 +1,6 @@
 """The manifest of a packed corpus: what was made, how much of it, and where it lies."""
 
-from __future__ import annotations
-
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 from pydantic import Field, NonNegativeInt, model_validator
@@ -37,7 +35,7 @@ class LanguageCounts(Config):
     unknown_tokens: NonNegativeInt = 0  # unknown tokens, and bytes of characters that have no piece
 
     @classmethod
-    def total(cls, *own: LanguageCounts) -> LanguageCounts:
+    def total(cls, *own: Self) -> Self:
         """Of several parts together, their shards one after the other."""
         sums = {name: sum(getattr(part, name) for part in own) for name in cls.model_fields if name != "shards"}
         return cls(**sums, shards=tuple(shard for part in own for shard in part.shards))
@@ -52,8 +50,7 @@ class Manifest(Config):
     sequence_length: int = Field(ge=1)  # tokens in a sequence
     dtype: Literal["uint16", "uint32"]  # of the shards' arrays
     pad_token: NonNegativeInt  # id of the padding token
-    mask_token: int | None
-    """Id of the mask token; None where the tokenizer has none, which only masked objectives need."""
+    mask_token: int | None  # its id; None where the tokenizer has none, which only masked objectives need
     separator_token: NonNegativeInt  # id of the token after every document
     special_tokens: tuple[int, ...]  # ids of all special tokens, those three among them, sorted
     languages: tuple[str, ...]  # sorted
@@ -61,7 +58,7 @@ class Manifest(Config):
     sources: tuple[Tally, ...] = ()  # what became of the records of each source, in the study's order
 
     @model_validator(mode="after")
-    def _all_languages_in_all_splits(self) -> Manifest:
+    def _all_languages_in_all_splits(self) -> Self:
         if set(self.splits) != set(SPLITS) or any(set(own) != set(self.languages) for own in self.splits.values()):
             raise ValueError("its splits are not those of its languages")
         counts = [counts for own in self.splits.values() for counts in own.values()]

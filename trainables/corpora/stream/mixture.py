@@ -38,12 +38,10 @@ def mixture_shares(size_l: NDArray[np.int64], alpha: float, maximum_repetition: 
 class Pattern:
     """Which language each place of the stream has, and which of that language's sequences: O(1), without state.
 
+    It is made of the languages' shares, which sum to 1.
     At any place each of L languages has had its share p of the stream to within 3 (1 + p L) sequences, however long
     the stream: at the periods' ends the languages' cumulative shares, times the place, are rounded down. Within a
     period each language's places are spread evenly. A language with less than one place in a period has none in some.
-
-    Args:
-        share_l: shares of the languages, summing to 1.
     """
 
     def __init__(self, share_l: NDArray[np.float64]) -> None:

@@ -1,7 +1,4 @@
-"""A packed corpus on disk or on an object store, read by sequence number.
-
-Letters: N sequences, L tokens each.
-"""
+"""A packed corpus on disk or on an object store, read by sequence number. Letters: N sequences, L tokens each."""
 
 from __future__ import annotations
 
@@ -37,14 +34,9 @@ MOST_MAPS = 1 << 14
 class PackedCorpus:
     """Token sequences by split, language and number. Shards are mapped into memory when first needed.
 
-    A pickled corpus is its folder: all copies in another process are one, so that its later tasks find mapped what
-    an earlier one has read. Shards of an object store are copied, once, to this machine's :func:`cache_folder`.
-
-    Args:
-        folder: where the corpus was prepared, ``<store>/<fingerprint>``.
-
-    Raises:
-        InputError: there is no manifest, or one of another format version.
+    It lies in the folder ``<store>/<fingerprint>``; see :func:`read_manifest`, also for the InputError. A pickled
+    corpus is its folder: all copies in another process are one, so that its later tasks find mapped what an earlier one
+    has read. Shards of an object store are copied, once, to this machine's :func:`cache_folder`.
     """
 
     def __init__(self, folder: Location) -> None:
@@ -73,11 +65,7 @@ class PackedCorpus:
         return self.manifest.splits[split][language].sequences
 
     def take(self, split: Split, language: str, indices: NDArray[np.int64]) -> NDArray[Any]:
-        """Sequences by number, (N, L) in the shards' dtype, in the order of ``indices``, (N,).
-
-        Raises:
-            IndexError: one is not in ``range(sequences(split, language))``.
-        """
+        """Sequences by number, (N, L) in the shards' dtype, in the order of ``indices``, (N,). Raises IndexError."""
         ends = self._ends[split, language]
         if indices.size and (indices.min() < 0 or indices.max() >= ends[-1]):
             asked = f"asked for {indices.min()} to {indices.max()}"
@@ -152,7 +140,6 @@ def _damaged(file: Location) -> InputError:
     return InputError(
         f"{file.name} of the prepared corpus is {'damaged' if file.exists() else 'missing'}",
         where=str(file),
-        why="it is not what was written: it was cut short or changed",
         remedy="h2h prepare STUDY makes the parts that are not whole again",
     )
 
@@ -162,11 +149,7 @@ class _Versioned(BaseModel):  # as every version of the manifest is
 
 
 def read_manifest(folder: Location) -> Manifest:
-    """The manifest of the packed corpus in a folder.
-
-    Raises:
-        InputError: there is none, or one that is damaged or of another format version.
-    """
+    """The manifest of the packed corpus in a folder. InputError: there is none, it is damaged or of another version."""
     file = folder / MANIFEST_NAME
     if not file.exists():
         why = "the manifest is written when the corpus is whole"

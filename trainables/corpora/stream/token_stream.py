@@ -7,8 +7,6 @@ Ray Data moves it (:func:`ray_data_batches`); without Ray the same sequences are
 Letters: N sequences, L tokens each.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Generator, Iterator
@@ -40,15 +38,13 @@ class Batch(NamedTuple):
     language_N: NDArray[np.int64]  # index into the corpus's languages
     number_N: NDArray[np.int64]  # place in the stream
 
-    def rows(self, rows: slice) -> Batch:
+    def rows(self, rows: slice) -> "Batch":
         """Some of its sequences."""
         return Batch(self.token_NL[rows], self.language_N[rows], self.number_N[rows])
 
 
 class TokenStream:
-    """The training sequences of a corpus in the order of one seed: two arms with one see the same, mixed as
-    :func:`mixture_shares` says.
-    """
+    """The training sequences, mixed by :func:`mixture_shares`, in the order of a seed: arms with one see the same."""
 
     def __init__(self, corpus: PackedCorpus, seed: int, alpha: float, maximum_repetition: float) -> None:
         self.corpus, self.seed = corpus, seed
@@ -83,9 +79,8 @@ def log_frequencies(stream: TokenStream) -> NDArray[np.float64]:
 def sequence_digest(batch: Batch) -> int:
     """Digest of sequences at their places, 64 bits. Digests of parts add up (modulo 2^64) to that of the whole."""
     position_L = np.arange(batch.token_NL.shape[1], dtype=np.uint64)
-    content_N = hash_uint64(hash_uint64(batch.token_NL.astype(np.uint64)) + position_L[None, :]).sum(
-        axis=1, dtype=np.uint64
-    )
+    hashed_NL = hash_uint64(hash_uint64(batch.token_NL.astype(np.uint64)) + position_L[None, :])
+    content_N = hashed_NL.sum(axis=1, dtype=np.uint64)
     hashed_N = hash_uint64(content_N ^ hash_uint64(batch.number_N.astype(np.uint64)))
     return int(hashed_N.sum(dtype=np.uint64))
 
@@ -95,13 +90,9 @@ def local_batches(
 ) -> Generator[Batch, None, None]:
     """One worker's batches from ``start`` on, without end, read in this process.
 
-    Worker r of W has the places start + r, start + r + W, ...: together the workers' n-th batches are the next
-    ``batch_size * W`` places of the stream.
-
-    Args:
-        start: the first place, of all workers.
-        batch_size: sequences a batch of this worker.
-        expected: sequences that will be asked for, where that is known: nothing much beyond is prefetched.
+    Worker r of W has the places start + r, start + r + W, ...: together the workers' n-th batches, of ``batch_size``
+    sequences each, are the next ``batch_size * W`` places of the stream. Nothing much is prefetched beyond the
+    ``expected`` sequences, those that all workers will ask for, where that is known.
     """
     block, per_step = _block_sequences(stream, batch_size, _BLOCK_TOKENS), batch_size * world_size
     stop = None if expected is None else start + expected
