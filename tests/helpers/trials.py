@@ -84,12 +84,12 @@ def make_measure():
     return Measure(
         step=1,
         progress=1 / 3,
-        spent={"tokens": 512, "wall_seconds": 0.1},
+        spent=Spending(tokens=512, wall_seconds=0.1).record(),
         overhead={"startup": 0.2},
         loss=None,
         learning_rate=1e-3,
         digest="0" * 16,
-        mix={"en": 3, "日本語": 4},
+        mix={"en": 3, "fr": 4},
         rung=0,
         yardsticks={"recovery_mrr": score},
     )

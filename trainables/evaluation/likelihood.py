@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from trainables.evaluation.passes import Taking
 
+WORST = LARGEST / 10  # a mean of several is rounded, and must fit into a record too
+
 
 class Perplexity(Yardstick):
     """exp of the mean nats a token."""
@@ -62,11 +64,11 @@ class BitsPerByte(Yardstick):
 
 
 def perplexity(mean_nats: float) -> float:
-    """exp of the mean nats a token, at most :data:`~trainables.config.LARGEST`."""
-    return math.exp(min(mean_nats, math.log(LARGEST)))
+    """exp of the mean nats a token, at most :data:`WORST`."""
+    return math.exp(min(mean_nats, math.log(WORST)))
 
 
 def bits_per_byte(nats_K: NDArray[np.float64], bytes_K: NDArray[np.int64]) -> float:
-    """All bits over all UTF-8 bytes, at most :data:`LARGEST`: text of unknown tokens alone has no bytes."""
+    """All bits over all UTF-8 bytes, at most :data:`WORST`: text of unknown tokens alone has no bytes."""
     num_bytes = int(bytes_K.sum())
-    return min(float(nats_K.sum()) / math.log(2) / num_bytes, LARGEST) if num_bytes else LARGEST
+    return min(float(nats_K.sum()) / math.log(2) / num_bytes, WORST) if num_bytes else WORST

@@ -19,7 +19,7 @@ from trainables.corpora.preparation.tokenizer_training import train_tokenizer
 from trainables.corpora.tokenizers import SPECIAL_TOKENS, token_bytes
 from trainables.evaluation import YARDSTICKS, EvaluationConfig, Score, find_yardstick, passes
 from trainables.evaluation.held_out import HELD_OUT_SEED, HeldOut, likelihood_targets
-from trainables.evaluation.likelihood import LARGEST, bits_per_byte, perplexity
+from trainables.evaluation.likelihood import WORST, bits_per_byte, perplexity
 from trainables.evaluation.passes import Taking, TargetNats, take, target_nats
 from trainables.models.body_config import body_config
 from trainables.models.config import ModelConfig
@@ -162,18 +162,18 @@ def test_a_model_beyond_all_bounds_is_the_worst_there_is_and_can_be_written_down
     text = held_out(corpus)
     text.token_bytes_V = np.full(VOCABULARY, 1)
     scores = take(learner, text, BOTH)
-    assert scores["perplexity"].overall == pytest.approx(LARGEST)
+    assert scores["perplexity"].overall == pytest.approx(WORST)
     if math.isnan(weight):
-        assert scores["bits_per_byte"].overall == pytest.approx(LARGEST)
-        assert scores["bits_per_byte"].languages == dict.fromkeys(("en", "fr", "sw"), LARGEST)
+        assert scores["bits_per_byte"].overall == pytest.approx(WORST)
+        assert scores["bits_per_byte"].languages == dict.fromkeys(("en", "fr", "sw"), WORST)
     for score in scores.values():
         assert Score.model_validate_json(json.dumps(score.model_dump(), allow_nan=False)) == score
 
 
 def test_bounds():
-    assert perplexity(math.inf) == perplexity(1e4) == pytest.approx(LARGEST)
+    assert perplexity(math.inf) == perplexity(1e4) == pytest.approx(WORST)
     assert perplexity(math.log(50)) == pytest.approx(50)
-    assert bits_per_byte(np.array([1.0, 2.0]), np.array([0, 0])) == LARGEST
+    assert bits_per_byte(np.array([1.0, 2.0]), np.array([0, 0])) == WORST
     assert bits_per_byte(np.array([math.log(2), 0.0]), np.array([1, 3])) == pytest.approx(0.25)
 
 

@@ -55,7 +55,7 @@ def test_the_unit_that_binds(unit):
 
 def read_exactly(corpus, config, measure):
     """Whether the run read the stream from its start on without a gap, as often as it says."""
-    num_sequences, rest = divmod(measure.spent["tokens"], LENGTH)
+    num_sequences, rest = divmod(int(measure.spent["tokens"]), LENGTH)
     stream = TokenStream(corpus, config.seed, config.alpha, config.maximum_repetition)
     batch = stream.take(np.arange(num_sequences))
     mix = dict(zip(corpus.languages, np.bincount(batch.language_N, minlength=3).tolist(), strict=True))
