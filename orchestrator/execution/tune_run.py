@@ -46,7 +46,6 @@ _REUSE_SECONDS = 600  # a stopped trial may take so long to write its checkpoint
 def run_with_tune(executor: Executor) -> None:
     """Run all that the executor has to start. Raises FullDiskError if there is no space left for the ledger."""
     os.environ.setdefault("TUNE_FUNCTION_THREAD_TIMEOUT_S", str(_REUSE_SECONDS))
-    direct = executor.workers.launcher == "direct"
     with tempfile.TemporaryDirectory(prefix="h2h-tune-") as scratch, _inside(scratch):
         tuner = tune.Tuner(
             tune.with_resources(trainable, _resources(executor.workers)),
@@ -56,8 +55,7 @@ def run_with_tune(executor: Executor) -> None:
                 scheduler=_PhaseScheduler(executor),
                 # Else Tune asks for a place for one trial at a time, also on a cluster that could grow.
                 max_concurrent_trials=executor.concurrent_trials,
-                # Of a Ray Train run the function waits for its workers for as long as they train: it cannot be stopped.
-                reuse_actors=direct,
+                reuse_actors=True,
                 trial_name_creator=_name_of,
                 trial_dirname_creator=_name_of,
             ),
@@ -174,6 +172,7 @@ class _PhaseScheduler(FIFOScheduler):  # type: ignore[misc]
     def choose_trial_to_run(self, tune_controller: Any) -> Any:
         """Tune asks at every step."""
         executor = self._executor
+        tune_controller._tune_controller._reuse_actors = True
         if executor.interrupted:
             executor.tell_stopping()
         for name in list(executor.running):
@@ -202,6 +201,9 @@ class _PhaseScheduler(FIFOScheduler):  # type: ignore[misc]
             if not executor.prunes(measure):
                 return str(TrialScheduler.CONTINUE)
             executor.ended(name, "pruned", f"not among the best at rung {measure.rung}")
+            if executor.workers.launcher == "ray_train":
+                # Its function waits for the workers for as long as they train: this process is ended, and they with it.
+                tune_controller._tune_controller._reuse_actors = False
             return str(TrialScheduler.STOP)
         if status == "interrupted":
             executor.ended(name, "interrupted", f"saved at step {measure.step}", saved=measure)
