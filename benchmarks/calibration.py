@@ -150,8 +150,8 @@ def ledger(minimum: int | None, most: int = MOST_SEEDS, **arms: Sequence[float] 
             same: dict[str, Any] = {"phase": "confirm", "arm": name, "trial": f"{name}{seed}", "attempt": 1}
             yield TrialRecord(**same, number=seed, configuration={}, seed=seed + 1, amount=1e6, start_step=0, workers=1)
             yield MeasureRecord(
-                **same, step=1, progress=1.0, spent=SPENT, overhead={}, loss=1.0, learning_rate=1e-3, digest="", mix={},
-                rung=None, yardsticks={"accuracy": Score(overall=value, languages={})},
+                **same, step=1, progress=1.0, spent=SPENT, overhead={}, loss=1.0, learning_rate=1e-3, digest="0" * 16,
+                mix={}, rung=None, yardsticks={"accuracy": Score(overall=value, languages={})},
             )  # fmt: skip
             yield EndRecord(**same, outcome="completed", reason="")
 

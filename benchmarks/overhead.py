@@ -60,7 +60,7 @@ class Plan(NamedTuple):
 
 
 IMPORTED = ("torch", "torch, transformers.models.bert.modeling_bert", "trainables.trial, trainables.training.loop")
-"""What a trial imports, and what of it is torch's, and transformers' for any model."""
+"""torch alone, torch and transformers for one model, and all that a trial imports."""
 CALIBRATION_STEPS = 100
 """By which the length of a trial is chosen."""
 QUICK = Plan(2, 2, 1.0, 2)

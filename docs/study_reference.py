@@ -62,7 +62,7 @@ unit: 0.005 suits a share, not a perplexity.
 An encoder's likelihood is that of its masked tokens given all others, a pseudo-likelihood, and no decoder's equal. A
 headless model without a head is scored by its input embedding, which was not trained to give probabilities: judge it
 by recovery, or restore its head. A separator or unknown token costs bits and has no bytes. Perplexities and bits per
-byte above 1e30, and those of a model that gives NaN, are written down as 1e30.
+byte above 1e29, and those of a model that gives NaN, are written down as 1e29.
 """
 
 SPACES = """\

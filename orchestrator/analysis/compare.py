@@ -22,7 +22,7 @@ from trainables.training.config import Unit
 from trainables.training.state import Spent
 
 MATCHED_UNITS: tuple[Unit, ...] = ("tokens", "flops", "device_seconds")
-SAME_SPENDING = 0.99  # of the most, where the least is that much all have spent the same: but for rounding and clocks
+SAME_SPENDING = 0.99  # runs have spent the same where the least is this share of the most: clocks are noisy
 
 _BROKEN: tuple[Outcome, ...] = ("diverged", "failed")
 

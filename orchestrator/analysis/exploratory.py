@@ -19,7 +19,7 @@ def describe_time_to_target(
     lower_is_better: bool,
 ) -> TimeToTarget | None:
     """What the first of two arms spends to reach a target, over what the second does, by their ended runs by seed; None
-    before any completed run. Those that broke off never reach it. No target: the worse of the final means."""
+    before any completed run. Those that diverged or failed never reach it. No target: the worse of the final means."""
     if not any(run.outcome == "completed" for both in paired.values() for run in both):
         return None
     worst = math.inf if lower_is_better else -math.inf

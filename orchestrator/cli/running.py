@@ -34,6 +34,7 @@ def _extend(options: Options) -> int:
         raise InputError(
             "no --set was given",
             where="h2h extend",
+            why="it says what the study may spend more of",
             remedy="such as --set confirm.seeds=12 or --set search.budget_per_arm=20",
         )
     overrides, options.overrides = options.overrides, []

@@ -184,6 +184,7 @@ def require_same(spec: StudySpec, frozen: StudySpec, folder: Location) -> None:
         raise InputError(
             f"the study in {folder} began with another '{changed[0]}'",
             where=", ".join(changed),
+            why="a study that has begun cannot change",
             remedy=f"h2h resume {folder}   goes on as it began;   h2h run --set name=ANOTHER   makes a new one",
         )
 

@@ -40,8 +40,7 @@ class ResourcesSpec(Config):
     """`ray_train`: every trial is a Ray Train run. `direct`: in the Tune process, one worker only. auto: `direct` for
     one CPU worker, else `ray_train`."""
     attempts: int = Field(3, ge=1)
-    """Failed starts in a row that leave a trial no newer checkpoint, until it counts as failed; each start goes on from
-    the last checkpoint."""
+    """Failed starts in a row without a newer checkpoint, until a trial counts as failed; each goes on from the last."""
     prices: PricesSpec = PricesSpec()
     """With them, what is spent is also told in dollars."""
 

@@ -33,7 +33,7 @@ class StudySpec(Config):
     model: ModelConfig
     """What every arm trains, unless it says otherwise."""
     training: TrainingConfig = TrainingConfig()
-    """How."""
+    """How models are trained."""
     arms: dict[str, ArmSpec] = Field(min_length=1)
     """By name."""
     budget: BudgetConfig

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from trainables.errors import InputError
 
 DEEPEST = 64  # levels of nesting
-MOST_VALUES = 100_000  # an alias counts as often as it is used: a few lines of aliases can stand for billions
+MOST_VALUES = 100_000  # in all; an alias counts as often as it is used: a few lines of aliases can stand for billions
 MOST_BYTES = 1_000_000  # of a text: its characters are read one by one, a million in some seconds
 LARGEST = 10**18  # no whole number is as large: sums and products of some are still numbers
 

@@ -37,7 +37,7 @@ class Executor:
 
         self.recorder, self.folder, self.workers = recorder, folder, workers
         self.concurrent_trials, self.attempts = concurrent_trials, attempts
-        self.keeps_processes = keeps_processes and workers.launcher == "direct"
+        self.keeps_processes = keeps_processes
         self.interrupted = False
         self.full_disk = ""  # what a trial said that found no space for a checkpoint
         self.running: dict[str, PlannedTrial] = {}

@@ -55,7 +55,7 @@ def run_with_tune(executor: Executor) -> None:
                 scheduler=_PhaseScheduler(executor),
                 # Else Tune asks for a place for one trial at a time, also on a cluster that could grow.
                 max_concurrent_trials=executor.concurrent_trials,
-                reuse_actors=True,
+                reuse_actors=executor.workers.launcher == "direct" or executor.keeps_processes,
                 trial_name_creator=_name_of,
                 trial_dirname_creator=_name_of,
             ),
@@ -172,7 +172,7 @@ class _PhaseScheduler(FIFOScheduler):  # type: ignore[misc]
     def choose_trial_to_run(self, tune_controller: Any) -> Any:
         """Tune asks at every step."""
         executor = self._executor
-        tune_controller._tune_controller._reuse_actors = True
+        self._reuse(tune_controller, not executor.interrupted)
         if executor.interrupted:
             executor.tell_stopping()
         for name in list(executor.running):
@@ -201,17 +201,21 @@ class _PhaseScheduler(FIFOScheduler):  # type: ignore[misc]
             if not executor.prunes(measure):
                 return str(TrialScheduler.CONTINUE)
             executor.ended(name, "pruned", f"not among the best at rung {measure.rung}")
-            if executor.workers.launcher == "ray_train":
-                # Its function waits for the workers for as long as they train: this process is ended, and they with it.
-                tune_controller._tune_controller._reuse_actors = False
+            self._reuse(tune_controller, False)
             return str(TrialScheduler.STOP)
         if status == "interrupted":
             executor.ended(name, "interrupted", f"saved at step {measure.step}", saved=measure)
         else:
             executor.reported(measure)
-            reason = "the training loss is not finite" if status == "diverged" else ""
+            reason = "the training loss is not finite, or too large to write down" if status == "diverged" else ""
             executor.ended(name, "diverged" if status == "diverged" else "completed", reason)
         return str(TrialScheduler.CONTINUE)
+
+    def _reuse(self, tune_controller: Any, wanted: bool) -> None:
+        """Whether processes of trials that are ended now go on to others. Not those in the middle of a Ray Train run:
+        its function waits for its workers for as long as they train, and would keep them."""
+        if self._executor.keeps_processes and self._executor.workers.launcher == "ray_train":
+            tune_controller._tune_controller._reuse_actors = wanted
 
     def on_trial_complete(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> None:
         name = _name_of(trial)

@@ -32,6 +32,7 @@ Text = Annotated[str, AfterValidator(printable)]  # a ledger may be a stranger's
 
 
 class _Record(Config):
+    kind: str
     time: float = Field(default_factory=lambda: round(time.time(), 3), ge=0, le=1e11)  # when it was written
 
 

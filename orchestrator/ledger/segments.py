@@ -21,7 +21,7 @@ from trainables.errors import InputError
 from trainables.storage import FullDiskError, Location, space_for
 
 SEGMENT_BYTES = 1 << 20  # on an object store a segment is closed at this size, which bounds what a flush writes again
-REMOTE_FLUSH_SECONDS = 2.0  # there at least so long passes between two flushes, unless a record asks for one
+REMOTE_FLUSH_SECONDS = 2.0  # on an object store, the least between two flushes, unless a record asks for one
 
 
 class LedgerWriter:
@@ -108,6 +108,7 @@ def _exclusive(folder: Location) -> int | None:
         raise InputError(
             "another process runs this study",
             where=str(folder),
+            why="a ledger has one writer",
             remedy="look at it with h2h watch, or stop that process first",
         ) from error
     return descriptor

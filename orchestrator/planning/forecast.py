@@ -23,7 +23,7 @@ CPU_FLOPS = 5e9  # a second, of a core: rather too few, to see beforehand which 
 LONGEST_STEP_SECONDS = 20.0  # a step that would take longer is not tried
 
 WEIGHT_BYTES = 16  # of a parameter in training: the weight, its gradient and AdamW's two moments, four bytes each
-LEAST_BYTES = 12  # of a parameter at least: the weight, and two of gradient and moments, by whichever optimiser
+LEAST_BYTES = 12  # of a parameter at least: the weight, and two of gradient and moments, in rows or not
 CHECKPOINT_BYTES, FINAL_BYTES = 12, 4  # of a parameter in a checkpoint to go on from, and in that of a finished trial
 
 

@@ -139,6 +139,7 @@ def check_resources(spec: StudySpec, machine: Machine, gpus_per_worker: int) -> 
             raise InputError(
                 f"a trial needs {needed} {kind}s, and there are {available}",
                 where=f"resources.workers = {resources.workers}, resources.{kind.lower()}s_per_worker = {per_worker}",
+                why="it would wait for ever",
                 remedy=f"--set resources.{fewer}, or a larger cluster (--address)",
             )
 

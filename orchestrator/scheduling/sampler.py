@@ -25,8 +25,8 @@ from trainables.errors import InputError
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
-_VALUES_ALONE = ("gp", "cma_es")  # samplers that look at complete trials only, and suggest the like of others again
-_STATEFUL = ("cma_es", "qmc")  # samplers that keep notes in Optuna's study: to go through a search they are asked again
+_VALUES_ALONE = ("gp", "cma_es")  # they look at complete trials only: of others they would suggest the like again
+_STATEFUL = ("cma_es", "qmc")  # they keep notes in Optuna's study: a search that is gone through again asks them again
 
 
 class ArmSampler:

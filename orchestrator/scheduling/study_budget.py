@@ -147,8 +147,7 @@ class StudyBudget:
         return self._fits(self._still_running("search") + needed + self.reserve + margin)
 
     def allows_runs(self, arms: Iterable[str]) -> bool:
-        """Whether the runs, of these arms, that a confirmation seed is still to begin may begin; see the module's
-        rules."""
+        """Whether the runs that a confirmation seed still needs, of these arms, may begin; see the module's rules."""
         cost = sum(map(self._run_cost, arms)) * (1.0 + self._margin)
         return self._fits(self._still_running("confirm") + self._branches_owed + cost)
 

@@ -3,7 +3,7 @@
 import math
 from typing import Any, ClassVar, Literal, Self, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from trainables.config import Config
 from trainables.errors import InputError
@@ -150,10 +150,15 @@ class TrainingConfig(Config):
     parallel: Parallelism = "ddp"
     """How workers share a model: each has a whole copy (ddp) or a part of its weights and optimiser state (fsdp)."""
 
+    @field_validator("micro_batch_sequences")
+    @classmethod
+    def _some_sequences(cls, sequences: int | str | None) -> int | str | None:
+        if isinstance(sequences, int) and sequences < 1:
+            raise ValueError("must be at least 1, auto or null")
+        return sequences
+
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        if isinstance(self.micro_batch_sequences, int) and self.micro_batch_sequences < 1:
-            raise ValueError("'micro_batch_sequences' must be at least 1, auto or null")
         obstacle = self._obstacle_to_rows()
         if self.embedding_update == "rows" and obstacle:
             raise _no_rows(obstacle)

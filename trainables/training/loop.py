@@ -231,7 +231,7 @@ class Trial:
     def _report(self, status: Status, crossed: Sequence[float] = ()) -> Report:
         self.billing.settle()
         loss = self.losses.mean(self.world)
-        if loss is not None and not abs(loss) <= LARGEST:  # nor is NaN
+        if loss is not None and not abs(loss) <= LARGEST:  # false of NaN too
             status, loss = "diverged", None
         if status != "interrupted":  # an interrupted run goes on with the losses so far
             self.losses.restore(0.0, 0)

@@ -53,7 +53,7 @@ class Measure(Config):
     progress: float = Field(ge=0, le=1)  # share of the budget that is spent
     spent: Measured
     overhead: Overhead  # of this attempt
-    loss: Number | None  # mean since the report before; None where there was no step, or it was not finite
+    loss: Number | None  # mean since the report before; None where there was no step, or it was not finite or too large
     learning_rate: Amount
     digest: Digest  # of the sequences trained on
     mix: Mapping[Name, Count]  # sequences trained on, by language

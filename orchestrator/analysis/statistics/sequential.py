@@ -60,8 +60,7 @@ class Decision:
     """What the pairs so far say."""
 
     verdict: Verdict
-    """``a``: the differences are positive, ``b``: negative. ``continue``: another pair is wanted; ``undecided``:
-    no more will come."""
+    """``a``: the differences are positive, ``b``: negative; ``continue``: a pair is wanted, ``undecided``: none."""
     n: int  # pairs that the verdict rests on: those up to the look that settled it
     p: float | None
     """Stagewise, for this pair of arms alone. None before the end, and where equivalence ended it early: the

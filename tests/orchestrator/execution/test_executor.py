@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ from orchestrator.ledger.history import History
 from orchestrator.ledger.records import EndRecord, Record
 from orchestrator.scheduling.trials import Planner
 from tests.helpers.ledgers import study
+from tests.helpers.trials import make_measure
 from trainables.storage import FullDiskError, Location
 from trainables.trial import DiskFull, OutOfMemory, TrialFailure, WorkerConfig, WrongInput
 
@@ -209,3 +211,28 @@ def test_a_trial_that_ends_in_error_without_a_word_is_started_again(tmp_path, mo
     scheduler.on_trial_add(None, tune_trial())
     scheduler.choose_trial_to_run(None)
     assert NAME in executor.running, "the error was of the attempt before"
+
+
+def test_a_process_in_the_middle_of_a_ray_train_run_is_not_used_again(tmp_path, monkeypatch):
+    """Its function waits for its workers: another trial would wait for both, and one that was ended would go on."""
+    monkeypatch.setattr(FIFOScheduler, "on_trial_add", lambda *_: None)
+    monkeypatch.setattr(FIFOScheduler, "choose_trial_to_run", lambda *_: None)
+    executor = session(tmp_path, 3, [])
+    executor.workers, executor.keeps_processes = WORKER.model_copy(update={"launcher": "ray_train"}), True
+    monkeypatch.setattr(executor, "prunes", lambda measure: True)
+    inner = SimpleNamespace(_reuse_actors=None, _actor_cache=SimpleNamespace(increase_max=lambda *_, **__: None))
+    tune_controller = SimpleNamespace(_tune_controller=inner)
+    executor.next()
+    scheduler, trial = _PhaseScheduler(executor), tune_trial()
+    trial.placement_group_factory = None
+    scheduler.on_trial_add(tune_controller, trial)
+    scheduler.choose_trial_to_run(tune_controller)
+    assert inner._reuse_actors, "a trial that comes to its end leaves its process to the next one"
+    report = {"report": json.dumps({"status": "running", "measure": make_measure().model_dump()})}
+    assert scheduler.on_trial_result(tune_controller, trial, report) == "STOP"
+    assert not inner._reuse_actors, "it is pruned in the middle of its run"
+    scheduler.choose_trial_to_run(tune_controller)
+    assert inner._reuse_actors
+    executor.interrupted = True
+    scheduler.choose_trial_to_run(tune_controller)
+    assert not inner._reuse_actors, "what has not begun waits for its workers too"

@@ -35,7 +35,7 @@ _HEAD_BYTES = 1 << 12
 
 @cache
 def readers() -> dict[str, Reader]:
-    """The reader of each suffix. InputError: two readers have one, or the package that brings one cannot be used."""
+    """The reader of each suffix. InputError: two have the same, or the package that brings one cannot be used."""
     found: dict[str, Reader] = {}
     for reader in (kind() for kind in READERS):
         for suffix in reader.suffixes:

@@ -34,7 +34,7 @@ MOST_MAPS = 1 << 14
 class PackedCorpus:
     """Token sequences by split, language and number. Shards are mapped into memory when first needed.
 
-    It lies in the folder ``<store>/<fingerprint>``; see :func:`read_manifest`, also for the InputError. A pickled
+    It lies in the folder ``<store>/<fingerprint>``; InputErrors are those of :func:`read_manifest`. A pickled
     corpus is its folder: all copies in another process are one, so that its later tasks find mapped what an earlier one
     has read. Shards of an object store are copied, once, to this machine's :func:`cache_folder`.
     """
