@@ -54,7 +54,7 @@ class Measure(Config):
     spent: Measured
     overhead: Overhead  # of this attempt
     loss: Number | None  # mean since the report before; None where there was no step, or it was not finite or too large
-    learning_rate: Amount
+    learning_rate: float = Field(ge=0)
     digest: Digest  # of the sequences trained on
     mix: Mapping[Name, Count]  # sequences trained on, by language
     rung: Count | None  # the last of those passed since the report before
