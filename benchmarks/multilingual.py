@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from orchestrator.analysis.compare import compare
+from orchestrator.analysis.answer import answer_of
 from orchestrator.analysis.results import Results
 from orchestrator.cli import main as h2h
 
@@ -79,7 +79,7 @@ def main() -> int:
             "seconds": round(seconds, 1),
             "languages": len(results.history.corpus.languages),
             "largest_mix_error": largest_mix_error(results),
-            "verdicts": {f"{p.a} / {p.b}": p.verdict for p in compare(results.history).pairs},
+            "verdicts": {f"{p.a} / {p.b}": p.verdict for p in answer_of(results.history).comparison.pairs},
             "cpus": os.cpu_count(),
         }
     print(json.dumps(figures))

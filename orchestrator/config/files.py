@@ -45,7 +45,10 @@ def study_file(name_or_path: str | Path) -> Path:
             raise
         raise InputError("no study has such a name", where=str(path)[:200], why=str(error)[:200]) from error
     raise InputError(
-        f"no study '{name_or_path}'", where=str(path.absolute()), remedy=nearest(path.name, [*study_names(), *beside])
+        f"no study '{name_or_path}'",
+        where=str(path.absolute()),
+        why="there is no such file and no shipped study of that name",
+        remedy=nearest(path.name, [*study_names(), *beside]),
     )
 
 
