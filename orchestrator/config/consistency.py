@@ -104,6 +104,7 @@ def _require_fitting_stages(spec: StudySpec, name: str, arm: ArmSpec) -> None:
         raise InputError(
             f"the objective {objective.name} has a vocabulary head already",
             where=f"{own}.restoration",
+            why="restoration gives a headless model a head",
             remedy="set it in the training of the headless arms alone",
         )
     if training.micro_batch_sequences == "auto" and not objective.gathered:
@@ -206,6 +207,7 @@ def _require_prices(spec: StudySpec) -> None:
             raise InputError(
                 f"a {key} in usd needs prices",
                 where=f"{key}.usd",
+                why="what a device costs is not known otherwise",
                 remedy="resources: {prices: {gpu_hour: 2.5, cpu_hour: 0.04}}, or those that apply",
             )
 

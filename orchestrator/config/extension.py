@@ -31,6 +31,7 @@ def extended(frozen: StudySpec, overrides: Sequence[str], where: str) -> tuple[S
         raise InputError(
             "there is nothing to extend",
             where=where,
+            why="the study has all that already",
             remedy="such as --set confirm.seeds=12 or --set search.budget_per_arm=20",
         )
     _require_unit_of_cap(frozen, wanted)

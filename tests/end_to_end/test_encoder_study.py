@@ -15,7 +15,7 @@ import pytest
 from orchestrator import Results
 from orchestrator.ledger.records import MeasureRecord, StopRecord, TrialRecord
 from orchestrator.ledger.segments import read_ledger
-from tests.helpers.study import h2h, small_study
+from tests.helpers.study import h2h, ray_was_slow, small_study
 from trainables.storage import Location
 
 
@@ -29,7 +29,7 @@ def run_until_it_confirms(study: Path, ledger: Location) -> subprocess.Popen[str
                 return driver
             time.sleep(0.05)
         _, errors = driver.communicate()
-        assert "Ray did not start in time" in errors, errors
+        assert ray_was_slow(errors), errors
     raise AssertionError(errors)
 
 

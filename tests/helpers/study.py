@@ -55,12 +55,14 @@ def patient(command: Sequence[str], **options: Any) -> subprocess.CompletedProce
     """A command, given again where Ray's own processes had not started within its half a minute."""
     for _ in range(3):
         done = subprocess.run(command, capture_output=True, text=True, timeout=600, **options)
-        slow = done.returncode and (
-            "Ray did not start in time" in done.stderr or "timed out during startup" in done.stderr
-        )
-        if not slow:
+        if not (done.returncode and ray_was_slow(done.stderr)):
             break
     return done
+
+
+def ray_was_slow(errors: str) -> bool:
+    """Whether this ended a command, by what it printed."""
+    return "Ray did not start in time" in errors or "timed out during startup" in errors
 
 
 def without_seconds(value: Any) -> Any:

@@ -28,6 +28,7 @@ def largest_micro_batch(rehearse: Callable[[int], None], most: int, world: World
             raise InputError(
                 "not even one sequence fits in memory",
                 where="training.micro_batch_sequences",
+                why="a forward and a backward pass of one sequence need more than is free",
                 remedy="a smaller model or corpora.sequence_length, or training.activation_checkpointing: true",
             )
         rows = -(-rows // 2)

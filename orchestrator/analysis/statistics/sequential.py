@@ -69,16 +69,6 @@ class Decision:
 
 
 @dataclass(frozen=True)
-class Outlook:
-    """Chances of the verdicts, and the mean number of pairs."""
-
-    a: float
-    b: float
-    equivalent: float
-    pairs: float
-
-
-@dataclass(frozen=True)
 class Sequential:
     """The stopping rule of one pair of arms.
 
@@ -197,18 +187,10 @@ class Sequential:
         """What naming a winner may spend in all."""
         return (1 - KEPT_BACK) * ALPHA / self.family_size
 
-    def outlook(self, difference: float, deviation: float) -> Outlook:
-        """What to expect of normal differences with this true mean and standard deviation."""
-        rule = replace(self, margin=self.margin / deviation)
-        verdicts, pairs = rule._simulate(_normal_studies(self.maximum) + difference / deviation)
-        a, b, equivalent = (float(np.mean(verdicts == verdict)) for verdict in ("a", "b", "equivalent"))
-        return Outlook(a, b, equivalent, float(np.mean(pairs)))
-
-    def _simulate(self, studies: Floats) -> tuple[NDArray[np.object_], NDArray[np.intp]]:
-        """Verdicts and pairs of many studies, a batch of them that a processor's cache holds after another."""
+    def _simulate(self, studies: Floats) -> NDArray[np.object_]:
+        """Verdicts of many studies, a batch of them that a processor's cache holds after another."""
         batches = (studies[start : start + BATCH] for start in range(0, len(studies), BATCH))
-        verdicts, pairs, _ = zip(*map(self._follow, batches), strict=True)
-        return np.concatenate(verdicts), np.concatenate(pairs)
+        return np.concatenate([self._follow(batch)[0] for batch in batches])
 
     def minimum_detectable_effect(self, deviation: float = 1.0) -> float | None:
         """The smallest true difference that would be named with a chance of 80%; None where none can be."""
@@ -231,7 +213,7 @@ def _detectable_effect(rule: Sequential) -> float:
     high, tried = np.inf, 1.1 * low
     # Where a margin dwarfs the deviation, the numbers themselves are not as fine as that.
     while high - low > max(1 / 500, low * 1e-12):
-        named = rule._simulate(studies + tried)[0] == "a"
+        named = rule._simulate(studies + tried) == "a"
         if named.sum() >= needed:
             high, studies = tried, studies[named]
         else:
