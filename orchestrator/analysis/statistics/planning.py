@@ -1,93 +1,103 @@
-"""What a number of seeds can find, asked before they are run, and how many more it would take, asked after."""
+"""What a number of pairs can find, asked before they are run; and what would settle a question, asked after."""
 
-import math
-from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
-from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from orchestrator.analysis.statistics.paired import fewest_pairs
+from orchestrator.analysis.statistics.evidence import Evidence, Floats, of_seeds
+from orchestrator.analysis.statistics.rule import KEPT_BACK, Rule
 from orchestrator.config.confirmation import ALPHA
 
-POWER = 0.8  # chance with which seeds that are planned or asked for would settle a difference
+POWER = 0.8  # chance with which what is planned or asked for would settle a difference
 MOST_SEEDS = 1000  # where more pairs than this would be needed, no number is given: it would be no advice
-SIMULATED = 4000  # studies simulated for a power: its standard error is below 0.008
-MOST_ENUMERATED = 10  # pairs up to which simulated studies have the permutation test; above, the t-test stands for it
+MOST_TEXT = 1000  # times as much text, likewise
+SIMULATED = 8000  # studies simulated for a power: its standard error is below 0.005
+
+
+def follow(rule: Rule, differences: Floats, text_variance: float = 0.0) -> tuple[NDArray[np.object_], NDArray[np.intp]]:
+    """Verdicts of simulated studies by their differences, (study, pair), and the pairs that each rests on."""
+    verdicts = np.full(len(differences), "continue", dtype=object)
+    pairs = np.zeros(len(differences), dtype=np.intp)
+    going = np.arange(len(differences))
+    for look, n in enumerate(rule.looks):
+        found = of_seeds(differences[going, :n])
+        verdicts[going] = rule.verdicts(
+            found._replace(text_variance=np.float64(text_variance), text_degrees=np.float64(np.inf)), look
+        )
+        pairs[going] = n
+        going = going[verdicts[going] == "continue"]
+    return verdicts, pairs
 
 
 @lru_cache(maxsize=4096)
-def power(num_pairs: int, difference: float, deviation: float, margin: float = 0.0, family_size: int = 1) -> float:
-    """The chance that the rules name the better arm, by simulation of normal differences with this mean and deviation
-    (above 0), in the yardstick's unit as the margin is. The rules: the permutation test at alpha / family size
-    (Holm's method for the weakest pair of the family, so that at a larger rank it can only be more), unless the
-    difference is found to lie within the margin."""
-    if num_pairs < fewest_pairs(family_size):
-        return 0.0
-    n, level = num_pairs, ALPHA / family_size
-    samples = difference / deviation + np.random.default_rng(0).standard_normal((SIMULATED, n))
-    mean, error = samples.mean(1), samples.std(1, ddof=1) / math.sqrt(n)
-    if n <= MOST_ENUMERATED:
-        # Of the 2^n signings, those whose first sign is +: the others have the same sums, negated.
-        signs = np.array(list(product((1.0,), *[(1.0, -1.0)] * (n - 1)))).T
-        sums = np.abs(samples @ signs)
-        rejects = (sums >= sums[:, :1] * (1 - 1e-12)).mean(1) <= level
-    else:
-        rejects = np.abs(mean) >= error * special.stdtrit(n - 1, 1 - level / 2)
-    reach = error * special.stdtrit(n - 1, 1 - ALPHA)
-    equivalent = np.abs(mean) + reach <= margin / deviation
-    return float(np.mean(rejects & ~equivalent & (mean * difference > 0)))
+def power(rule: Rule, difference: float, deviation: float, text_error: float = 0.0) -> float:
+    """The chance that the rule names the better arm, by simulation: normal differences of this mean and deviation
+    (above 0) by seed, and text with this standard error, all in the yardstick's unit as the margin is."""
+    normal_SN, text_S = _normal(rule.maximum)
+    values = difference / deviation + normal_SN + text_error / deviation * text_S[:, None]
+    scaled = replace(rule, margin=rule.margin / deviation)
+    verdicts, _ = follow(scaled, values, (text_error / deviation) ** 2)
+    return float(np.mean(verdicts == ("a" if difference > 0 else "b")))
 
 
 @lru_cache(maxsize=1024)
-def minimum_detectable_effect(
-    num_pairs: int, deviation: float = 1.0, margin: float = 0.0, family_size: int = 1
-) -> float | None:
-    """The smallest true difference, in the deviation's unit, to 1/500 of it, that so many pairs would name with a
-    chance of ``POWER``; see :func:`power`. None where so few pairs can never name a winner, or do not vary."""
-    if num_pairs < fewest_pairs(family_size) or deviation == 0:
+def minimum_detectable_effect(rule: Rule, deviation: float = 1.0, text_error: float = 0.0) -> float | None:
+    """The smallest true difference, to 1/500 of it, that the rule would name with a chance of ``POWER``. None where
+    nothing varies, or where there are too few pairs for a verdict."""
+    if rule.maximum < 2 or deviation == 0:
         return None
     low, high = 0.0, deviation
-    while power(num_pairs, high, deviation, margin, family_size) < POWER:
+    while power(rule, high, deviation, text_error) < POWER:
         low, high = high, 2 * high
-    # Where a margin dwarfs the deviation, the numbers themselves are not as fine as that.
-    while high - low > max(deviation / 500, high * 1e-12):
+    while high - low > high / 500:
         middle = (low + high) / 2
-        enough = power(num_pairs, middle, deviation, margin, family_size) >= POWER
+        enough = power(rule, middle, deviation, text_error) >= POWER
         low, high = (low, middle) if enough else (middle, high)
     return high
 
 
-def seeds_needed(differences: Sequence[float], margin: float, family_size: int = 1) -> int | None:
-    """How many more pairs it would take, should the mean and standard deviation stay as observed.
+class Settling(NamedTuple):
+    """What would settle a question, should mean and spread stay as observed: either of the two is enough alone."""
 
-    The least n at which one of two answers has a chance of ``POWER``:
+    seeds: int | None
+    """More pairs; None: no practical number."""
+    text: float | None
+    """Times as much held-out text; None: no practical amount, or text is not what limits."""
 
-    - a winner: the two-sided paired t-test at alpha / family size (power by the noncentral t distribution;
-      Cohen 1988, "Statistical power analysis", chapter 2), and n >= :func:`fewest_pairs`;
-    - equivalence: the two one-sided t-tests (their power approximately, by two noncentral t distributions;
-      Phillips 1990, "Power of the two one-sided tests procedure").
 
-    An estimate from few pairs is itself uncertain: read it as an order of size. Of fewer than two pairs, the
-    number at which a winner becomes possible. None where ``MOST_SEEDS`` would not be enough.
-    """
-    done, fewest = len(differences), fewest_pairs(family_size)
-    if done < 2:
-        return fewest - done
-    mean, deviation = float(np.mean(differences)), float(np.std(differences, ddof=1))
-    if deviation == 0:
-        return None if mean == 0 else max(fewest - done, 0)
-    n = np.arange(done + 1, MOST_SEEDS + 1)
-    error: NDArray[np.float64] = deviation / np.sqrt(n)
+def what_would_settle(rule: Rule, found: Evidence) -> Settling:
+    """The least that has a chance of ``POWER`` to find a winner, or equivalence: t tests' power by the normal
+    distribution around Student's quantiles. An estimate from few pairs is itself uncertain: an order of size."""
+    n, mean = found.n, abs(float(found.mean))
+    seeds, text = float(found.seed_variance) * n, float(found.text_variance)
 
-    critical = special.stdtrit(n - 1, 1 - ALPHA / family_size / 2)
-    above, below = 1 - special.nctdtr(n - 1, mean / error, critical), special.nctdtr(n - 1, mean / error, -critical)
+    def settles(pairs: Floats, share: Floats) -> NDArray[np.bool_]:
+        variance = seeds / pairs + text / share
+        error = np.sqrt(variance)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            degrees = np.where(
+                variance > 0, variance**2 / ((seeds / pairs) ** 2 / (pairs - 1) + 1e-300), pairs - 1
+            )
+        spendable = (1 - KEPT_BACK) * ALPHA
+        beyond = special.stdtrit(degrees, 1 - spendable / rule.family_size / 2) + special.ndtri(POWER)
+        within = special.stdtrit(degrees, 1 - spendable) + special.ndtri((1 + POWER) / 2)
+        return (mean >= beyond * error) & (mean > 0) | (mean + within * error <= rule.margin)
 
-    critical = special.stdtrit(n - 1, 1 - ALPHA)
-    under_margin = special.nctdtr(n - 1, (mean - margin) / error, -critical)
-    over_margin = 1 - special.nctdtr(n - 1, (mean + margin) / error, critical)
+    pairs = np.arange(n + 1, MOST_SEEDS + 1, dtype=np.float64)
+    enough = settles(pairs, np.ones_like(pairs))
+    shares = 2.0 ** np.arange(0.5, np.log2(MOST_TEXT), 0.5)
+    enough_text = settles(np.full_like(shares, n), shares)
+    return Settling(
+        int(pairs[np.argmax(enough)]) - n if enough.any() else None,
+        float(shares[np.argmax(enough_text)]) if text > 0 and enough_text.any() else None,
+    )
 
-    settles = ((above + below >= POWER) & (n >= fewest)) | (under_margin + over_margin - 1 >= POWER)
-    return int(n[np.argmax(settles)]) - done if settles.any() else None
+
+@lru_cache(maxsize=4)
+def _normal(maximum: int) -> tuple[Floats, Floats]:
+    rng = np.random.default_rng(0)
+    return rng.standard_normal((SIMULATED, maximum)), rng.standard_normal(SIMULATED)

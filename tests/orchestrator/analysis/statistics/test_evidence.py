@@ -1,0 +1,85 @@
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from orchestrator.analysis.statistics.evidence import by_cluster, of_seeds, with_text
+
+DIFFERENCES = (0.03, -0.01, 0.05, 0.02, 0.04, 0.01)
+
+
+def crossed(rng, seeds, clusters, seed_sd, text_sd, both_sd):
+    """Differences of seeds crossed with clusters, [seed, cluster], by a model with three sources of chance."""
+    return (
+        seed_sd * rng.standard_normal((seeds, 1))
+        + text_sd * rng.standard_normal(clusters)
+        + both_sd * rng.standard_normal((seeds, clusters))
+    )
+
+
+def evidence_of(values_SC):
+    influence = (values_SC - values_SC.mean(1, keepdims=True)) / values_SC.shape[1]
+    clusters = np.arange(values_SC.shape[1])
+    return with_text(of_seeds(values_SC.mean(1)), by_cluster(influence, clusters, np.zeros(len(clusters))))
+
+
+def test_without_text_it_is_the_paired_t_test():
+    found = of_seeds(DIFFERENCES)
+    expected = stats.ttest_1samp(DIFFERENCES, 0.0)
+    assert float(found.p()) == pytest.approx(expected.pvalue)
+    assert found.interval(0.05) == pytest.approx(tuple(expected.confidence_interval(0.95)))
+
+
+def test_seeds_alike_leave_no_doubt_but_the_text():
+    assert float(of_seeds([0.1] * 6).p()) == 0.0
+    assert float(of_seeds([0.0] * 6).p()) == 1.0
+    values = np.tile(np.random.default_rng(0).normal(0.1, 1.0, 50), (6, 1))
+    found = evidence_of(values)
+    expected = stats.ttest_1samp(values[0], 0.0)  # only the text varies: its clusters are the sample
+    assert float(found.p()) == pytest.approx(expected.pvalue)
+    assert found.interval(0.05) == pytest.approx(tuple(expected.confidence_interval(0.95)))
+
+
+def test_the_variance_is_that_of_new_seeds_and_new_text():
+    rng = np.random.default_rng(0)
+    seeds, clusters, sds = 6, 40, (0.5, 2.0, 3.0)
+    found = [evidence_of(crossed(rng, seeds, clusters, *sds)) for _ in range(4000)]
+    seed, text, both = (sd**2 for sd in sds)
+    assert np.mean([e.seed_variance for e in found]) == pytest.approx(seed / seeds + both / seeds / clusters, rel=0.03)
+    assert np.mean([e.text_variance for e in found]) == pytest.approx(text / clusters, rel=0.03)
+    assert np.var([e.mean for e in found]) == pytest.approx(np.mean([e.variance for e in found]), rel=0.06)
+
+
+@pytest.mark.parametrize("sds", [(1.0, 0.0, 5.0), (1.0, 5.0, 5.0), (0.2, 8.0, 1.0)])
+def test_as_many_intervals_miss_the_truth_as_they_may(sds):
+    rng = np.random.default_rng(1)
+    missed = [float(evidence_of(crossed(rng, 6, 60, *sds)).p()) <= 0.05 for _ in range(4000)]
+    assert np.mean(missed) == pytest.approx(0.05, abs=0.015)
+
+
+def test_items_of_a_cluster_are_one_unit_and_strata_are_fixed():
+    rng = np.random.default_rng(2)
+    values_SI = crossed(rng, 5, 12, 0.1, 1.0, 0.5)
+    clusters, strata = np.repeat(np.arange(6), 2), np.repeat([0, 1], 6)
+    influence = np.concatenate([part - part.mean(1, keepdims=True) for part in np.split(values_SI, 2, axis=1)], 1) / 12
+    found = with_text(of_seeds(values_SI.mean(1)), by_cluster(influence, clusters, strata))
+
+    # By brute force: covariances of different seeds' sums over clusters, stratum by stratum.
+    sums = np.stack([influence[:, clusters == c].sum(1) for c in range(6)], 1)
+    text, variances = 0.0, []
+    for columns in (slice(0, 3), slice(3, 6)):
+        products = [sums[s, columns] @ sums[t, columns] for s in range(5) for t in range(5) if s != t]
+        text += 3 / 2 * float(np.mean(products))
+        variances.append(3 / 2 * float((sums[:, columns].mean(0) ** 2).sum()))
+    assert float(found.text_variance) == pytest.approx(max(text, 0.0))
+    assert float(found.text_degrees) == pytest.approx(sum(variances) ** 2 / sum(v**2 / 2 for v in variances))
+
+
+def test_text_of_one_cluster_is_refused():
+    with pytest.raises(ValueError, match="a single cluster"):
+        with_text(of_seeds(DIFFERENCES), by_cluster(np.zeros((6, 2)), [0, 0], [0, 0]))
+
+
+def test_one_seed_says_nothing_of_others():
+    assert math.isinf(float(of_seeds([0.3]).variance))
