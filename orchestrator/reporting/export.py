@@ -17,7 +17,6 @@ from trainables.errors import InputError, nearest
 from trainables.storage import Location
 
 if TYPE_CHECKING:
-    from trainables.corpora.stream.manifest import Manifest
     from trainables.objectives.learner import Learner
     from trainables.training.config import TrialConfig
 
@@ -50,7 +49,7 @@ def export_study(
     run = _named_run(history, arm, trial) if trial is not None else _chosen_run(history, arm, folder)
     corpus = _corpus(history, spec, folder)
     config = Planner(spec, history, str(corpus.folder)).plan_again(run).config
-    learner = _trained(config, corpus.manifest, folder)
+    learner = _trained(config, corpus, folder)
     card = model_card(
         history,
         run,
@@ -122,8 +121,9 @@ def _corpus(history: History, spec: StudySpec, folder: Location) -> PackedCorpus
     return PackedCorpus(next((place for place in places if place.exists()), places[-1]))
 
 
-def _trained(config: TrialConfig, manifest: Manifest, folder: Location) -> Learner:
+def _trained(config: TrialConfig, corpus: PackedCorpus, folder: Location) -> Learner:
     """The learner of a completed trial, from its last checkpoint."""
+    from trainables.corpora.stream.token_stream import TokenStream
     from trainables.training.checkpoint import Checkpoints
     from trainables.training.checkpoint_tensors import module_tensors
     from trainables.training.loop import make_learner
@@ -137,7 +137,7 @@ def _trained(config: TrialConfig, manifest: Manifest, folder: Location) -> Learn
             why="it was removed, or the study's folder was copied without its trials",
             remedy="another trial: --trial NAME",
         )
-    learner = make_learner(config, manifest)
+    learner = make_learner(config, TokenStream(corpus, config.seed, config.alpha, config.maximum_repetition))
     try:
         weights = checkpoints.read_model(steps[-1])
     except InputError as error:

@@ -30,7 +30,8 @@ def make_learner(family, objective, options, more, seed=0):
     """A learner whose weights are all, norms and biases too, of some size."""
     found = find_objective(objective)
     torch.manual_seed(seed)
-    learner = Learner(FAMILIES[family](**more), found.of(options)).eval()
+    log_unigram_V = torch.linspace(-9, -2, VOCABULARY)
+    learner = Learner(FAMILIES[family](**more), found.of(options), log_unigram_V=log_unigram_V).eval()
     with torch.no_grad():
         for parameter in learner.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.2)

@@ -68,5 +68,6 @@ def make_learner(name, family, options, dtype=torch.float64, **arguments):
     model = ModelConfig(config={"model_type": family, **SMALL[family]})
     config = body_config(model, objective.task, vocabulary_size=VOCABULARY, sequence_length=LENGTH)
     torch.manual_seed(0)
-    learner = Learner(config, objective.of(options), **arguments)
+    log_unigram_V = torch.linspace(-9, -2, VOCABULARY)  # drawn weights are to stay what they are
+    learner = Learner(config, objective.of(options), log_unigram_V=log_unigram_V, **arguments)
     return learner.to(dtype)

@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from tests.helpers.corpus import LENGTH, VOCABULARY, write_corpus
 from tests.helpers.learners import FAMILIES, VARIATIONS, make_learner
 from tests.helpers.shapes import full_size_configs
-from trainables.corpora.stream.token_stream import TokenStream, log_frequencies
+from trainables.corpora.stream.token_stream import TokenStream
 from trainables.errors import InputError
 from trainables.objectives import find_objective
 from trainables.objectives import loss as loss_module
@@ -78,7 +78,7 @@ class ObjectiveConformance:
         if learner.head is not None and learner.head.bias is not None:
             torch.nn.init.normal_(learner.head.bias)
         maker = BatchMaker(learner, stream, MASK_RATE, World())
-        log_frequency_V = log_frequencies(stream)
+        log_frequency_V = stream.log_unigram()
         for part in maker.prepare(take(stream), FIRST, num_parts=2):
             hidden_KD = hidden_states(learner, part)
             same_loss_and_gradients(
@@ -158,6 +158,19 @@ class ObjectiveConformance:
             weights.append(dict(learner.named_parameters()))
         for name, value in weights[0].items():
             torch.testing.assert_close(value, weights[1][name], rtol=1e-6, atol=1e-6, msg=name)
+
+    def test_its_scorers_differ_by_the_unigram_alone(self, family, options):
+        learner = make_learner(self.objective, family, options)
+        learner.log_unigram_V.normal_()
+        hidden = learner.hidden(torch.arange(5, 5 + LENGTH)[None])[0]
+        scorers = learner.objective.scorers
+        scores = learner.scores(hidden, scorers)
+        assert list(scores) == list(scorers)
+        assert set(scorers) in ({"head"}, {"embedding", "embedding+unigram"})
+        for name, scores_KV in scores.items():
+            unigram_V = learner.log_unigram_V if name.endswith("+unigram") else 0
+            torch.testing.assert_close(scores_KV, learner.objective.logits(learner, hidden) + unigram_V)
+        assert torch.equal(learner.logits(hidden), scores[scorers[0]])
 
     def test_a_head_scores_as_the_model_does(self, family, options):
         """What is exported, and what a restored model begins as."""

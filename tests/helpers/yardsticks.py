@@ -135,7 +135,7 @@ def make_scored_learner(name, dropout=0.0):
         ModelConfig(shape="tiny", dropout=dropout), objective.task, vocabulary_size=VOCABULARY, sequence_length=LENGTH
     )
     torch.manual_seed(1)
-    learner = Learner(config, objective.of({}))
+    learner = Learner(config, objective.of({}), log_unigram_V=torch.linspace(-9, -2, VOCABULARY))
     with torch.no_grad():
         for parameter in learner.parameters():
             if parameter.ndim == 2:

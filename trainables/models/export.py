@@ -15,6 +15,7 @@ from trainables.corpora.tokenizers import SPECIAL_ROLES, separator_token
 from trainables.models.body import embedding_of
 from trainables.models.head import Head
 from trainables.models.pretrained import quiet_transformers
+from trainables.models.widening import widened_body, widened_config, widened_projection
 from trainables.storage import Location
 
 CARD = "README.md"
@@ -30,8 +31,9 @@ def export_model(
 ) -> tuple[str, ...]:
     """Write a model that ``AutoModelForMaskedLM`` or ``AutoModelForCausalLM`` loads and scores as the head does.
 
-    The head is the trained one, or one made of what scored the vocabulary (:meth:`Head.over`). Files of the same names
-    are replaced; the card is Markdown. Returns the names of the files.
+    The head is the trained one, or one made of what scored the vocabulary (:meth:`Head.over`). A decoder whose head has
+    a bias is written wider (:mod:`trainables.models.widening`). Files of the same names are replaced; the card is
+    Markdown. Returns the names of the files.
     """
     with tempfile.TemporaryDirectory() as scratch, quiet_transformers():
         _whole_model(body, head, config, tokenizer).save_pretrained(scratch)
@@ -49,9 +51,15 @@ def _whole_model(
 ) -> PreTrainedModel:
     """Body and head as transformers' own model of their family, to be saved."""
     encoder = config.model_type == "bert"
+    states, weight_VD = body.state_dict(), head.weight_VD.detach()
+    tied = head.weight_VD is embedding_of(body)
+    if head.bias is not None and not encoder:
+        states, tied = widened_body(states, config), False
+        weight_VD = widened_projection(weight_VD, head.bias.detach(), config)
+        config = widened_config(config)
     config = copy.deepcopy(config)
     separator = separator_token(tokenizer)
-    config.tie_word_embeddings = head.weight_VD is embedding_of(body)
+    config.tie_word_embeddings = tied
     config.pad_token_id, config.eos_token_id = tokenizer.pad_token_id, separator
     # A document begins after the separator of the one before: so does a text that is generated from nothing.
     config.bos_token_id = None if encoder else separator
@@ -59,8 +67,8 @@ def _whole_model(
     with torch.device("meta"):
         model = auto_model.from_config(config, dtype=torch.float32)
     projection = next(name for name, module in model.named_modules() if module is model.get_output_embeddings())
-    weights = {f"{model.base_model_prefix}.{name}": value for name, value in body.state_dict().items()}
-    weights[f"{projection}.weight"] = head.weight_VD
+    weights = {f"{model.base_model_prefix}.{name}": value for name, value in states.items()}
+    weights[f"{projection}.weight"] = weight_VD
     if head.transform is not None and head.bias is not None:
         inside = projection.rpartition(".")[0]
         weights |= {f"{inside}.transform.{name}": value for name, value in head.transform.state_dict().items()}

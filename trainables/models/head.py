@@ -71,16 +71,18 @@ class Head(nn.Module):
         weight_VD: nn.Parameter,
         temperature: float,
         final_norm: nn.LayerNorm | None,
+        bias_V: Tensor | None = None,
         *,
         learned: bool = False,
     ) -> Head:
-        """The head that scores ``hidden @ weight_VD.T / temperature``: a headless model becomes an ordinary one.
+        """The head that scores ``hidden @ weight_VD.T / temperature + bias_V``: a headless model becomes an ordinary one.
 
         A decoder's weights are ``weight_VD / temperature``: a new parameter, or where the family ties and the
         temperature is 1 and not learned ``weight_VD`` itself. BERT's are ``weight_VD`` itself wherever the family
         ties; its transform becomes the division by the temperature, by the LayerNorm that makes the body's last hidden
-        states (see :func:`_make_division`, also for the InputError). All of it can be trained on. Which parameters the
-        head has depends on whether the temperature was learned, not on what became of it.
+        states (see :func:`_make_division`, also for the InputError). A decoder's head has a bias where one is given,
+        which its family's has not. All of it can be trained on. Which parameters the head has depends on whether there
+        is a bias and the temperature was learned, not on what became of them.
         """
         with torch.random.fork_rng(devices=[]):  # what is drawn here is written over
             head = cls(config, weight_VD)
@@ -88,6 +90,8 @@ class Head(nn.Module):
         scaled = head.transform is None and (learned or temperature != 1.0)
         if scaled or not config.tie_word_embeddings:
             head.weight_VD = nn.Parameter(weight_VD.detach() / scale)
+        if bias_V is not None:
+            head.bias = nn.Parameter(bias_V.detach().clone())
         if isinstance(head.transform, BertPredictionHeadTransform):
             assert final_norm is not None
             _make_division(head.transform, final_norm, temperature)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from trainables.corpora.stream.token_stream import TokenStream, log_frequencies
+from trainables.corpora.stream.token_stream import TokenStream
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Text:
     @cached_property
     def by_frequency(self) -> Proposal:
         """Tokens as often as they are trained on."""
-        return Proposal(log_frequencies(self.stream))
+        return Proposal(self.stream.log_unigram())
 
     @cached_property
     def uniform(self) -> Proposal:

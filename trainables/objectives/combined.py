@@ -47,7 +47,7 @@ class Combined(Tied):
         contrastive = super().flops(config, num_targets, num_candidates)
         return self.cross_entropy.flops(config, num_targets, num_candidates) + contrastive
 
-    logits, scoring_head = Objective.logits, Objective.scoring_head
+    scorers, logits, scoring_head = Objective.scorers, Objective.logits, Objective.scoring_head
 
 
 class CombinedMasked(Combined):

@@ -1,4 +1,10 @@
-"""Contrastive objectives: a position's target is told apart from the targets of the batch (arXiv 2309.08351)."""
+"""Contrastive objectives: a position's target is told apart from the targets of the batch (arXiv 2309.08351).
+
+A token w stands among the candidates as often as in the text, with probability q(w). So the loss is least where the
+score of w in the context c is log p(w|c) - log q(w), up to a constant of c (Levy and Goldberg 2014, "Neural word
+embedding as implicit matrix factorization", has the like of binary losses): the likeliest token is that of the
+greatest score plus log q. With log q taken off in training the score itself is log p(w|c).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +25,7 @@ if TYPE_CHECKING:
     from trainables.models.head import Head
     from trainables.objectives.candidates import CandidateSet, Pool
     from trainables.objectives.learner import Learner, MicroBatch, States
-    from trainables.objectives.objective import Parts
+    from trainables.objectives.objective import Parts, Scorer
 
 LOWEST_TEMPERATURE = 0.01  # a learned temperature stays above it, as in CLIP (arXiv 2103.00020, section 2.5)
 
@@ -123,6 +129,10 @@ class Contrastive(Objective):
     def flops(self, config: PreTrainedConfig, num_targets: int, num_candidates: int) -> int:
         return loss_flops(config.hidden_size, num_targets, num_candidates)
 
+    @property
+    def scorers(self) -> tuple[Scorer, ...]:
+        return ("embedding", "embedding+unigram") if self.options.log_q else ("embedding+unigram", "embedding")
+
     def logits(self, model: Learner, hidden_KD: Tensor) -> Tensor:
         return hidden_KD @ self.candidate_table(model).T / self.temperature(model)
 
@@ -136,7 +146,8 @@ class Contrastive(Objective):
         with torch.no_grad():
             temperature = float(self.temperature(model))
         table_VD, norm = self.candidate_table(model), final_norm(model.body)
-        return Head.over(model.config, table_VD, temperature, norm, learned=self.options.learn_temperature)
+        bias_V = model.log_unigram_V if self.scorers[0] == "embedding+unigram" else None
+        return Head.over(model.config, table_VD, temperature, norm, bias_V, learned=self.options.learn_temperature)
 
 
 class Tied(Contrastive):

@@ -2,7 +2,7 @@
 targets a sequence, K = N T target positions, D hidden size, C candidates, V vocabulary, R rows of a table.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import torch
@@ -13,7 +13,7 @@ from transformers import PreTrainedConfig
 from trainables.models.body import ATTENTION, documents, embedding_of, make_body, run_body
 from trainables.models.flops import body_flops
 from trainables.models.head import Head
-from trainables.objectives.objective import Objective
+from trainables.objectives.objective import Objective, Scorer
 from trainables.objectives.registry import vanilla_objective
 
 Table = Literal["embedding", "output"]
@@ -56,12 +56,23 @@ class Learner(nn.Module):
     """A model under its objective: a body, and the parts that the objective adds to it.
 
     Attention has transformers' name of an implementation; with a separator, which ends documents, it stays in them.
+    ``log_unigram_V`` is the log-probability of each token among the text's targets; 0 of all where none is given.
     """
 
+    log_unigram_V: Tensor
+
     def __init__(
-        self, config: PreTrainedConfig, objective: Objective, attention: str = ATTENTION, separator: int | None = None
+        self,
+        config: PreTrainedConfig,
+        objective: Objective,
+        attention: str = ATTENTION,
+        separator: int | None = None,
+        log_unigram_V: Tensor | None = None,
     ) -> None:
         super().__init__()
+        if log_unigram_V is None:
+            log_unigram_V = torch.zeros(config.vocab_size)
+        self.register_buffer("log_unigram_V", log_unigram_V, persistent=False)  # the corpus has it
         self.config, self.objective, self.separator = config, objective, separator
         # The body draws its weights before the objective's parts do: two arms with one seed start from the same body.
         self.body = make_body(config, attention)
@@ -137,8 +148,15 @@ class Learner(nn.Module):
         )
         return States(hidden_NTD.flatten(0, 1), candidate_CD, own_KD)
 
+    def scores(self, hidden_KD: Tensor, scorers: Sequence[Scorer]) -> dict[Scorer, Tensor]:
+        """Scores of the whole vocabulary, (K, V), by each of the scorers: one product for all."""
+        logits_KV = self.objective.logits(self, hidden_KD)
+        return {name: logits_KV + self.log_unigram_V if name.endswith("+unigram") else logits_KV for name in scorers}
+
     def logits(self, hidden_KD: Tensor) -> Tensor:
-        return self.objective.logits(self, hidden_KD)
+        """Scores of the whole vocabulary, (K, V), as the objective implies."""
+        scorer = self.objective.scorers[0]
+        return self.scores(hidden_KD, (scorer,))[scorer]
 
     def restore_head(self) -> None:
         """Go on as the vanilla objective, with a head made of what scored tokens (arXiv 2309.08351, section 4.3)."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Container, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from trainables.config import Config
 from trainables.errors import InputError
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from trainables.objectives.learner import Learner, MicroBatch, States
 
     Parts = dict[str, nn.Module | nn.Parameter]
+
+Scorer = Literal["embedding", "embedding+unigram", "head"]
+"""How the vocabulary is scored: by the table that candidates are looked up in, by that and the log-probability of each
+token in the text trained on, or by the head."""
 
 
 class NoOptions(Config):
@@ -121,12 +125,18 @@ class Objective(ABC):
     def after_step(self, model: Learner) -> None:  # noqa: B027  # most have nothing to do
         """Called after every update of the weights."""
 
+    @property
+    def scorers(self) -> tuple[Scorer, ...]:
+        """How its models can score the vocabulary. The first is what the loss's optimum implies: by it yardsticks are
+        taken, and models exported and restored. All have the same :meth:`logits`."""
+        return ("embedding", "embedding+unigram") if self.headless else ("head",)
+
     def logits(self, model: Learner, hidden_KD: Tensor) -> Tensor:
-        """Scores of the whole vocabulary, (K, V): the head's. Yardsticks are taken by them."""
+        """Scores of the whole vocabulary without a unigram's, (K, V): the head's."""
         return model.required_head.logits(hidden_KD)
 
     def scoring_head(self, model: Learner) -> Head:
-        """A head that gives these scores, for export and restoration. Raises InputError where there is none."""
+        """A head that scores as the first scorer, for export and restoration. Raises InputError where there is none."""
         if model.head is None:
             raise InputError(
                 f"a model of the objective {self.name} cannot be given a vocabulary head",

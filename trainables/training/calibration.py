@@ -39,7 +39,7 @@ def calibrate(
             before = torch.cuda.memory_allocated(device)
             torch.cuda.reset_peak_memory_stats(device)
         stream = TokenStream(corpus, config.seed, 1.0, 1.0)
-        learner = make_learner(config, corpus.manifest).to(device)
+        learner = make_learner(config, stream).to(device)
         stepper = Stepper(learner, stream, config.training, World(device=device))
         if stepper.micro_batch_sequences == "auto":
             stepper.micro_batch_sequences = None

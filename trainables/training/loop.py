@@ -8,12 +8,12 @@ import numpy as np
 import torch
 
 from trainables.config import LARGEST
-from trainables.corpora.stream.manifest import Manifest
 from trainables.corpora.stream.token_stream import Batch, TokenStream, local_batches
 from trainables.evaluation.held_out import HeldOut
 from trainables.evaluation.passes import take
 from trainables.evaluation.yardstick import Score
 from trainables.models.body_config import body_config
+from trainables.models.config import Task
 from trainables.models.pretrained import load_pretrained
 from trainables.objectives.learner import Learner
 from trainables.objectives.registry import find_objective
@@ -30,14 +30,24 @@ from trainables.training.world import World
 Feed = Callable[..., Generator[Batch, None, None]]  # ``local_batches`` or ``ray_data_batches``
 
 
-def make_learner(config: TrialConfig, manifest: Manifest) -> Learner:
+def make_learner(config: TrialConfig, stream: TokenStream) -> Learner:
     """The trial's model, newly drawn, under its objective. Raises InputError where they do not fit each other."""
-    objective = find_objective(config.objective).of(config.options)
+    manifest, objective = stream.corpus.manifest, find_objective(config.objective).of(config.options)
     body = body_config(
         config.model, objective.task, vocabulary_size=manifest.vocabulary_size, sequence_length=manifest.sequence_length
     )
     separator = manifest.separator_token if config.document_attention else None
-    return Learner(body, objective, separator=separator)
+    has_prior = "embedding+unigram" in objective.scorers
+    log_unigram_V = _log_unigram(stream, objective.task, body.vocab_size) if has_prior else None
+    return Learner(body, objective, separator=separator, log_unigram_V=log_unigram_V)
+
+
+def _log_unigram(stream: TokenStream, task: Task, size: int) -> torch.Tensor:
+    """Log-probability of each token among the stream's targets, (V,); a pretrained model may have more than the text."""
+    never = stream.corpus.manifest.special_tokens if task == "masked" else ()  # they are never masked
+    known_V = stream.log_unigram(never)
+    more = size - len(known_V)
+    return torch.from_numpy(np.pad(known_V, (0, more), constant_values=known_V.min()).astype(np.float32))
 
 
 class Trial:
@@ -82,7 +92,7 @@ class Trial:
     def _make_stepper(self) -> Stepper:
         config = self.config
         torch.manual_seed(config.seed)
-        learner = make_learner(config, self.stream.corpus.manifest)
+        learner = make_learner(config, self.stream)
         if config.model.pretrained is not None:
             load_pretrained(learner.body, learner.head, learner.config, config.model.pretrained)
         return Stepper(learner.to(self.world.device), self.stream, config.training, self.world)

@@ -79,9 +79,7 @@ def what_would_settle(rule: Rule, found: Evidence) -> Settling:
         variance = seeds / pairs + text / share
         error = np.sqrt(variance)
         with np.errstate(invalid="ignore", divide="ignore"):
-            degrees = np.where(
-                variance > 0, variance**2 / ((seeds / pairs) ** 2 / (pairs - 1) + 1e-300), pairs - 1
-            )
+            degrees = np.where(variance > 0, variance**2 / ((seeds / pairs) ** 2 / (pairs - 1) + 1e-300), pairs - 1)
         spendable = (1 - KEPT_BACK) * ALPHA
         beyond = special.stdtrit(degrees, 1 - spendable / rule.family_size / 2) + special.ndtri(POWER)
         within = special.stdtrit(degrees, 1 - spendable) + special.ndtri((1 + POWER) / 2)

@@ -118,7 +118,9 @@ class Rule:
         return Decision(
             verdict,  # type: ignore[arg-type]
             found,
-            p=min(1.0, self.family_size / (1 - KEPT_BACK) * _stagewise(self.looks, look, self._level, float(found.p()))),
+            p=min(
+                1.0, self.family_size / (1 - KEPT_BACK) * _stagewise(self.looks, look, self._level, float(found.p()))
+            ),
             interval=found.interval(float(self.levels[look])),
             equivalence=found.interval(2 * float(self.equivalence_levels[look])),
         )

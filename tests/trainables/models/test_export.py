@@ -11,6 +11,7 @@ import pytest
 import safetensors.torch
 import torch
 from torch import nn
+from transformers import AutoConfig
 
 from tests.helpers.corpus import LENGTH, VOCABULARY, write_corpus
 from tests.helpers.exports import FAMILIES, MASK_RATE, held_out, make_learner, make_tokenizer
@@ -21,6 +22,8 @@ from trainables.errors import InputError
 from trainables.models.export import export_model
 from trainables.models.head import Head
 from trainables.models.pretrained import load_pretrained
+from trainables.objectives import find_objective
+from trainables.objectives.learner import Learner
 from trainables.storage import Location
 
 torch.set_num_threads(1)
@@ -36,7 +39,14 @@ CASES = {
     "gpt2 headless": ("gpt2", "headless_clm", {"temperature": 0.5}, {}),
     "gpt2 headless, 1": ("gpt2", "headless_clm", {}, {}),
     "gpt2 own table": ("gpt2", "nce_untied_clm", {}, {}),
+    "gpt2 corrected": ("gpt2", "headless_clm", {"log_q": True}, {}),
+    "gpt_neox corrected": ("gpt_neox", "headless_clm", {"log_q": True, "temperature": 0.5}, {}),
+    "bert corrected": ("bert", "headless_mlm", {"log_q": True}, {}),
+    "gpt_neox one after the other": ("gpt_neox", "headless_clm", {}, {"use_parallel_residual": False}),
+    "gpt_neox restored": ("gpt_neox", "headless_clm", {"temperature": 0.5}, {}),
 }
+WIDENED = [name for name, case in CASES.items() if case[0] != "bert" and name.endswith(("headless", "1", "table"))]
+WIDENED += ["gpt_neox one after the other", "gpt_neox restored"]
 READER = """
 import importlib.abc, json, sys
 class Refuse(importlib.abc.MetaPathFinder):
@@ -102,6 +112,9 @@ def exported(corpus, tmp_path_factory):
     ids = {"clean": torch.from_numpy(token_NL), "masked": torch.from_numpy(masked_NL)}
     safetensors.torch.save_file(ids, root / "ids.safetensors")
     learners = {name: make_learner(*case) for name, case in CASES.items()}
+    learners["gpt_neox restored"].restore_head()
+    with torch.no_grad():  # it learned something
+        learners["gpt_neox restored"].head.bias.mul_(1.1)
     for name, learner in learners.items():
         export(learner, corpus.tokenizer(), root / name, "# A card\n")
     (root / "reader.py").write_text(READER)
@@ -127,7 +140,8 @@ def exported(corpus, tmp_path_factory):
 
 @pytest.mark.parametrize("temperature", [1.0, 0.07])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_head_over_a_table_scores_as_the_table_does(family, temperature):
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_a_head_over_a_table_scores_as_the_table_does(family, temperature, has_bias):
     torch.manual_seed(0)
     table_VD = nn.Parameter(torch.randn(VOCABULARY, 32))
     hidden_KD, norm = torch.randn(500, 32), nn.LayerNorm(32, eps=1e-12)
@@ -137,12 +151,14 @@ def test_a_head_over_a_table_scores_as_the_table_does(family, temperature):
             norm.bias.normal_()
             hidden_KD[:32] = torch.eye(32)  # the furthest from its mean that one element can be: sqrt(D - 1)
             hidden_KD = norm(hidden_KD)
+    bias_V = torch.randn(VOCABULARY) if has_bias else None
     before = torch.get_rng_state()
-    head = Head.over(FAMILIES[family](), table_VD, temperature, norm)
+    head = Head.over(FAMILIES[family](), table_VD, temperature, norm, bias_V)
     assert torch.equal(torch.get_rng_state(), before)
     with torch.no_grad():
         scores = nn.functional.linear(head(hidden_KD), head.weight_VD, head.bias)
-    exact = hidden_KD.double() @ table_VD.double().T / temperature
+    exact = hidden_KD.double() @ table_VD.double().T / temperature + (0 if bias_V is None else bias_V)
+    assert (head.bias is None) == (family != "bert" and not has_bias)
     assert float((scores - exact).detach().abs().max() / exact.detach().std()) < 1e-5
     assert (head.weight_VD is table_VD) == (family == "bert" or (family == "gpt2" and temperature == 1))
     assert all(parameter.requires_grad for parameter in head.parameters())
@@ -214,7 +230,8 @@ def test_plain_transformers_scores_as_the_learner_does(exported, case):
     expected_class = {"bert": "BertForMaskedLM", "gpt_neox": "GPTNeoXForCausalLM", "gpt2": "GPT2LMHeadModel"}
     assert facts["class"] == expected_class[CASES[case][0]]
     assert not any(facts["report"].values()), "nothing is missing and nothing is left over"
-    assert facts["tied"] == (case in ("bert vanilla", "bert headless", "gpt2 vanilla", "gpt2 headless, 1"))
+    tied = ("bert vanilla", "bert headless", "bert corrected", "gpt2 vanilla", "gpt2 corrected")
+    assert facts["tied"] == (case in tied)
     assert facts["types"] == ["torch.float32"]
 
 
@@ -271,6 +288,8 @@ def test_a_tokenizer_that_frames_its_text_frames_no_more(tmp_path, corpus):
 def test_training_goes_on_from_what_was_exported(exported, case):
     learner, folder, _, logits, ids = exported[case]
     family = CASES[case][0]
+    if case in WIDENED:
+        pytest.skip("a model of other sizes; the next test has it")
     # What was given a head with weights of its own is untied, as a study's configuration read from it is.
     more = {"tie_word_embeddings": json.loads((folder / "config.json").read_text())["tie_word_embeddings"]}
     vanilla = make_learner(family, "mlm" if family == "bert" else "clm", {}, more, seed=1)
@@ -283,12 +302,30 @@ def test_training_goes_on_from_what_was_exported(exported, case):
     tied = vanilla.config.tie_word_embeddings
     assert (vanilla.head.weight_VD is vanilla.embedding_VD) == tied, "loading unties nothing"
     if family == "bert":
-        assert vanilla.head.has_offset == (case in ("bert headless", "bert own table"))
+        assert vanilla.head.has_offset == (case in ("bert headless", "bert own table", "bert corrected"))
 
     headless = make_learner(family, "headless_mlm" if family == "bert" else "headless_clm", {}, {}, seed=1)
     load(headless, folder)
     for name, value in learner.body.state_dict().items():
         assert torch.equal(headless.body.state_dict()[name], value), name
+
+
+@pytest.mark.parametrize("case", WIDENED)
+def test_training_goes_on_from_a_wider_model(exported, case):
+    """A decoder's bias is the weights of a hidden dimension that is always 1."""
+    learner, folder, _, logits, ids = exported[case]
+    config = AutoConfig.from_pretrained(folder)
+    heads = learner.config.num_attention_heads
+    assert (config.hidden_size, config.num_attention_heads) == (32 * (heads + 1) // heads, heads + 1)
+    wide = Learner(config, find_objective("clm").of({})).eval()
+    load(wide, folder)
+    with torch.no_grad():
+        hidden, before = wide.hidden(ids["clean"]), learner.hidden(ids["clean"])
+        scores = wide.logits(hidden.flatten(0, 1)).view(logits["clean"].shape)
+    torch.testing.assert_close(hidden[..., :32], before, rtol=1e-4, atol=1e-5)
+    assert bool((hidden[..., 32] == 1).all())
+    assert not bool(hidden[..., 33:].any())
+    assert float((scores - logits["clean"]).abs().max() / scores.std()) < 1e-5
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -1,17 +1,13 @@
 """Parts: the tasks of a preparation, and the record of what each made."""
 
 from collections import Counter
-from typing import Self
-
-from pydantic import ConfigDict, ValidationError
 
 from trainables.config import Config
 from trainables.corpora.config import CorporaConfig, SourceConfig
 from trainables.corpora.reading.portions import Portion, divide, expand, part_size
 from trainables.corpora.reading.tally import Tally
+from trainables.corpora.sealed import Sealed
 from trainables.corpora.stream.manifest import LanguageCounts, Split
-from trainables.hashing import checksum
-from trainables.storage import Location
 
 
 class Part(Config):
@@ -33,31 +29,14 @@ class Part(Config):
         return f"corpora.sources[{self.source_number}]"
 
 
-class PartRecord(Config):
+class PartRecord(Sealed):
     """What one task made. Written after its shards: where it is, the part is whole and not made again."""
-
-    model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
 
     digest: str  # of the part
     splits: dict[Split, LanguageCounts]  # counts by split
     tails: dict[Split, bytes]
     """Each split's last tokens, fewer than a sequence, in the shards' dtype: packed when all parts are there."""
     tally: Tally  # what became of the records
-    checksum: str = ""  # of all the rest
-
-    def sealed(self) -> Self:
-        """The same with its checksum."""
-        rest = self.model_copy(update={"checksum": ""}).model_dump_json()
-        return self.model_copy(update={"checksum": checksum(rest.encode())})
-
-    @classmethod
-    def read(cls, file: Location) -> Self | None:
-        """The record in a file; None where there is none, or it is damaged: then the part is made again."""
-        try:
-            record = cls.model_validate_json(file.read_bytes()) if file.exists() else None
-        except ValidationError:
-            return None
-        return record if record is not None and record == record.sealed() else None
 
 
 def cut(corpora: CorporaConfig) -> list[Part]:

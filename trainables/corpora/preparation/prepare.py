@@ -29,6 +29,7 @@ from trainables.corpora.reading.tally import total
 from trainables.corpora.stream.checksums import is_shard_intact
 from trainables.corpora.stream.manifest import FORMAT_VERSION, SPLITS, LanguageCounts, Manifest, Split, token_dtype
 from trainables.corpora.stream.packed import MANIFEST_NAME, MINIMAL_PAIRS_NAME, TOKENIZER_NAME, read_manifest
+from trainables.corpora.stream.token_counts import Job, token_counts
 from trainables.corpora.tokenizers import separator_token
 from trainables.errors import InputError
 from trainables.storage import Location
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 _DUPLICATES = "duplicates"
+COUNTED_HERE_TOKENS = 1 << 28  # so many are counted in seconds
 
 
 class Progress(NamedTuple):
@@ -84,9 +86,16 @@ def prepare(
         _save_tokenizer(tokenizer, folder / TOKENIZER_NAME)
         if corpora.has_minimal_pairs:
             (folder / MINIMAL_PAIRS_NAME).write_bytes(_minimal_pairs(corpora))
+    token_counts(manifest, folder, _job(manifest))
     if there is None:
         (folder / MANIFEST_NAME).write_json(manifest.model_dump(mode="json"))
     return manifest
+
+
+def _job(manifest: Manifest) -> Job:
+    """One of Ray Data's, unless there is less to do than to start."""
+    tokens = sum(counts.tokens for counts in manifest.splits["train"].values())
+    return run_job if tokens > COUNTED_HERE_TOKENS else map
 
 
 def warnings(manifest: Manifest) -> list[str]:

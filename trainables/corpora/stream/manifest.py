@@ -7,6 +7,8 @@ from pydantic import Field, NonNegativeInt, model_validator
 
 from trainables.config import Config
 from trainables.corpora.reading.tally import Tally
+from trainables.errors import InputError
+from trainables.storage import Location
 
 FORMAT_VERSION = 4  # changes with anything that changes the packed tokens of the same input, or this record's form
 
@@ -78,3 +80,12 @@ class Manifest(Config):
 def token_dtype(vocabulary_size: int) -> Literal["uint16", "uint32"]:
     """The smallest of the shards' types that holds every token id."""
     return "uint16" if vocabulary_size <= np.iinfo(np.uint16).max + 1 else "uint32"
+
+
+def damaged(file: Location) -> InputError:
+    """The error of a file of a prepared corpus that is not what was written."""
+    return InputError(
+        f"{file.name} of the prepared corpus is {'damaged' if file.exists() else 'missing'}",
+        where=str(file),
+        remedy="h2h prepare STUDY makes the parts that are not whole again",
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import mmap
 import resource
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,8 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from trainables.corpora.grammar import MinimalPair
 from trainables.corpora.stream.checksums import cache_folder, is_intact
-from trainables.corpora.stream.manifest import FORMAT_VERSION, Manifest, Shard, Split
+from trainables.corpora.stream.manifest import FORMAT_VERSION, Manifest, Shard, Split, damaged
+from trainables.corpora.stream.token_counts import TokenCounts, token_counts
 from trainables.corpora.tokenizers import load_tokenizer
 from trainables.errors import InputError
 from trainables.storage import Location
@@ -88,7 +89,7 @@ class PackedCorpus:
         shape = shard.sequences, self.manifest.sequence_length
         num_tokens = math.prod(shape)
         if file.stat().st_size < num_tokens * np.dtype(self.manifest.dtype).itemsize:
-            raise _damaged(self.folder / MANIFEST_NAME)
+            raise damaged(self.folder / MANIFEST_NAME)
         with file.open("rb", buffering=0) as stream:
             content = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
         # In an eighth of numpy.load's time, for corpora of more shards than stay mapped. The header is of whole tokens.
@@ -102,7 +103,7 @@ class PackedCorpus:
             copy.unlink(missing_ok=True)  # the copy may be damaged, the shard not
             if is_intact(self._local_copy(shard.file), shard.checksum):
                 return copy
-        raise _damaged(file)
+        raise damaged(file)
 
     def _local_copy(self, name: str) -> Path:
         file = self.folder / name
@@ -113,6 +114,11 @@ class PackedCorpus:
             copy.write_bytes(file.read_bytes())
         assert copy.local is not None
         return copy.local
+
+    @cached_property
+    def token_counts(self) -> TokenCounts:
+        """How often each token comes in the training split."""
+        return token_counts(self.manifest, self.folder)
 
     def tokenizer(self) -> PreTrainedTokenizerFast:
         """The tokenizer that made the tokens."""
@@ -127,21 +133,12 @@ class PackedCorpus:
         try:
             return [_PAIR.validate_json(line) for line in file.read_bytes().splitlines()]
         except ValidationError as error:
-            raise _damaged(file) from error
+            raise damaged(file) from error
 
 
 @lru_cache(maxsize=1)
 def _corpus_of_this_process(uri: str) -> PackedCorpus:
     return PackedCorpus(Location(uri))
-
-
-def _damaged(file: Location) -> InputError:
-    """The error of a file of a prepared corpus that is not what was written."""
-    return InputError(
-        f"{file.name} of the prepared corpus is {'damaged' if file.exists() else 'missing'}",
-        where=str(file),
-        remedy="h2h prepare STUDY makes the parts that are not whole again",
-    )
 
 
 class _Versioned(BaseModel):  # as every version of the manifest is

@@ -9,7 +9,7 @@ Letters: N sequences, L tokens each.
 
 import itertools
 import math
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
@@ -26,8 +26,6 @@ _BLOCK_TOKENS = 1 << 19  # about so many are read at once: what a read costs bes
 _RAY_BLOCK_TOKENS = 1 << 22  # the same for Ray Data, where a block costs a task and its way through the object store
 _WINDOW_BLOCKS = 32
 """A Ray Data pipeline is finite, the stream is not: it is served as one pipeline after another, of so many blocks."""
-_COUNTED_SEQUENCES = 1 << 14
-"""Of the beginning of the stream, to estimate how often each token comes: of each language as the mixture has it."""
 _READ_TASKS = 2  # at once, of each worker: one block is made while another is consumed
 
 
@@ -66,14 +64,19 @@ class TokenStream:
             token_NL[here] = self.corpus.take("train", self.corpus.languages[language], index)
         return Batch(token_NL, language_N, number_N)
 
+    def log_unigram(self, never: Sequence[int] = ()) -> NDArray[np.float64]:
+        """Log-probability of each token in the stream, (V,): the training split's tokens, mixed as the stream is.
 
-def log_frequencies(stream: TokenStream) -> NDArray[np.float64]:
-    """Log-probability of each token in the training stream, (V,), from its beginning; one is added to every count."""
-    count_V = np.ones(stream.corpus.manifest.vocabulary_size, dtype=np.int64)
-    for first in range(0, _COUNTED_SEQUENCES, 1024):
-        count_V += np.bincount(stream.take(first + np.arange(1024)).token_NL.ravel(), minlength=len(count_V))
-    log_frequency_V: NDArray[np.float64] = np.log(count_V / count_V.sum())
-    return log_frequency_V
+        It does not depend on the seed. One is added to the count of every token, so that each has some; tokens that are
+        ``never`` asked for have no other.
+        """
+        counts = [self.corpus.token_counts.of(language) for language in self.corpus.languages]
+        frequency_V = sum(share * count_V / count_V.sum() for share, count_V in zip(self.share_l, counts, strict=True))
+        count_V = sum(int(count_V.sum()) for count_V in counts) * np.asarray(frequency_V)
+        count_V[list(never)] = 0.0
+        count_V += 1.0
+        log_unigram_V: NDArray[np.float64] = np.log(count_V / count_V.sum())
+        return log_unigram_V
 
 
 def sequence_digest(batch: Batch) -> int:
