@@ -13,8 +13,9 @@ from trainables.corpora.tokenizers import load_tokenizer
 from trainables.errors import InputError, nearest
 from trainables.models.body_config import body_config
 from trainables.models.config import ModelConfig
-from trainables.models.flops import body_flops, recomputed_flops
+from trainables.models.flops import body_flops, recomputed_flops, scoring_flops
 from trainables.objectives import Objective, vanilla_objective
+from trainables.objectives.corruption import num_masked
 from trainables.objectives.learner import Learner
 from trainables.training.config import MEASURED_UNITS, TrainingConfig, Unit
 
@@ -166,6 +167,25 @@ class ArmPlan:
         flops = full * self._mean_step_flops(batch) + self._mean_step_flops(rest)
         trial: dict[Unit, float] = {"tokens": sequences * length, "steps": full + (rest > 0), "flops": flops}
         return trial | ({"hardware_flops": flops + sequences * again} if again else {})
+
+    def evaluation_flops(self, *, final: bool) -> int:
+        """FLOPs of one evaluation on held-out text, at most: a small language has less of it than the study allows."""
+        evaluation, length = self.spec.yardsticks.evaluation, self.spec.corpora.sequence_length
+        languages = {source.language for source in self.spec.corpora.sources}
+        sequences = len(languages) * evaluation.sequences(final=final)
+        causal = self.objective.task == "causal"
+        targets = sequences * (length - 1 if causal else num_masked(length, evaluation.mask_rate))
+        return scoring_flops(self.learner.config, sequences, length, targets)
+
+    @property
+    def evaluation_share(self) -> float | None:
+        """FLOPs of a confirmation run's evaluations as a share of its training's; None where those are not known."""
+        flops = self.trial_in_units().get("flops")
+        if flops is None:
+            return None
+        run = flops * self.spec.confirm_budget.amount / self.spec.budget.amount
+        on_the_way = (self.spec.confirm.evaluations - 1) * self.evaluation_flops(final=False)
+        return (on_the_way + self.evaluation_flops(final=True)) / run
 
 
 def _refuse_unknown_settings(model: ModelConfig, where: str) -> None:

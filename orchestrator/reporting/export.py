@@ -50,15 +50,16 @@ def export_study(
     corpus = _corpus(history, spec, folder)
     config = Planner(spec, history, str(corpus.folder)).plan_again(run).config
     learner = _trained(config, corpus, folder)
+    head = learner.objective.scoring_head(learner)
     card = model_card(
         history,
         run,
         name=repository or to.name,
-        embedding_head=learner.head is None,
+        scorer=learner.objective.scorers[0],
+        has_bias=head.bias is not None,
         document_attention=config.document_attention,
     )
     try:
-        head = learner.objective.scoring_head(learner)
         return export_model(learner.body, head, learner.config, corpus.tokenizer(), to, card)
     except OSError as error:
         raise _unwritable(to, error) from error

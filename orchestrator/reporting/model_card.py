@@ -14,6 +14,7 @@ from orchestrator.ledger.records import ArmDesign, CorpusRecord
 from orchestrator.ledger.trials import TrialHistory
 from orchestrator.reporting.result_tables import arms_table, comparison_table
 from orchestrator.reporting.table import Table, to_markdown
+from trainables.objectives.objective import Scorer
 from trainables.training.config import Unit
 
 _UNITS: tuple[Unit, ...] = ("tokens", "steps", "flops", "device_seconds")
@@ -21,10 +22,10 @@ _OF: dict[str, str] = {"device_seconds": " of device time"}
 
 
 def model_card(
-    history: History, run: TrialHistory, *, name: str, embedding_head: bool, document_attention: bool
+    history: History, run: TrialHistory, *, name: str, scorer: Scorer, has_bias: bool, document_attention: bool
 ) -> str:
-    """The card, Markdown with the hub's front matter, for a head made of embeddings or a trained one, and for attention
-    inside documents or not. Its licence is left to whoever publishes the model."""
+    """The card, Markdown with the hub's front matter, by how the model scores the vocabulary, whether its head has a
+    bias, and for attention inside documents or not. Its licence is left to whoever publishes the model."""
     assert history.study is not None
     assert history.corpus is not None
     study, design, answer = history.study, history.design, answer_of(history)
@@ -36,7 +37,7 @@ def model_card(
         _origin(history, run, encoder=encoder),
         "## Use",
         _use(name, encoder=encoder),
-        *_cautions(encoder=encoder, embedding_head=embedding_head, document_attention=document_attention),
+        *_cautions(encoder=encoder, scorer=scorer, has_bias=has_bias, document_attention=document_attention),
         "## What the study found",
         answer.verdict,
         *_evidence(answer.comparison),
@@ -95,7 +96,7 @@ def _use(name: str, *, encoder: bool) -> str:
     )
 
 
-def _cautions(*, encoder: bool, embedding_head: bool, document_attention: bool) -> Iterable[str]:
+def _cautions(*, encoder: bool, scorer: Scorer, has_bias: bool, document_attention: bool) -> Iterable[str]:
     sequences = "Sequences begin anywhere in a document and a separator token follows each document"
     if encoder:
         yield f"{sequences}; there is no [CLS], and the tokenizer adds no special tokens."
@@ -103,16 +104,24 @@ def _cautions(*, encoder: bool, embedding_head: bool, document_attention: bool) 
         yield f"{sequences}; the separator is also the token that generation begins after and ends with."
     if document_attention:
         yield ("In training attention stayed inside documents. Here nothing knows of documents: give it one at a time.")
-    if embedding_head:
+    if scorer != "head":
+        prior = ", plus the log-probability of each token in the training text, which its loss implies"
         yield (
             "It was trained without a vocabulary head. The head that it has now scores as the embeddings that it was "
-            "trained against do, divided by the temperature: by that its yardsticks were taken. "
-            "Its scores rank tokens; they are not calibrated log-probabilities, so do not read perplexities off them."
+            f"trained against do, divided by the temperature{prior if scorer == 'embedding+unigram' else ''}: by that "
+            "its yardsticks were taken."
             + (
                 " Load it in float32, as it is stored: in bfloat16 this head loses digits that the rest does not need."
                 if encoder
                 else ""
             )
+        )
+    if has_bias and not encoder:
+        yield (
+            "Its head has a bias, which decoders of its family have not. So it is written with one attention head more "
+            "than it was trained with, whose weights are 0: of the hidden dimensions that this adds one is always 1 in "
+            "the last state, and the bias its weights. Its scores are those of the model that was trained; it has more "
+            "parameters."
         )
 
 

@@ -216,7 +216,9 @@ def results(folder: Location) -> None:
     console.print(render(found.history))
     completed = [run for run in found.history.trials.values() if run.outcome == "completed"]
     if completed and found.history.corpus is not None:
-        model_card(found.history, completed[0], name="x", embedding_head=False, document_attention=False).encode()
+        model_card(
+            found.history, completed[0], name="x", scorer="head", has_bias=False, document_attention=False
+        ).encode()
 
 
 def watched(folder: Location) -> None:

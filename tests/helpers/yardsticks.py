@@ -16,12 +16,11 @@ from transformers import PreTrainedTokenizerFast
 
 from tests.helpers.corpus import LENGTH, VOCABULARY, write_corpus
 from trainables.corpora.tokenizers import SPECIAL_TOKENS
-from trainables.evaluation import EvaluationConfig, find_yardstick, passes
-from trainables.evaluation.held_out import HELD_OUT_SEED, HeldOut, masked_targets
+from trainables.evaluation import EvaluationConfig, Yardstick, find_yardstick, passes
+from trainables.evaluation.held_out import HeldOut, targets_of
 from trainables.models.body_config import body_config
 from trainables.models.config import ModelConfig
 from trainables.objectives import find_objective
-from trainables.objectives.corruption import masked_positions
 from trainables.objectives.learner import Learner
 
 TASKS = {"masked": "headless_mlm", "causal": "headless_clm"}
@@ -35,16 +34,21 @@ class YardstickConformance:
     @pytest.fixture(scope="class")
     def held_out(self, tmp_path_factory):
         corpus = write_spoken_corpus(tmp_path_factory.mktemp("corpus"))
-        return HeldOut(corpus, EvaluationConfig(sequences_per_language=9, mask_rate=0.3), "validation")
+        return HeldOut(corpus, EvaluationConfig(sequences_per_language=9, mask_rate=0.2), "validation")
 
     @property
     def yardstick(self):
         return find_yardstick(self.name)
 
-    def take(self, learner, held_out):
+    def taken(self, learner, held_out):
+        """By scorer."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(passes, "find_yardstick", lambda name: self.yardstick)
-            return passes.take(learner, held_out, [self.name])[self.name]
+            return passes.take(learner, held_out, [self.name])
+
+    def take(self, learner, held_out):
+        """By the scorer that the objective implies."""
+        return next(iter(self.taken(learner, held_out).values())).scores[self.name]
 
     def test_it_has_its_name_and_says_what_it_is(self):
         yardstick = self.yardstick
@@ -81,6 +85,25 @@ class YardstickConformance:
             monkeypatch.setattr("trainables.evaluation.held_out.ROWS", 4)
             assert self.take(learner, held_out).languages == pytest.approx(whole.languages, rel=1e-3)
 
+    @pytest.mark.parametrize("task", TASKS)
+    def test_its_items_make_its_score(self, held_out, task):
+        """A language's score is a ratio of sums, or what exp makes of it; the overall one that of the mean ratio."""
+        for scorer, (scores, items) in self.taken(make_scored_learner(TASKS[task]), held_out).items():
+            if self.name not in items:
+                assert type(self.yardstick).measure is not Yardstick.measure, "it says how it is measured"
+                continue
+            assert list(items[self.name]) == list(held_out.corpus.languages)
+            ratios = {}
+            for language, (item_I, value_I, weight_I) in items[self.name].items():
+                assert len(item_I) == len(value_I) == len(weight_I) == len(set(item_I.tolist())) > 0, scorer
+                assert np.isfinite(value_I).all()
+                assert (weight_I >= 0).all()
+                ratios[language] = value_I.sum() / weight_I.sum()
+            transform = {"identity": float, "exp": math.exp}[self.yardstick.transform]
+            expected = {language: transform(ratio) for language, ratio in ratios.items()}
+            assert scores[self.name].languages == pytest.approx(expected)
+            assert scores[self.name].overall == pytest.approx(transform(np.mean(list(ratios.values()))))
+
     @pytest.mark.parametrize("training", [True, False])
     @pytest.mark.parametrize("task", TASKS)
     def test_taking_it_leaves_the_model_and_the_generator_alone(self, held_out, task, training):
@@ -114,7 +137,7 @@ class Oracle(nn.Module):
 
     def __init__(self, task, strength):
         super().__init__()
-        self.objective, self.strength = SimpleNamespace(task=task), strength
+        self.objective, self.strength = SimpleNamespace(task=task, scorers=("head",)), strength
         self.config = SimpleNamespace(hidden_size=VOCABULARY, vocab_size=VOCABULARY)
         self.embedding_VD = torch.zeros(VOCABULARY, VOCABULARY)
 
@@ -124,8 +147,8 @@ class Oracle(nn.Module):
             next_NL = functional.pad(next_NL[:, :-1], (1, 0))
         return functional.one_hot(next_NL, VOCABULARY).float()
 
-    def logits(self, hidden_KD):
-        return hidden_KD * self.strength
+    def scores(self, hidden_KD, scorers):
+        return dict.fromkeys(scorers, hidden_KD * self.strength)
 
 
 def make_scored_learner(name, dropout=0.0):
@@ -168,10 +191,7 @@ def write_spoken_corpus(folder):
 
 
 def recovery_ranks(learner, token_NL, manifest, mask_rate):
-    """Ranks of the targets of recovery, (N, T); 0 where one is left out."""
-    targets = masked_targets(token_NL, manifest, mask_rate, learner.objective.task)
-    number_N = np.arange(len(token_NL))
-    position_NT = masked_positions(token_NL, number_N, HELD_OUT_SEED, mask_rate, manifest.special_tokens)
-    ranks_NT = np.zeros(position_NT.shape, dtype=np.int64)
-    ranks_NT[position_NT > 0] = passes.target_ranks(learner, targets)
-    return ranks_NT
+    """Ranks of the targets of recovery, (N, T): of a decoder every token but the first, of an encoder masked ones."""
+    targets = targets_of(token_NL, np.arange(len(token_NL)), manifest, mask_rate, learner.objective.task)
+    scorer = learner.objective.scorers[0]
+    return passes.score_targets(learner, targets, (scorer,))[scorer].rank_K.reshape(len(token_NL), -1)

@@ -1,5 +1,5 @@
 """The held-out text that yardsticks are taken on, and what of it is to be recovered. Letters: N sequences, L tokens
-each, T targets a sequence, K targets in all, V vocabulary.
+each, T targets a sequence of an encoder, K targets in all, V vocabulary.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,6 +13,7 @@ from trainables.corpora.stream.manifest import Manifest
 from trainables.corpora.stream.packed import PackedCorpus
 from trainables.corpora.tokenizers import token_bytes
 from trainables.evaluation.yardstick import EvaluationConfig
+from trainables.hashing import permute
 from trainables.models.config import Task
 from trainables.objectives.corruption import masked_positions
 
@@ -25,45 +26,50 @@ class Targets(NamedTuple):
 
     input_NL: NDArray[np.int64]  # what the model sees
     sequence_K: NDArray[np.int64]  # which sequence each target is in, ascending
-    position_K: NDArray[np.int64]  # at which position the hidden state must recover it, ascending in a sequence
+    place_K: NDArray[np.int64]  # where it is in its sequence, ascending
+    position_K: NDArray[np.int64]  # at which position the hidden state must recover it
     target_K: NDArray[np.int64]  # the tokens
 
 
-def masked_targets(token_NL: NDArray[np.int64], manifest: Manifest, mask_rate: float, task: Task) -> Targets:
-    """The targets of recovery: drawn positions, which an encoder finds masked; the first is left out."""
-    number_N = np.arange(len(token_NL), dtype=np.int64)
-    position_NT = masked_positions(token_NL, number_N, HELD_OUT_SEED, mask_rate, manifest.special_tokens)
-    sequence_K, column_K = np.nonzero(position_NT > 0)
-    position_K = position_NT[sequence_K, column_K]
-    target_K = token_NL[sequence_K, position_K]
+def targets_of(
+    token_NL: NDArray[np.int64], number_N: NDArray[np.int64], manifest: Manifest, mask_rate: float, task: Task
+) -> Targets:
+    """A decoder's are all tokens but the first; an encoder's are drawn by the sequences' numbers, and masked."""
     if task == "causal":
-        return Targets(token_NL, sequence_K, position_K - 1, target_K)
+        N, L = token_NL.shape
+        place_K = np.tile(np.arange(1, L), N)
+        return Targets(token_NL, np.repeat(np.arange(N), L - 1), place_K, place_K - 1, token_NL[:, 1:].ravel())
+    position_NT = masked_positions(token_NL, number_N, HELD_OUT_SEED, mask_rate, manifest.special_tokens)
     input_NL = token_NL.copy()
     np.put_along_axis(input_NL, position_NT, manifest.required_mask_token, axis=1)
-    return Targets(input_NL, sequence_K, position_K, target_K)
-
-
-def likelihood_targets(token_NL: NDArray[np.int64], manifest: Manifest, mask_rate: float, task: Task) -> Targets:
-    """The targets of a likelihood: a decoder's are all tokens but the first, an encoder's those of recovery."""
-    if task == "masked":
-        return masked_targets(token_NL, manifest, mask_rate, task)
-    N, L = token_NL.shape
-    sequence_K = np.repeat(np.arange(N), L - 1)
-    return Targets(token_NL, sequence_K, np.tile(np.arange(L - 1), N), token_NL[:, 1:].ravel())
+    sequence_K, place_K = np.repeat(np.arange(len(token_NL)), position_NT.shape[1]), position_NT.ravel()
+    return Targets(input_NL, sequence_K, place_K, place_K, token_NL[sequence_K, place_K])
 
 
 class HeldOut:
-    """Held-out text, read when asked for: ``validation`` while searching, ``test`` (not tuned on) when confirming."""
+    """Held-out text, read when asked for: ``validation`` while searching, ``test`` (not tuned on) when confirming.
 
-    def __init__(self, corpus: PackedCorpus, config: EvaluationConfig, split: Literal["validation", "test"]) -> None:
+    Of each language it has the first sequences of a shuffled order, which is always the same: fewer are some of more,
+    with the same masks.
+    """
+
+    def __init__(
+        self,
+        corpus: PackedCorpus,
+        config: EvaluationConfig,
+        split: Literal["validation", "test"],
+        *,
+        final: bool = True,
+    ) -> None:
         self.corpus, self.config, self.split = corpus, config, split
+        self.most = config.sequences(final=final)
 
     @cached_property
     def _index_of(self) -> dict[str, NDArray[np.int64]]:
-        most = self.config.sequences_per_language
+        """Numbers of the sequences in their language."""
+        sizes = {language: self.corpus.sequences(self.split, language) for language in self.corpus.languages}
         return {
-            language: np.arange(min(self.corpus.sequences(self.split, language), most))
-            for language in self.corpus.languages
+            language: permute(np.arange(min(size, self.most)), size, HELD_OUT_SEED) for language, size in sizes.items()
         }
 
     @cached_property
@@ -76,16 +82,19 @@ class HeldOut:
     def language_N(self) -> NDArray[np.str_]:
         return np.repeat(list(self._index_of), [len(index) for index in self._index_of.values()])
 
-    def masked(self, task: Task) -> Targets:
-        return masked_targets(self.token_NL, self.corpus.manifest, self.config.mask_rate, task)
+    def targets(self, task: Task) -> Targets:
+        number_N = np.concatenate(list(self._index_of.values()))
+        return targets_of(self.token_NL, number_N, self.corpus.manifest, self.config.mask_rate, task)
 
-    def likely(self, task: Task) -> Targets:
-        return likelihood_targets(self.token_NL, self.corpus.manifest, self.config.mask_rate, task)
-
-    def by_language(self, targets: Targets) -> dict[str, NDArray[np.int64]]:
-        """Which of the targets are of each language, by number."""
-        language_K = self.language_N[targets.sequence_K]
-        return {language: np.flatnonzero(language_K == language) for language in self.corpus.languages}
+    @cached_property
+    def document_NL(self) -> NDArray[np.int64]:
+        """The number of each token's document in its language's split: a separator ends its own. (N, L)."""
+        before = [
+            self.corpus.documents_before(self.split, language)[index] for language, index in self._index_of.items()
+        ]
+        ends_NL = (self.token_NL == self.corpus.manifest.separator_token).astype(np.int64)
+        document_NL: NDArray[np.int64] = np.concatenate(before)[:, None] + ends_NL.cumsum(axis=1) - ends_NL
+        return document_NL
 
     @cached_property
     def token_bytes_V(self) -> NDArray[np.int64]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from trainables.errors import InputError
-from trainables.evaluation.yardstick import Score, Yardstick
+from trainables.evaluation.yardstick import Items, Yardstick
 from trainables.models.config import Task
 
 if TYPE_CHECKING:
@@ -29,8 +30,15 @@ class MinimalPairAccuracy(Yardstick):
                 remedy="add such a source, or leave out this yardstick: --set yardsticks.others=[]",
             )
 
-    def measure(self, taking: Taking) -> Score:
-        return taking.mean({language: good_P > bad_P for language, (good_P, bad_P) in taking.pairs.items()})
+    def items(self, taking: Taking) -> Mapping[str, Items]:
+        """One a pair, numbered in its language."""
+        import numpy as np
+
+        right = {language: (good_P > bad_P).astype(np.float64) for language, (good_P, bad_P) in taking.pairs.items()}
+        return {
+            language: Items(np.arange(len(right_P)), right_P, np.ones(len(right_P)))
+            for language, right_P in right.items()
+        }
 
     def tokens(self, held_out: HeldOut, task: Task) -> int:
         """An encoder sees a sentence once for each of its tokens."""

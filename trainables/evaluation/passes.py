@@ -2,8 +2,10 @@
 a batch, L tokens each, K targets, D hidden size, V vocabulary, P minimal pairs, S sentences.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property, partial
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,48 +18,103 @@ from torch.nn.utils.rnn import pad_sequence
 from trainables.corpora.stream.manifest import Manifest
 from trainables.evaluation.held_out import HeldOut, Targets, batches, framed
 from trainables.evaluation.registry import find_yardstick
-from trainables.evaluation.yardstick import Score
+from trainables.evaluation.yardstick import Items, Score
 from trainables.objectives.learner import Learner
+from trainables.objectives.objective import Scorer
 
 SLICE_ELEMENTS = 1 << 24  # logits, or numbers of the last layers, held at a time
 
+Scored = tuple[NDArray[np.int64], Tensor, Tensor]
+"""Whose sentence each of some tokens is, (K,), its hidden state, (K, D), and the token, (K,)."""
 
-class TargetNats(NamedTuple):
-    """Held-out tokens and what each costs."""
 
+class Tokens(NamedTuple):
+    """Held-out tokens that were to be recovered."""
+
+    rank_K: NDArray[np.int64]  # among the whole vocabulary, 1 the best
     nats_K: NDArray[np.float64]  # negative log-likelihood over the whole vocabulary; infinite where the model gives NaN
-    target_K: NDArray[np.int64]  # the tokens
+    token_K: NDArray[np.int64]
+
+    def some(self, number: NDArray[np.int64]) -> Tokens:
+        """Those of these numbers."""
+        return Tokens(self.rank_K[number], self.nats_K[number], self.token_K[number])
+
+
+class Passes:
+    """The passes of held-out text through one model: each is made once for all yardsticks and scorers."""
+
+    def __init__(self, learner: Learner, held_out: HeldOut, scorers: Sequence[Scorer]) -> None:
+        self.learner, self.held_out, self.scorers = learner, held_out, scorers
+        self.task = learner.objective.task
+
+    @cached_property
+    def targets(self) -> Targets:
+        return self.held_out.targets(self.task)
+
+    @cached_property
+    def own_of(self) -> dict[str, NDArray[np.int64]]:
+        """Which of the targets are of each language, by number."""
+        language_K = self.held_out.language_N[self.targets.sequence_K]
+        return {language: np.flatnonzero(language_K == language) for language in self.held_out.corpus.languages}
+
+    @cached_property
+    def tokens(self) -> dict[Scorer, Tokens]:
+        return score_targets(self.learner, self.targets, self.scorers)
+
+    @cached_property
+    def documents(self) -> dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """By language the numbers of documents, (I,), and which of them each target is of, (K,)."""
+        document_K = self.held_out.document_NL[self.targets.sequence_K, self.targets.place_K]
+        found = {name: np.unique(document_K[own], return_inverse=True) for name, own in self.own_of.items()}
+        return {name: (document_I, place_K) for name, (document_I, place_K) in found.items()}
+
+    @cached_property
+    def sentences(self) -> dict[Scorer, NDArray[np.float64]]:
+        """(Pseudo-)log-likelihoods of the sentences of minimal pairs."""
+        held_out = self.held_out
+        return log_likelihoods(self.learner, held_out.sentences, held_out.corpus.manifest, self.scorers)
 
 
 class Taking:
-    """One model in evaluation mode, at one moment, and the passes through it that yardsticks share."""
+    """One model in evaluation mode, at one moment, by one of its scorers: that which its objective implies, if none is
+    named."""
 
-    def __init__(self, learner: Learner, held_out: HeldOut) -> None:
+    def __init__(
+        self, learner: Learner, held_out: HeldOut, scorer: Scorer | None = None, passes: Passes | None = None
+    ) -> None:
         self.learner, self.held_out, self.task = learner, held_out, learner.objective.task
+        self.scorer = scorer or learner.objective.scorers[0]
+        self._passes = passes or Passes(learner, held_out, (self.scorer,))
 
     @cached_property
+    def tokens(self) -> dict[str, Tokens]:
+        """By language the held-out tokens, and how well they were recovered."""
+        found = self._passes.tokens[self.scorer]
+        return {language: found.some(own) for language, own in self._passes.own_of.items()}
+
+    @property
     def ranks(self) -> dict[str, NDArray[np.int64]]:
-        """By language, ranks of the targets of recovery, (K,), 1 the best."""
-        targets = self.held_out.masked(self.task)
-        rank_K = target_ranks(self.learner, targets)
-        return {language: rank_K[own] for language, own in self.held_out.by_language(targets).items()}
-
-    @cached_property
-    def nats(self) -> dict[str, TargetNats]:
-        targets = self.held_out.likely(self.task)
-        nats_K = target_nats(self.learner, targets)
-        return {
-            language: TargetNats(nats_K[own], targets.target_K[own])
-            for language, own in self.held_out.by_language(targets).items()
-        }
+        """By language, ranks of the tokens, (K,), 1 the best."""
+        return {language: tokens.rank_K for language, tokens in self.tokens.items()}
 
     @cached_property
     def pairs(self) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
         """By language, (pseudo-)log-likelihoods of the good and the bad sentences of minimal pairs, (P,) each."""
-        languages = self.held_out.pair_languages
-        score = log_likelihoods(self.learner, self.held_out.sentences, self.held_out.corpus.manifest)
+        languages, score = self.held_out.pair_languages, self._passes.sentences[self.scorer]
         good, bad = score[: len(languages)], score[len(languages) :]
         return {name: (good[languages == name], bad[languages == name]) for name in sorted(set(languages))}
+
+    def by_document(
+        self, value: Callable[[Tokens], NDArray[Any]], weight: Callable[[Tokens], NDArray[Any]] | None = None
+    ) -> dict[str, Items]:
+        """Values and weights of tokens, of 1 each if none is given, summed over the documents of a language."""
+        items = {}
+        for language, tokens in self.tokens.items():
+            document_I, place_K = self._passes.documents[language]
+            weight_K = np.ones(len(place_K)) if weight is None else weight(tokens)
+            sums = (np.bincount(place_K, own_K, len(document_I)) for own_K in (value(tokens), weight_K))
+            items[language] = Items(document_I, *(sum_I.astype(np.float64) for sum_I in sums))
+        return items
 
     def mean(self, values: Mapping[str, NDArray[Any] | float]) -> Score:
         """Of values by language the means, and over languages their mean: each counts the same."""
@@ -65,25 +122,57 @@ class Taking:
         return Score(overall=float(np.mean(list(languages.values()))), languages=languages)
 
 
-def take(learner: Learner, held_out: HeldOut, names: Iterable[str]) -> dict[str, Score]:
-    """The named yardsticks, by name. The learner's mode (train, eval) is as before afterwards."""
+class Taken(NamedTuple):
+    """Yardsticks of one model by one scorer, by name."""
+
+    scores: dict[str, Score]
+    items: dict[str, Mapping[str, Items]]
+    """By language what they are made of, of those that are made of items."""
+
+
+def take(
+    learner: Learner, held_out: HeldOut, names: Iterable[str], scorers: Sequence[Scorer] | None = None
+) -> dict[Scorer, Taken]:
+    """The named yardsticks by each of the model's scorers, or of some, in their order.
+
+    The learner's mode (train, eval) is as before afterwards.
+    """
     training = learner.training
     learner.eval()
-    taking = Taking(learner, held_out)
-    scores = {name: find_yardstick(name).measure(taking) for name in names}
+    scorers = scorers or learner.objective.scorers
+    yardsticks, passes = [find_yardstick(name) for name in names], Passes(learner, held_out, scorers)
+    found = {}
+    for scorer in scorers:
+        taking = Taking(learner, held_out, scorer, passes)
+        items = {yardstick.name: yardstick.items(taking) for yardstick in yardsticks}
+        scores = {yardstick.name: yardstick.measure(taking) for yardstick in yardsticks}
+        found[scorer] = Taken(scores, {name: own for name, own in items.items() if own is not None})
     learner.train(training)
-    return scores
+    return found
 
 
-def target_ranks(learner: Learner, targets: Targets) -> NDArray[np.int64]:
-    """Rank of each target among the whole vocabulary, (K,), 1 the best."""
-    return _of_targets(learner, targets, ranks_of)
-
-
-def target_nats(learner: Learner, targets: Targets) -> NDArray[np.float64]:
-    """Negative log-likelihood of each target over the whole vocabulary, (K,); infinite where the model gives NaN."""
-    nats_K = _of_targets(learner, targets, partial(F.cross_entropy, reduction="none"))
-    return np.nan_to_num(nats_K.astype(np.float64), nan=np.inf, posinf=np.inf)
+@torch.no_grad()
+def score_targets(learner: Learner, targets: Targets, scorers: Sequence[Scorer]) -> dict[Scorer, Tokens]:
+    """How well each target is recovered by each of the scorers: one pass for all, slice by slice."""
+    device, sequence_K, num_targets = learner.embedding_VD.device, targets.sequence_K, len(targets.target_K)
+    num_sequences, length = targets.input_NL.shape
+    sequences = max(1, SLICE_ELEMENTS // (length * learner.config.hidden_size * 16))
+    positions = max(1, SLICE_ELEMENTS // learner.config.vocab_size)
+    rank_SK = np.empty((len(scorers), num_targets), dtype=np.int64)
+    nats_SK = np.empty((len(scorers), num_targets))
+    for start in range(0, num_sequences, sequences):
+        hidden_NLD = learner.hidden(torch.from_numpy(targets.input_NL[start : start + sequences]).to(device))
+        first, end = np.searchsorted(sequence_K, [start, start + sequences])
+        for begin in range(first, end, positions):
+            part = slice(begin, min(begin + positions, end))
+            hidden_KD = hidden_NLD[sequence_K[part] - start, targets.position_K[part]]
+            target_K = torch.from_numpy(targets.target_K[part]).to(device)
+            for number, logits_KV in enumerate(learner.scores(hidden_KD, scorers).values()):
+                rank_SK[number, part] = ranks_of(logits_KV, target_K).cpu().numpy()
+                nats_K = F.cross_entropy(logits_KV.float(), target_K, reduction="none")
+                nats_SK[number, part] = np.nan_to_num(nats_K.cpu().numpy(), nan=np.inf, posinf=np.inf)
+    found = zip(scorers, rank_SK, nats_SK, strict=True)
+    return {scorer: Tokens(rank_K, nats_K, targets.target_K) for scorer, rank_K, nats_K in found}
 
 
 def ranks_of(logits_KV: Tensor, target_K: Tensor) -> Tensor:
@@ -93,33 +182,27 @@ def ranks_of(logits_KV: Tensor, target_K: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _of_targets(learner: Learner, targets: Targets, function: Callable[[Tensor, Tensor], Tensor]) -> NDArray[Any]:
-    """A function of the logits and the target at each target position, slice by slice."""
-    device, sequence_K = learner.embedding_VD.device, targets.sequence_K
-    num_sequences, length = targets.input_NL.shape
-    sequences = max(1, SLICE_ELEMENTS // (length * learner.config.hidden_size * 16))
-    positions = max(1, SLICE_ELEMENTS // learner.config.vocab_size)
-    found = []
-    for start in range(0, num_sequences, sequences):
-        hidden_NLD = learner.hidden(torch.from_numpy(targets.input_NL[start : start + sequences]).to(device))
-        part = slice(*np.searchsorted(sequence_K, [start, start + sequences]))
-        hidden_KD = hidden_NLD[sequence_K[part] - start, targets.position_K[part]]
-        target_K = torch.from_numpy(targets.target_K[part]).to(device)
-        for hidden, target in zip(torch.split(hidden_KD, positions), torch.split(target_K, positions), strict=True):
-            found.append(function(learner.logits(hidden).float(), target).cpu())
-    return np.asarray(torch.cat(found).numpy())
-
-
-@torch.no_grad()
-def log_likelihoods(learner: Learner, sentences: Sequence[Sequence[int]], manifest: Manifest) -> NDArray[np.float64]:
-    """Log-likelihoods over the whole vocabulary, in nats, (S,), of sentences without special tokens.
+def log_likelihoods(
+    learner: Learner, sentences: Sequence[Sequence[int]], manifest: Manifest, scorers: Sequence[Scorer]
+) -> dict[Scorer, NDArray[np.float64]]:
+    """Log-likelihoods over the whole vocabulary, in nats, (S,), of sentences without special tokens, by each scorer.
 
     An encoder's are pseudo-log-likelihoods: each token masked in turn (arXiv 1910.14659).
     """
     rows = framed(sentences, manifest)
-    if learner.objective.task == "causal":
-        return _causal(learner, rows, manifest)
-    score = np.zeros(len(rows))
+    found = {scorer: np.zeros(len(rows)) for scorer in scorers}
+    positions = max(1, SLICE_ELEMENTS // learner.config.vocab_size)
+    batches_of = _causal if learner.objective.task == "causal" else _masked
+    for owner_K, hidden_KD, target_K in batches_of(learner, rows, manifest):
+        for begin in range(0, len(owner_K), positions):
+            part = slice(begin, begin + positions)
+            for scorer, logits_KV in learner.scores(hidden_KD[part], scorers).items():
+                log_probability_K = -F.cross_entropy(logits_KV.float(), target_K[part], reduction="none")
+                np.add.at(found[scorer], owner_K[part], log_probability_K.cpu().numpy())
+    return found
+
+
+def _masked(learner: Learner, rows: list[NDArray[np.int64]], manifest: Manifest) -> Iterator[Scored]:
     masked = np.array([(owner, place) for owner, row in enumerate(rows) for place in range(1, len(row) - 1)])
     for part in batches([len(rows[owner]) for owner, _ in masked]):
         owner_N, position_N = masked[part].T
@@ -127,24 +210,15 @@ def log_likelihoods(learner: Learner, sentences: Sequence[Sequence[int]], manife
         place = torch.arange(len(part)), torch.from_numpy(position_N)
         target_N = token_NL[place]
         token_NL[place] = manifest.required_mask_token
-        hidden_ND = learner.hidden(token_NL, mask_NL)[place]
-        log_probability = learner.logits(hidden_ND).float().log_softmax(dim=-1)
-        np.add.at(score, owner_N, log_probability.gather(1, target_N[:, None])[:, 0].cpu().numpy())
-    return score
+        yield owner_N, learner.hidden(token_NL, mask_NL)[place], target_N
 
 
-def _causal(learner: Learner, rows: list[NDArray[np.int64]], manifest: Manifest) -> NDArray[np.float64]:
-    score = np.zeros(len(rows))
+def _causal(learner: Learner, rows: list[NDArray[np.int64]], manifest: Manifest) -> Iterator[Scored]:
     for part in batches([len(tokens) for tokens in rows]):
         token_NL, mask_NL = _pad([rows[i] for i in part], manifest, learner.embedding_VD.device)
-        hidden_NLD = learner.hidden(token_NL, mask_NL)
         scored_NL = mask_NL[:, 1:].bool()
-        log_probability = learner.logits(hidden_NLD[:, :-1][scored_NL]).float().log_softmax(dim=-1)
-        target_K = token_NL[:, 1:][scored_NL]
-        taken = torch.zeros(scored_NL.shape, device=token_NL.device)
-        taken[scored_NL] = log_probability.gather(1, target_K[:, None])[:, 0]
-        score[part] = taken.sum(dim=1).cpu().numpy()
-    return score
+        hidden_KD = learner.hidden(token_NL, mask_NL)[:, :-1][scored_NL]
+        yield np.repeat(part, scored_NL.sum(1).cpu().numpy()), hidden_KD, token_NL[:, 1:][scored_NL]
 
 
 def _pad(rows: list[NDArray[np.int64]], manifest: Manifest, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -1,14 +1,15 @@
 """Recovery: how well held-out tokens are found again among the whole vocabulary.
 
-They are the same for an encoder, which finds all of a sequence's masked, and a decoder. Targets at a sequence's first
-position are left out, for decoders' sake.
+A decoder is to find every token of a sequence but the first, given the tokens before it; an encoder those that are
+masked, given all others: all of a sequence's are masked at once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from trainables.evaluation.yardstick import Score, Yardstick
+from trainables.evaluation.yardstick import Items, Yardstick
 
 if TYPE_CHECKING:
     from trainables.evaluation.passes import Taking
@@ -20,8 +21,8 @@ class RecoveryAccuracy(Yardstick):
     name = "recovery_accuracy"
     description = "share of held-out tokens that are the model's first choice among the whole vocabulary"
 
-    def measure(self, taking: Taking) -> Score:
-        return taking.mean({language: rank_K == 1 for language, rank_K in taking.ranks.items()})
+    def items(self, taking: Taking) -> Mapping[str, Items]:
+        return taking.by_document(lambda tokens: tokens.rank_K == 1)
 
 
 class RecoveryMeanReciprocalRank(Yardstick):
@@ -30,5 +31,5 @@ class RecoveryMeanReciprocalRank(Yardstick):
     name = "recovery_mrr"
     description = "mean reciprocal rank of held-out tokens among the whole vocabulary"
 
-    def measure(self, taking: Taking) -> Score:
-        return taking.mean({language: 1.0 / rank_K for language, rank_K in taking.ranks.items()})
+    def items(self, taking: Taking) -> Mapping[str, Items]:
+        return taking.by_document(lambda tokens: 1.0 / tokens.rank_K)

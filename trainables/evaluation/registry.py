@@ -9,7 +9,7 @@ from trainables.evaluation.yardstick import Yardstick
 YARDSTICKS: Registry[Yardstick] = Registry(
     "yardstick",
     "headtohead.yardsticks",
-    Yardstick,  # type: ignore[type-abstract]  # members are made of what is derived from it
+    Yardstick,
     (RecoveryAccuracy, RecoveryMeanReciprocalRank, Perplexity, BitsPerByte, MinimalPairAccuracy),
 )
 

@@ -1,29 +1,47 @@
-"""A yardstick: a metric that means the same for every arm of a task. One is a class, and a line in the registry."""
+"""A yardstick: a metric that means the same for every arm of a task. One is a class, and a line in the registry.
+
+Letters: I items of one language: documents of the held-out text, or minimal pairs.
+"""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+import math
+from abc import ABC
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
-from trainables.config import Config, Number
+from trainables.config import LARGEST, Config, Number
 from trainables.models.config import Task
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from trainables.corpora.config import CorporaConfig
     from trainables.evaluation.held_out import HeldOut
     from trainables.evaluation.passes import Taking
+
+WORST = LARGEST / 10  # a mean of several is rounded, and must fit into a record too
+
+Transform = Literal["identity", "exp"]
 
 
 class EvaluationConfig(Config):
     """On what the yardsticks are taken."""
 
-    sequences_per_language: int = Field(32, ge=1)
-    """Held-out sequences of each language: as many for a small language as for a large one."""
+    sequences_per_language: int = Field(1024, ge=1)
+    """Held-out sequences of each language at a trial's end, at most: the first of a shuffled order. Of a decoder all
+    their tokens count, of an encoder those that are masked."""
+    sequences_on_the_way: int = Field(64, ge=1)
+    """The same of evaluations before a trial's end: at the search's rungs, and for the curves."""
     mask_rate: float = Field(0.15, gt=0, le=0.9)
-    """Share of their tokens that must be recovered."""
+    """Share of an encoder's tokens that are masked and must be recovered."""
+
+    def sequences(self, *, final: bool) -> int:
+        """Of each language, at most."""
+        return self.sequences_per_language if final else min(self.sequences_on_the_way, self.sequences_per_language)
 
 
 class Score(Config):
@@ -34,8 +52,27 @@ class Score(Config):
     """Of each language's own text."""
 
 
-class Yardstick(ABC):
-    """A metric of a model, taken on held-out text.
+class Items(NamedTuple):
+    """What a language's score is made of, item by item."""
+
+    item_I: NDArray[np.int64]  # numbers of documents, or of pairs, of this language
+    value_I: NDArray[np.float64]
+    weight_I: NDArray[np.float64]
+
+    @property
+    def ratio(self) -> float:
+        """The sum of the values over that of the weights; :data:`WORST` at most, and where nothing weighs."""
+        weight = float(self.weight_I.sum())
+        return min(float(self.value_I.sum()) / weight, WORST) if weight else WORST
+
+
+def transformed(transform: Transform, ratio: float) -> float:
+    """A score, at most :data:`WORST`."""
+    return ratio if transform == "identity" else math.exp(min(ratio, math.log(WORST)))
+
+
+class Yardstick(ABC):  # of ``items`` and ``measure`` a member has one
+    """A metric of a model, taken on held-out text. A member has :meth:`items`, or :meth:`measure` where it has none.
 
     Its module is read for every command: import torch and NumPy in the methods that need them.
     """
@@ -48,13 +85,28 @@ class Yardstick(ABC):
     """Of those of which higher is better, all are shares between 0 and 1."""
     only_at_end: ClassVar[bool] = False
     """True: too dear to be taken before a trial's end, so that it cannot be the primary one."""
+    transform: ClassVar[Transform] = "identity"
+    """What a ratio of items' sums becomes as a score."""
 
     def require(self, corpora: CorporaConfig) -> None:  # noqa: B027  # most need nothing
         """Refuse, by an InputError, a study whose text lacks what it needs."""
 
-    @abstractmethod
+    def items(self, taking: Taking) -> Mapping[str, Items] | None:
+        """By language what the score is made of, by the model and the passes through it that yardsticks share.
+
+        A language's score is the transform of its ratio, the overall one that of the ratios' mean. None where a score
+        is not made of items: nothing is then known of its spread over text.
+        """
+        return None
+
     def measure(self, taking: Taking) -> Score:
-        """Its value, by the model and the passes through it that yardsticks share."""
+        """Its value: that of the items."""
+        items = self.items(taking)
+        assert items is not None, f"{self.name} has neither items nor a measure of its own"
+        ratios = {language: own.ratio for language, own in items.items()}
+        languages = {language: transformed(self.transform, ratio) for language, ratio in ratios.items()}
+        mean = math.fsum(ratios.values()) / len(ratios)
+        return Score(overall=transformed(self.transform, mean), languages=languages)
 
     def tokens(self, held_out: HeldOut, task: Task) -> int:
         """What it costs: tokens, padding too, that are passed through a model of the task to take it alone."""

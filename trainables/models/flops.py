@@ -32,6 +32,14 @@ def body_flops(config: PreTrainedConfig, num_sequences: int, sequence_length: in
     return FORWARD_AND_BACKWARD * ((layers - 1) * layer(num_tokens) + layer(last))
 
 
+def scoring_flops(config: PreTrainedConfig, num_sequences: int, sequence_length: int, num_targets: int) -> int:
+    """Forward alone, of K tokens of held-out text and their scores over the vocabulary: an encoder's last layer, which
+    a step has at its targets alone, is whole here."""
+    num_tokens = num_sequences * sequence_length
+    forward = body_flops(config, num_sequences, sequence_length, num_tokens) + transform_flops(config, num_targets)
+    return forward // FORWARD_AND_BACKWARD + 2 * num_targets * int(config.vocab_size) * int(config.hidden_size)
+
+
 def recomputed_flops(config: PreTrainedConfig, num_sequences: int, sequence_length: int, num_targets: int) -> int:
     """FLOPs that activation checkpointing adds: a layer's forward pass once more, as far as its backward pass asks.
 

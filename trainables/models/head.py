@@ -75,7 +75,7 @@ class Head(nn.Module):
         *,
         learned: bool = False,
     ) -> Head:
-        """The head that scores ``hidden @ weight_VD.T / temperature + bias_V``: a headless model becomes an ordinary one.
+        """The head that scores ``hidden @ weight_VD.T / temperature + bias_V``: of a headless model, an ordinary one.
 
         A decoder's weights are ``weight_VD / temperature``: a new parameter, or where the family ties and the
         temperature is 1 and not learned ``weight_VD`` itself. BERT's are ``weight_VD`` itself wherever the family

@@ -1,16 +1,17 @@
 """A decoder whose scores have a bias, as one of its family, which has none: the bias becomes a weight.
 
-The family's projection has no bias, so the body gets a hidden dimension whose last value is always 1, and the projection
-the bias as that dimension's weights. It must be a whole head's worth of dimensions, as the size of a head is the hidden
-size over the number of heads, and all but the one stay 0. LayerNorm takes mean and variance over all dimensions: what
-is written into the residual stream is first centred, which no LayerNorm sees, so that the mean is 0 with the zeros or
-without; the variance is then less by D / (D + E), which the norms' weights and epsilon undo. In exact arithmetic the
-hidden states and scores are the same. Letters: V vocabulary, D hidden size, E dimensions more, F feed-forward size.
+The family's projection has no bias, so the body gets a hidden dimension whose last value is always 1, and the
+projection the bias as that dimension's weights. It must be a whole head's worth of dimensions, as the size of a head is
+the hidden size over the number of heads, and all but the one stay 0. LayerNorm takes mean and variance over all
+dimensions: what is written into the residual stream is first centred, which no LayerNorm sees, so that the mean is 0
+with the zeros or without; the variance is then less by D / (D + E), which the norms' weights and epsilon undo. In exact
+arithmetic the hidden states and scores are the same. Letters: V vocabulary, D hidden size, E dimensions more.
 """
 
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping
 
 import torch
@@ -58,7 +59,7 @@ def _widened(name: str, value: Tensor, config: PreTrainedConfig) -> Tensor:
     if module.endswith(NORMS):
         wide = F.pad(value, (0, E))
         if kind == "weight":
-            return wide * (heads / (heads + 1)) ** 0.5
+            return wide * math.sqrt(heads / (heads + 1))
         if module.endswith(FINAL_NORMS):
             wide[D] = 1.0
         return wide
@@ -69,7 +70,7 @@ def _widened(name: str, value: Tensor, config: PreTrainedConfig) -> Tensor:
     if module.endswith(WRITERS):
         wide = _more_rows(wide - wide.mean(0), E)  # the outputs
     elif module.endswith("c_attn"):  # queries of all heads, then keys, then values
-        wide = torch.cat([_more_rows(part, E) for part in wide.split(D)])
+        wide = torch.cat([_more_rows(part, E) for part in torch.split(wide, D)])
     elif module.endswith("query_key_value"):  # all three of the first head, then of the second
         wide = _more_rows(wide, 3 * E)
     if kind == "weight" and not module.endswith("mlp.c_proj" if conv else "mlp.dense_4h_to_h"):

@@ -1,7 +1,7 @@
 """The training loop: from a trial's configuration to its reports. Needs neither Ray nor a network."""
 
 import math
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,13 +10,16 @@ import torch
 from trainables.config import LARGEST
 from trainables.corpora.stream.token_stream import Batch, TokenStream, local_batches
 from trainables.evaluation.held_out import HeldOut
-from trainables.evaluation.passes import take
-from trainables.evaluation.yardstick import Score
+from trainables.evaluation.item_scores import to_parquet
+from trainables.evaluation.passes import Taken, take
+from trainables.hashing import checksum
 from trainables.models.body_config import body_config
 from trainables.models.config import Task
 from trainables.models.pretrained import load_pretrained
 from trainables.objectives.learner import Learner
+from trainables.objectives.objective import Scorer
 from trainables.objectives.registry import find_objective
+from trainables.storage import Location
 from trainables.training.billing import Billing
 from trainables.training.checkpoint import Checkpoints
 from trainables.training.config import TrialConfig
@@ -43,7 +46,7 @@ def make_learner(config: TrialConfig, stream: TokenStream) -> Learner:
 
 
 def _log_unigram(stream: TokenStream, task: Task, size: int) -> torch.Tensor:
-    """Log-probability of each token among the stream's targets, (V,); a pretrained model may have more than the text."""
+    """Log-probability of each token among the stream's targets, (V,); a pretrained model may have more of them."""
     never = stream.corpus.manifest.special_tokens if task == "masked" else ()  # they are never masked
     known_V = stream.log_unigram(never)
     more = size - len(known_V)
@@ -52,6 +55,8 @@ def _log_unigram(stream: TokenStream, task: Task, size: int) -> torch.Tensor:
 
 class Trial:
     """One trial on one worker: build, train, report. Without ``checkpoints`` it saves nothing.
+
+    Into the file ``items``, if one is named, the scores of the held-out text's items are written at the end.
 
     ``should_stop`` is asked between steps: True, to all workers, ends the run with a checkpoint, to be resumed. Raises
     InputError: the model does not fit the objective, or the budget is in a unit that is not measured here.
@@ -67,8 +72,10 @@ class Trial:
         should_stop: Callable[[], bool] = lambda: False,
         energy: EnergyCounter | None = None,
         usd_per_hour: float | None = None,
+        items: Location | None = None,
     ) -> None:
         self.config, self.stream, self.checkpoints, self.feed = config, stream, checkpoints, feed
+        self.items = items
         self.world = world or World()
         self.should_stop = should_stop
         self.billing = Billing(config.budget, self.world, energy, usd_per_hour)
@@ -78,7 +85,9 @@ class Trial:
             if self.world.rank > 0:  # all workers began with the same weights; each drops out what it likes
                 own_seed = np.random.default_rng([config.seed, self.world.rank]).integers(1 << 62)
                 torch.manual_seed(int(own_seed))
-            self.held_out = HeldOut(stream.corpus, config.evaluation, config.split)
+            self.held_out = {
+                final: HeldOut(stream.corpus, config.evaluation, config.split, final=final) for final in (False, True)
+            }
             self.losses = LossMeter(self.world.device)
             self.trained_on = StreamMeter(len(stream.corpus.languages))
             self.learning_rate = 0.0
@@ -249,8 +258,10 @@ class Trial:
         milestone = status == "completed" or (status == "running" and milestone)
         if status == "completed" and self.config.training.restoration is not None and not self.stepper.restored:
             self.messages.append("no head was restored: training.restoration.share was less than a step")
-        yardsticks = self._evaluate(final=status == "completed") if milestone else {}
-        measure = self._measure(loss, crossed, yardsticks)
+        taken = self._evaluate(final=status == "completed") if milestone else {}
+        measure = self._measure(loss, crossed, taken)
+        if status == "completed":
+            measure = measure.model_copy(update={"items": self._keep_items(taken)})
         if status != "interrupted":
             self.reported.append(measure)
         if self.checkpoints is not None and (milestone or status == "interrupted"):
@@ -262,8 +273,10 @@ class Trial:
         messages, self.messages = tuple(self.messages), []
         return Report(status, self._with_overhead(measure), messages)
 
-    def _measure(self, loss: float | None, crossed: Sequence[float], yardsticks: dict[str, Score]) -> Measure:
+    def _measure(self, loss: float | None, crossed: Sequence[float], taken: Mapping[Scorer, Taken]) -> Measure:
         seen = self.trained_on.seen(self.world)
+        scores = {scorer: found.scores for scorer, found in taken.items()}
+        scorer = next(iter(scores), None)
         return Measure(
             step=self.billing.spent.steps,
             progress=self.billing.progress,
@@ -274,20 +287,34 @@ class Trial:
             digest=self.trained_on.digest(self.world),
             mix=dict(zip(self.stream.corpus.languages, seen, strict=True)),
             rung=max((number for number, rung in enumerate(self.config.rungs) if rung in crossed), default=None),
-            yardsticks=yardsticks,
+            yardsticks=scores.pop(scorer) if scorer else {},
+            scorer=scorer,
+            other_scorers=scores,
         )
+
+    def _keep_items(self, taken: Mapping[Scorer, Taken]) -> str | None:
+        """Write the file; its digest. None where there is none to write, and on all workers but the first."""
+        found = {scorer: own.items for scorer, own in taken.items() if own.items}
+        if self.items is None or self.world.rank > 0 or not found:
+            return None
+        with self.meter.measure("evaluation"):
+            content = to_parquet(found)
+            self.items.write_bytes(content)
+        return checksum(content)
 
     def _with_overhead(self, measure: Measure) -> Measure:
         """The measure with this attempt's overhead so far: overhead is each attempt's own."""
         return measure.model_copy(update={"overhead": dict(self.meter.seconds)})
 
-    def _evaluate(self, *, final: bool) -> dict[str, Score]:
+    def _evaluate(self, *, final: bool) -> dict[Scorer, Taken]:
+        """By scorer, that of the objective first; before the end by that alone, of the primary yardstick."""
         names = self.config.yardsticks if final else self.config.yardsticks[:1]
         with self.meter.measure("evaluation"), self.stepper.evaluated() as learner:
             if self.world.rank > 0 and self.config.training.parallel == "ddp":
                 return {}
             # Sharded weights are gathered layer by layer, by all workers together.
-            return take(learner, self.held_out, names)
+            scorers = learner.objective.scorers
+            return take(learner, self.held_out[final], names, scorers if final else scorers[:1])
 
     def _branch(self, before: float) -> None:
         """Leave the state to the branches whose point was crossed; before the own checkpoint, as a crash may follow."""

@@ -59,6 +59,9 @@ class Measure(Config):
     mix: Mapping[Name, Count]  # sequences trained on, by language
     rung: Count | None  # the last of those passed since the report before
     yardsticks: Mapping[Name, Score]  # empty but at evaluations, and on all workers but the first
+    scorer: Name | None = None  # how the model scored the vocabulary for them; None where there are none
+    items: Annotated[str, Field(pattern="^[0-9a-f]{32}$")] | None = None  # digest of the file of the items' scores
+    other_scorers: Mapping[Name, Mapping[Name, Score]] = {}  # the yardsticks by the model's other ones, at the end
 
 
 class Report(NamedTuple):

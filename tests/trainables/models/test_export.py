@@ -242,8 +242,8 @@ def test_plain_transformers_recovers_as_the_yardstick_says(exported, corpus, cas
     expected_NT = recovery_ranks(learner, token_NL, corpus.manifest, MASK_RATE)
     encoder = CASES[case][0] == "bert"
     reciprocal, expected = [], []
-    for n, t in np.argwhere(position_NT > 0):
-        position = position_NT[n, t]
+    for n, t in np.ndindex(expected_NT.shape):
+        position = position_NT[n, t] if encoder else t + 1
         scores_V = logits["masked"][n, position] if encoder else logits["clean"][n, position - 1]
         reciprocal.append(1 / (1 + int((scores_V > scores_V[token_NL[n, position]]).sum())))
         expected.append(1 / expected_NT[n, t])

@@ -82,6 +82,16 @@ class PackedCorpus:
             token_NL[rows] = self._map(shards[number]).take(indices[rows] - first, 0)
         return token_NL
 
+    def documents_before(self, split: Split, language: str) -> NDArray[np.int64]:
+        """How many documents end before each sequence, (sequences,); every shard begins a document, too."""
+        separator, counts = self.manifest.separator_token, list[NDArray[np.int64]]()
+        for shard in self.manifest.splits[split][language].shards:
+            ends_N = (self._map(shard) == separator).sum(axis=1)
+            counts.append(np.concatenate([ends_N[:-1], [ends_N[-1] + 1]]))
+        ends_N = np.concatenate(counts)
+        before_N: NDArray[np.int64] = ends_N.cumsum() - ends_N
+        return before_N
+
     def _open(self, shard: Shard) -> NDArray[Any]:
         file = self._intact.get(shard.file)
         if file is None or not file.exists():

@@ -75,5 +75,5 @@ def test_damaged_counts_are_counted_again(corpus, how):
 def test_a_damaged_shard_is_not_counted(corpus):
     shard = corpus.folder / corpus.manifest.splits["train"]["fr"].shards[0].file
     shard.write_bytes(shard.read_bytes()[:-2] + b"\x09\x00")
-    with pytest.raises(InputError, match="fr-00000.npy of the prepared corpus is damaged"):
+    with pytest.raises(InputError, match=r"fr-00000\.npy of the prepared corpus is damaged"):
         _ = corpus.token_counts
