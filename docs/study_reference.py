@@ -57,12 +57,23 @@ YARDSTICKS_INTRODUCTION = """\
 
 Taken on held-out text: `validation` while searching, `test` when confirming. Each language counts the same: the overall
 value is the mean over languages, of perplexity the geometric mean. `confirm.margin` is in the primary yardstick's own
-unit: 0.005 suits a share, not a perplexity.
+unit: 0.005 suits a share, not a perplexity. Of a decoder every token of a sequence but the first counts, of an encoder
+those that are masked. An encoder's likelihood is that of its masked tokens given all others, a pseudo-likelihood, and
+no decoder's equal. A separator or unknown token costs bits and has no bytes. Perplexities and bits per byte above 1e29,
+and those of a model that gives NaN, are written down as 1e29.
 
-An encoder's likelihood is that of its masked tokens given all others, a pseudo-likelihood, and no decoder's equal. A
-headless model without a head is scored by its input embedding, which was not trained to give probabilities: judge it
-by recovery, or restore its head. A separator or unknown token costs bits and has no bytes. Perplexities and bits per
-byte above 1e29, and those of a model that gives NaN, are written down as 1e29.
+Every model is scored as its objective implies, and so has a distribution over the vocabulary:
+
+| scorer | scores | implied by |
+|---|---|---|
+| `head` | the head's | `mlm`, `clm`, `mlm+cwt`, `clm+cwt`, `sampled_softmax`, and every restored head |
+| `embedding+unigram` | those of the table that candidates are looked up in, plus the log-probability of each token in the training split, languages mixed as the stream is | contrastive objectives: their candidates come by frequency, so the score alone learns log p(w given c) - log q(w) |
+| `embedding` | those of the table alone | the same with `log_q: true` |
+
+The other scorer of a contrastive model stands beside, in the ledger's last report of each trial (`other_scorers`).
+Of confirmation runs the scores are also kept by document of the held-out text, or by minimal pair, in
+`items/TRIAL.parquet` in the study's folder: a language's score is the sum of its values over that of its weights,
+of perplexity the exp of that.
 """
 
 SPACES = """\

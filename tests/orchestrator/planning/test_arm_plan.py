@@ -44,6 +44,26 @@ def test_the_catalogue_fits(width):
     assert max(map(len, rendered(catalogue(), width).splitlines())) <= width
 
 
+@pytest.mark.parametrize("name", [name for name in study_names() if name != "demo"])
+def test_judging_takes_little_of_a_shipped_study(name):
+    for plan in arm_plans(load_study(name)):
+        assert 0 < plan.evaluation_share < 0.03
+        assert "of its FLOPs beside them" in rendered(show_plan(plan.spec), 160)
+
+
+def test_what_judging_takes():
+    spec = load_study("laptop", ["yardsticks.evaluation={sequences_per_language: 100, sequences_on_the_way: 10}"])
+    plan = arm_plans(spec)[1]
+    assert plan.evaluation_flops(final=True) == 10 * plan.evaluation_flops(final=False)
+    share = (100 + 4 * 10) / 10 * plan.evaluation_flops(final=False) / plan.trial_in_units()["flops"]
+    assert plan.evaluation_share == pytest.approx(share)
+    half = load_study("laptop", ["confirm.budget.tokens=1.5e6", "yardsticks.evaluation.sequences_per_language=1024"])
+    whole = load_study("laptop")
+    assert arm_plans(half)[1].evaluation_share == pytest.approx(2 * arm_plans(whole)[1].evaluation_share)
+    timed = load_study("laptop", ["budget={device_seconds: 60}"])
+    assert arm_plans(timed)[0].evaluation_share is None
+
+
 @pytest.mark.parametrize("study", ["demo", "laptop"])
 def test_parameters_are_those_of_the_model(study):
     for plan in arm_plans(load_study(study)):

@@ -10,7 +10,7 @@ import torch
 import yaml
 
 from orchestrator.cli import main
-from orchestrator.config.files import dump_study, make_study
+from orchestrator.config.files import dump_study, make_study, open_frozen
 from orchestrator.ledger.protocol import design_of
 from orchestrator.ledger.records import CorpusLanguage, CorpusRecord
 from tests.helpers.corpus import LENGTH, VOCABULARY, write_corpus
@@ -19,6 +19,7 @@ from tests.helpers.ledgers import end, measure, spent, trial, write_ledger
 from tests.helpers.ledgers import study as study_record
 from tests.helpers.trials import make_state
 from trainables.corpora.stream.packed import PackedCorpus
+from trainables.corpora.stream.token_stream import TokenStream
 from trainables.evaluation import Score
 from trainables.storage import Location
 from trainables.training.checkpoint import Checkpoints
@@ -128,6 +129,9 @@ def test_export_writes_the_first_paired_run_of_an_arm(study, tmp_path, corpus, c
     assert str(to) in capsys.readouterr().out
     ids, logits = logits_of(to, corpus)
     learner = learner_of(arm, seed=1)
+    text = open_frozen(Location(study)).corpora
+    stream = TokenStream(corpus, 0, text.alpha, text.maximum_repetition)
+    learner.log_unigram_V = torch.from_numpy(stream.log_unigram(corpus.manifest.special_tokens)).float()
     with torch.no_grad():
         expected = learner.logits(learner.hidden(ids).flatten(0, 1)).view(logits.shape)
     assert float((logits - expected).abs().max() / expected.std()) < 1e-5
@@ -156,6 +160,7 @@ def test_the_card_holds_the_evidence_and_no_licence(study, tmp_path):
         "| veldan | 40 | 640 | 50.0% | 800 |",
         'AutoModelForMaskedLM.from_pretrained("model")',
         "cannot be compared",
+        "plus the log-probability of each token in the training text",
         "vanilla on recovery_accuracy at 1.6k tokens a trial is undecided",
     ):
         assert fragment in card, fragment

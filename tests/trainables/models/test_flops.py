@@ -12,9 +12,12 @@ from torch.utils.flop_counter import FlopCounterMode
 from tests.helpers.corpus import LENGTH, VOCABULARY, write_corpus
 from tests.helpers.shapes import full_size_configs
 from trainables.corpora.stream.token_stream import TokenStream
+from trainables.evaluation import EvaluationConfig
+from trainables.evaluation.held_out import HeldOut
+from trainables.evaluation.passes import take
 from trainables.models.body_config import body_config
 from trainables.models.config import ModelConfig
-from trainables.models.flops import recomputed_flops
+from trainables.models.flops import recomputed_flops, scoring_flops
 from trainables.objectives import OBJECTIVES, find_objective
 from trainables.objectives.learner import Learner
 from trainables.training.batch import BatchMaker
@@ -72,6 +75,21 @@ def test_a_step_computes_what_it_is_billed(stream, name, family, again, dropout)
     assert len(step.parts) == 3
     assert step.hardware_flops == pytest.approx(counted(lambda: stepper.gradients(step)), rel=0.01)
     assert (step.hardware_flops > 1.1 * step.flops) if again else (step.hardware_flops == step.flops)
+
+
+@pytest.mark.parametrize(
+    ("name", "family"), [("mlm", "bert"), ("headless_mlm", "bert"), ("clm", "gpt_neox"), ("headless_clm", "gpt2")]
+)
+def test_an_evaluation_computes_what_is_planned(stream, name, family):
+    objective = find_objective(name)
+    model = ModelConfig(config={"model_type": family, **SMALL[family]})
+    config = body_config(model, objective.task, vocabulary_size=VOCABULARY, sequence_length=LENGTH)
+    learner, text = Learner(config, objective.of({})), HeldOut(stream.corpus, EvaluationConfig(), "test")
+    num_targets = len(text.targets(objective.task).target_K)
+    stated = scoring_flops(config, len(text.token_NL), LENGTH, num_targets)
+    found = counted(lambda: take(learner, text, ("perplexity", "recovery_mrr")))
+    transform = 2 * num_targets * 24 * 24 if name == "headless_mlm" else 0  # it has none
+    assert stated - transform == pytest.approx(found, rel=0.01)
 
 
 def fake(mode, value):

@@ -18,6 +18,9 @@ from tests.helpers.trials import NO_DROPOUT, comparable, make_config, make_trial
 from trainables.corpora.stream.packed import PackedCorpus
 from trainables.corpora.stream.token_stream import TokenStream, sequence_digest
 from trainables.errors import InputError
+from trainables.evaluation.item_scores import from_parquet
+from trainables.hashing import checksum
+from trainables.objectives import find_objective
 from trainables.storage import Location
 from trainables.training import meters
 from trainables.training.checkpoint import KEPT, Checkpoints
@@ -212,6 +215,49 @@ def test_the_loss_falls_and_is_the_mean_since_the_last_report(corpus):
     assert losses[0] == pytest.approx(math.log(VOCABULARY), rel=0.05)  # per target, before anything is learned
     longer = run(corpus, make_config("clm", budget={"steps": 150}, training={"learning_rate": 1e-2}))
     assert longer[-1].measure.loss < longer[0].measure.loss - 0.2
+
+
+@pytest.mark.parametrize(
+    ("objective", "restored", "scorers"),
+    [
+        ("headless_mlm", False, ["embedding+unigram", "embedding"]),
+        ("headless_clm", False, ["embedding+unigram", "embedding"]),
+        ("headless_clm", True, ["head"]),
+        ("clm", False, ["head"]),
+    ],
+)
+def test_scores_by_every_scorer_and_item(corpus, tmp_path, objective, restored, scorers):
+    """Beside that which the objective implies, at the end; item by item in a file, also of a run that was cut off."""
+    training = {"restoration": {"share": 0.25}} if restored else {}
+    file = Location(tmp_path / "items.parquet")
+    config = make_config(objective, training=training)
+    run(corpus, config, tmp_path / "trial", should_stop=stop_after(13), items=file)
+    assert not file.exists()
+    reports = run(corpus, config, tmp_path / "trial", items=file)
+    measures = [report.measure for report in reports if report.measure.yardsticks]
+    implied = find_objective(objective).of({}).scorers[0]
+    assert [m.scorer for m in measures] == [implied] * (len(measures) - 1) + scorers[:1]
+    assert not any(m.other_scorers or m.items for m in measures[:-1])
+    last = measures[-1]
+    assert list(last.other_scorers) == scorers[1:]
+    found = from_parquet(file.read_bytes(), "here")
+    assert checksum(file.read_bytes()) == last.items
+    for scorer, scores in {last.scorer: last.yardsticks, **last.other_scorers}.items():
+        assert list(scores) == ["recovery_mrr", "recovery_accuracy"]
+        for name, score in scores.items():
+            assert found[name, scorer].overall == pytest.approx(score.overall)
+    assert all(scores != last.yardsticks for scores in last.other_scorers.values())
+    again = run(corpus, config, items=Location(tmp_path / "again.parquet"))
+    assert comparable(again) == comparable(reports)
+    assert run(corpus, config, tmp_path / "trial")[-1].measure.items == last.items, "as it was reported"
+
+
+@pytest.mark.parametrize(("objective", "special"), [("headless_mlm", (0, 1, 2, 3, 4)), ("headless_clm", ())])
+def test_the_prior_is_that_of_the_stream_s_targets(corpus, objective, special):
+    trial = make_trial(corpus, make_config(objective))
+    expected = trial.stream.log_unigram(special)
+    np.testing.assert_allclose(trial.stepper.learner.log_unigram_V.numpy(), expected, rtol=1e-6)
+    assert "log_unigram_V" not in trial.stepper.tensors(finished=True)["model"], "the corpus has it"
 
 
 # --- the same again -----------------------------------------------------------------------------------------
