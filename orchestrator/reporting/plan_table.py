@@ -108,7 +108,7 @@ def _arm(plan: ArmPlan) -> Grid:
     rows.add_row("trial", _trial_in_words(plan))
     if (share := plan.evaluation_share) is not None:
         times = formatting.plural(plan.spec.confirm.evaluations, "time")
-        rows.add_row("judged", f"{times} a confirmation run: at most {share:.2g} of its FLOPs beside them")
+        rows.add_row("judged", f"{times} a run, for at most {share:.2g} of its FLOPs")
     for number, (name, dimension) in enumerate(plan.searched.items()):
         rows.add_row("searched" if number == 0 else "", f"{name}: {dimension_in_words(dimension)}")
     if not plan.searched:

@@ -16,8 +16,8 @@ from orchestrator.analysis.results import Results
 from orchestrator.cli import main
 from trainables.corpora.stream.packed import PackedCorpus
 from trainables.evaluation.held_out import HELD_OUT_SEED
-from trainables.objectives.corruption import masked_positions
 from trainables.hashing import permute
+from trainables.objectives.corruption import masked_positions
 from trainables.storage import Location
 
 TEXT = Path(os.environ.get("H2H_TEST_DATA", "/nowhere")) / "corpus"
