@@ -66,15 +66,15 @@ Every model is scored as its objective implies, and so has a distribution over t
 
 | scorer | scores | implied by |
 |---|---|---|
-| `head` | the head's | `mlm`, `clm`, `mlm+cwt`, `clm+cwt`, `sampled_softmax`, and every restored head |
-| `embedding+unigram` | those of the table of candidates, plus the log-frequency of each token | `headless_*`, `nce_untied*` |
-| `embedding` | those of the table alone | the same with `log_q: true` |
+| `head` | the head's | `mlm`, `clm`, their sums with `cwt`, `sampled_softmax`, restored heads |
+| `embedding+unigram` | the table of candidates', plus the log-frequency of each token | `headless_*`, `nce_untied*` |
+| `embedding` | the table's alone | the same with `log_q: true` |
 
 Candidates of a contrastive loss come by frequency, so the table's scores alone leave it out
-([training.md](training.md#how-a-model-is-scored)). The other scorer of a contrastive model stands beside, in the ledger's last report of each trial (`other_scorers`).
-Of confirmation runs the scores are also kept by document of the held-out text, or by minimal pair, in
-`items/TRIAL.parquet` in the study's folder: a language's score is the sum of its values over that of its weights,
-of perplexity the exp of that.
+([training.md](training.md#how-a-model-is-scored)). The other scorer of a contrastive model stands beside, in the
+ledger's last report of each trial (`other_scorers`). Of confirmation runs the scores are also kept by document of the
+held-out text, or by minimal pair, in `items/TRIAL.parquet` in the study's folder: a language's score is the sum of its
+values over that of its weights, of perplexity the exp of that.
 """
 
 SPACES = """\
