@@ -270,16 +270,16 @@ def that_fit(runs: Mapping[str, Callable[[], object]]) -> dict[str, Callable[[],
 def rows_sweep(ids_K: NDArray[np.int64], D: int) -> dict[str, float]:
     """Milliseconds of our loss alone by the rows of a slice; the first is the project's own choice."""
     step, C = loss_alone(ids_K, D)
-    chosen = loss_module._slice_rows
+    chosen = loss_module.slice_rows
     runs: dict[str, Callable[[], object]] = {f"chosen_{chosen(C, D, torch.device('cuda'))}": step}
 
     def with_rows(rows: int) -> Callable[[], None]:
         def run() -> None:
-            loss_module._slice_rows = lambda *_: rows
+            loss_module.slice_rows = lambda *_: rows
             try:
                 step()
             finally:
-                loss_module._slice_rows = chosen
+                loss_module.slice_rows = chosen
 
         return run
 

@@ -91,7 +91,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         factor = dtype if device.type == "cuda" else wide
         narrow_CD = weight_CD.to(dtype)
         factor_CD = narrow_CD.to(factor)
-        rows = min(_slice_rows(C, D, device), max(K, 1))
+        rows = min(slice_rows(C, D, device), max(K, 1))
         # Rows that start at multiples of 256 bytes, as fast matrix products want them.
         buffer = torch.empty(rows, -(-C // 64) * 64, dtype=wide, device=device)
         with torch.autocast(device.type, enabled=False):
@@ -175,7 +175,7 @@ def _softmax_cross_entropy_(
     torch.sub(log_total_K, target_logit_K, out=loss_K)
 
 
-def _slice_rows(C: int, D: int, device: torch.device) -> int:
+def slice_rows(C: int, D: int, device: torch.device) -> int:
     """Positions in a slice.
 
     On a CPU the logits of a slice fit its cache, but no slice has fewer rows than make a fast product, which for a
