@@ -197,6 +197,23 @@ def test_a_restored_head_begins_where_the_embedding_was(name, family):
     assert learner.objective.candidates(None) is None
 
 
+@pytest.mark.parametrize(
+    ("name", "family"), [("headless_mlm", "bert"), ("headless_clm", "gpt2"), ("nce_untied_clm", "gpt_neox")]
+)
+@pytest.mark.parametrize("log_q", [False, True])
+def test_a_restored_head_begins_with_the_unigram_where_the_loss_left_it_out(name, family, log_q):
+    """Whether a decoder's head has a bias does not depend on what was learned: a checkpoint's layout is known."""
+    learner = make_learner(name, family, {"log_q": log_q})
+    learner.restore_head()
+    bias = learner.head.bias
+    if log_q:
+        assert bias is None if family != "bert" else not bias.any()
+        return
+    assert torch.equal(bias, learner.log_unigram_V)
+    assert isinstance(bias, torch.nn.Parameter)
+    assert bias.data_ptr() != learner.log_unigram_V.data_ptr(), "training it leaves the unigram alone"
+
+
 # --- the average ----------------------------------------------------------------------------------------------------
 
 
