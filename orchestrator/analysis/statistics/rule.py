@@ -24,6 +24,7 @@ from functools import cached_property, lru_cache
 from typing import Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import special
 
 from orchestrator.analysis.statistics.evidence import Evidence, Floats, Interval
@@ -33,14 +34,17 @@ Verdict = Literal["a", "b", "equivalent", "undecided", "continue"]
 
 PATHS = 100_000  # simulated studies, for the levels of looks
 
-KEPT_BACK = 0.15
-"""Share of every level that is not spent. Few skewed or tied differences, and degrees of freedom that are estimated,
-give t tests more than their level: without it up to 6.2% where 5% were meant, with it at most 5.5%
-(benchmarks/calibration.py)."""
+FEWEST, FEWEST_EQUIVALENT = 4, 6
+"""Pairs from which on an arm can be named, and arms be called equivalent."""
 
-FEWEST = 6
-"""Pairs at which an arm can be named, or arms be called equivalent: of fewer, tied differences are all alike too
-often."""
+Verdicts = NDArray[np.object_]
+
+
+def kept_back(pairs: int) -> float:
+    """The share of every level that is not spent where the first look is at so many pairs. Few skewed or tied
+    differences, and degrees of freedom that are estimated, give t tests more than their level: up to 6.6% where 5% were
+    meant; with this at most 5.5% (benchmarks/calibration.py)."""
+    return 0.25 if pairs < 5 else 0.15
 
 
 class Decision(NamedTuple):
@@ -55,7 +59,7 @@ class Decision(NamedTuple):
     interval: Interval | None
     """Of the difference, 95% over all looks and pairs of arms. None before the end."""
     equivalence: Interval | None
-    """90%, to lie within the margin."""
+    """90%, to lie within the margin; None where there are too few pairs."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +80,9 @@ class Rule:
 
     @property
     def looks(self) -> tuple[int, ...]:
-        """Pairs at each."""
-        return tuple(range(min(self.minimum, self.maximum), self.maximum + 1))
+        """Pairs at each; none where the maximum is too few for a verdict."""
+        first = max(min(self.minimum, self.maximum), FEWEST)
+        return tuple(range(first, self.maximum + 1))
 
     @cached_property
     def levels(self) -> Floats:
@@ -88,11 +93,16 @@ class Rule:
     def equivalence_levels(self) -> Floats:
         """Of each look, for each of two tests of one side. They are not shared by the family: to say that arms are
         equivalent, all tests must agree."""
-        return _levels(self.looks, 1, (1 - KEPT_BACK) * ALPHA)
+        looks = tuple(n for n in self.looks if n >= FEWEST_EQUIVALENT)
+        return np.concatenate([np.zeros(len(self.looks) - len(looks)), _levels(looks, 1, self._spendable)])
+
+    @property
+    def _spendable(self) -> float:
+        return (1 - kept_back(self.looks[0])) * ALPHA if self.looks else 0.0
 
     @property
     def _level(self) -> float:
-        return (1 - KEPT_BACK) * ALPHA / self.family_size
+        return self._spendable / self.family_size
 
     def decide(self, evidence: Callable[[int], Evidence], pairs: int, *, ended: bool = False) -> Decision:
         """The verdict of the first look that has one: pairs beyond it change nothing.
@@ -107,23 +117,25 @@ class Rule:
             if n > pairs:
                 break
             found = evidence(n)
-            verdict = str(self.verdicts(found, look))
+            verdict = self.verdicts(found, look).item()
             if verdict != "continue":
                 return self._decision(verdict, found, look)
-        if ended and 2 <= pairs < self.maximum:
+        if ended and pairs < self.maximum:
             return replace(self, maximum=pairs).decide(evidence, pairs, ended=True)
         return Decision("undecided" if ended else "continue", evidence(pairs), None, None, None)
 
-    def _decision(self, verdict: str, found: Evidence, look: int) -> Decision:
+    def _decision(self, verdict: Verdict, found: Evidence, look: int) -> Decision:
+        share = _stagewise(self.looks, look, self._level, float(found.p())) / self._level
+        equivalence = 2 * float(self.equivalence_levels[look])
         return Decision(
-            verdict,  # type: ignore[arg-type]
+            verdict,
             found,
-            p=min(1.0, self.family_size / (1 - KEPT_BACK) * _stagewise(self.looks, look, self._level, float(found.p()))),
+            p=min(1.0, ALPHA * share),
             interval=found.interval(float(self.levels[look])),
-            equivalence=found.interval(2 * float(self.equivalence_levels[look])),
+            equivalence=found.interval(equivalence) if equivalence else None,
         )
 
-    def verdicts(self, found: Evidence, look: int) -> np.ndarray:
+    def verdicts(self, found: Evidence, look: int) -> Verdicts:
         """Of one look at one or many studies."""
         last = look == len(self.looks) - 1
         named = (np.abs(found.mean) >= found.reach(float(self.levels[look]))) & (found.mean != 0)
@@ -138,8 +150,8 @@ class Rule:
 @lru_cache(maxsize=64)
 def _levels(looks: tuple[int, ...], sides: int, level: float) -> Floats:
     """The level of each look's own test that spends what may be spent by then."""
-    if len(looks) == 1:
-        return np.array([level])
+    if len(looks) < 2:
+        return np.full(len(looks), level)
     found, dead = [], 0
     for n, alive in zip(looks, _alive(looks, sides, level), strict=True):
         allowed = int(_spent(looks, n) * level * PATHS) - dead
@@ -172,7 +184,7 @@ def _alive(looks: tuple[int, ...], sides: int, level: float) -> tuple[Floats, ..
 
 
 @lru_cache(maxsize=2)
-def _statistics(looks: tuple[int, ...]) -> np.ndarray:
+def _statistics(looks: tuple[int, ...]) -> NDArray[np.float32]:
     """t at each look of simulated standard normal pairs, (PATHS, looks); mirrored in pairs."""
     n, rng = np.array(looks), np.random.default_rng(0)
     values = rng.standard_normal((PATHS // 2, looks[-1]), dtype=np.float32)
