@@ -5,8 +5,8 @@ is harder for one arm than for the other, and both at once add their own. A stud
 languages, or another number of seeds, or adds them; the text's standard error is a share of the seeds'. Seeds' noise is
 normal, heavy-tailed (t with 4 degrees of freedom), skewed (gamma of shape 4; the same in both arms, or one arm's spread
 double the other's), rounded to halves of its deviation (ties), or has runs that diverge: one of ten, in both arms, ends
-ten deviations below. Differences of only two values (signs) are beyond what is promised, and counted apart. Documents' differences are normal or skewed. All numbers are the
-product's own.
+ten deviations below. Differences of only two values (signs) are beyond what is promised, and counted apart. Documents'
+differences are normal or skewed. All numbers are the product's own.
 
     python benchmarks/calibration.py            # some minutes on one core
     python benchmarks/calibration.py --quick    # a moment, to see that it runs
@@ -106,7 +106,7 @@ def simulate(case: Case, lead: float, studies: int, rng: np.random.Generator) ->
     shape = (studies, case.most_seeds)
     arms: list[Floats] = []
     for number in range(case.arms):
-        own = NOISES[case.noise](rng, shape)[number % 2] / SPREAD[case.noise]
+        own = NOISES[case.noise](rng, shape)[number % 2] / SPREAD[case.noise] * np.sqrt(1 - 2 / DOCUMENTS)
         size = (studies, 1, DOCUMENTS)
         drawn = rng.gamma(4, size=size) / 2 if case.skewed_text else rng.standard_normal(size)
         # Of the text's error two arms have their halves; it is a share of that of the seeds at the first look.

@@ -23,7 +23,7 @@ class ConfirmSpec(Config):
     """How the best configurations are compared."""
 
     seeds: int = Field(6, ge=1)
-    """Paired runs of each arm's best configuration. With fewer than 6 no arm can win: p cannot reach 0.05."""
+    """Paired runs of each arm's best configuration. With fewer than 4 no arm can win."""
     stopping: StoppingSpec | None = None
     """Look after every seed, and stop when the question is answered: then `seeds` is the most there are."""
     top: int = Field(1, ge=1)

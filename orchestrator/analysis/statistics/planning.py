@@ -76,7 +76,7 @@ def what_would_settle(rule: Rule, found: Evidence) -> Settling:
     n, mean = found.n, abs(float(found.mean))
     if n < 2:
         return Settling(FEWEST - n, None)
-    spendable = (1 - kept_back(max(n, FEWEST))) * ALPHA
+    spendable = (1 - kept_back(max(n, FEWEST), rule.family_size)) * ALPHA
     seeds, text = float(found.seed_variance) * n, float(found.text_variance)
 
     def settles(pairs: Floats, share: Floats) -> NDArray[np.bool_]:

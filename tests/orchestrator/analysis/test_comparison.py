@@ -220,7 +220,7 @@ def test_words_name_the_winner_first_with_its_own_signs():
     words = verdict_in_words(compare(history({"headless": (0.371,) * 6, "vanilla": around(0.4115)})))
     assert words.startswith("vanilla is ahead of headless on accuracy at 2.0M tokens a trial: 0.412 against 0.371, ")
     assert "difference +0.041 [0.0" in words
-    assert words.endswith("n = 6 seeds, p = <0.001.")
+    assert words.endswith("n = 6 seeds, p < 0.001.")
 
 
 def adaptive(scores, *extra, maximum=12, **of_study):

@@ -130,7 +130,7 @@ def test_warnings():
     assert "one arm" in warnings_of(masked("arms={a: {objective: mlm}}"))[0]
     assert "cannot be compared" in warnings_of(masked("arms={a: {objective: mlm}, b: {objective: clm}}"))[0]
     assert "exploratory" in warnings_of(masked("confirm.top=2"))[0]
-    assert "! No arm can win" in rendered(show_plan(masked("confirm.seeds=5")), 60)
+    assert "! No arm can win" in rendered(show_plan(masked("confirm.seeds=3")), 60)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ def fixed(n, family_size=1):
 
 @pytest.mark.parametrize(("n", "family_size"), [(4, 1), (6, 1), (9, 3), (30, 1)])
 def test_power_of_a_fixed_number_is_the_t_tests(n, family_size):
-    critical = stats.t.ppf(1 - 0.05 * (1 - kept_back(n)) / family_size / 2, n - 1)
+    critical = stats.t.ppf(1 - 0.05 * (1 - kept_back(n, family_size)) / family_size / 2, n - 1)
     for effect in (0.5, 1.0, 2.0):
         expected = stats.nct.sf(critical, n - 1, effect * np.sqrt(n))
         assert power(fixed(n, family_size), effect, 1.0) == pytest.approx(expected, abs=0.02)
@@ -74,7 +74,7 @@ def test_the_seeds_asked_for_equivalence_have_the_power_they_promise():
     n = len(differences) + what_would_settle(Rule(6, 6, margin), of_seeds(differences)).seeds
     samples = np.random.default_rng(0).normal(np.mean(differences), np.std(differences, ddof=1), (4000, n))
     found = of_seeds(samples)
-    equivalent = np.abs(found.mean) + found.reach(2 * 0.05 * (1 - kept_back(n))) <= margin
+    equivalent = np.abs(found.mean) + found.reach(2 * 0.05 * (1 - kept_back(n, 1))) <= margin
     assert 0.75 <= np.mean(equivalent) <= 0.9
 
 

@@ -44,8 +44,8 @@ def test_a_fixed_number_is_a_t_test_with_less_than_the_level():
     values = np.random.default_rng(0).normal(0.5, 1, 8)
     decision = decided(Rule(8, 8, 0.0, family_size=3), values)
     test = stats.ttest_1samp(values, 0)
-    assert decision.p == pytest.approx(min(1, test.pvalue * 3 / (1 - kept_back(8))))
-    level = 0.05 * (1 - kept_back(8)) / 3
+    assert decision.p == pytest.approx(min(1, test.pvalue * 3 / (1 - kept_back(8, 3))))
+    level = 0.05 * (1 - kept_back(8, 3)) / 3
     assert decision.interval == pytest.approx(tuple(test.confidence_interval(1 - level)))
 
 
