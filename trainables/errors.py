@@ -26,16 +26,9 @@ class InputError(ValueError):
     def __reduce__(self) -> tuple[object, ...]:
         return partial(type(self), where=self.where, why=self.why, remedy=self.remedy), (self.what,)
 
-    def _at(self, where: str) -> InputError:
+    def at(self, where: str) -> InputError:
+        """The same error in another place."""
         return InputError(self.what, where=where, why=self.why, remedy=self.remedy)
-
-    def within(self, file: str) -> InputError:
-        """The same error with its key placed in the study's ``file``; one that names a file of its own stays."""
-        return self if not self.where or "/" in self.where else self._at(f"{file}: {self.where}")
-
-    def below(self, key: str) -> InputError:
-        """The same error, of a part of what a ``key`` holds."""
-        return self._at(f"{key}.{self.where}" if self.where else key)
 
     def __str__(self) -> str:
         details = [("", self.what), ("  where: ", self.where), ("  why: ", self.why), ("  remedy: ", self.remedy)]

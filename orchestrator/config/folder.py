@@ -35,6 +35,11 @@ def no_study(folder: Location) -> InputError:
     return InputError(f"no study lies in {folder}", where=str(folder), why=f"it has no {STUDY_FILE}", remedy=remedy)
 
 
+def anew(folder: Location) -> str:
+    """What makes another study of the one in a folder."""
+    return f"h2h run {folder / STUDY_FILE if folder.local else 'ITS_FILE'} --set name=ANOTHER   makes a new one"
+
+
 def studies_in(folder: Location) -> list[str]:
     """Names of the studies that have begun in a folder, sorted."""
     try:
