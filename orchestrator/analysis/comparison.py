@@ -9,22 +9,10 @@ Where several configurations of an arm were confirmed, one of them stands for it
 pair of such an arm is ``exploratory``, as is every pair of a study that was extended: its verdict is one for a next
 study to confirm.
 
-The verdict on a pair of arms is that of the first rule to apply (:mod:`orchestrator.analysis.statistics.rule`):
-
-1. ``undecided`` while a planned seed is yet to end, or with too few complete pairs. To look early, and
-   to stop when the numbers please, would find winners where there are none.
-2. ``equivalent`` where two one-sided t-tests find the difference within the margin: a difference too
-   small to matter is no win, however sure it is.
-3. The *name of the arm* with the better mean, where p of the primary yardstick, adjusted over all pairs of arms, is at
-   most 5%. Its interval, of the same rule, then leaves out 0.
-4. ``undecided``, with the number of further seeds it would take; with fewer than two complete pairs, the least at
-   which an arm can win.
-
-A seed at which either arm's run failed or diverged is no pair: it is missing, and listed.
-
-With adaptive stopping, seeds are added until the question is answered: a pair of arms is settled by its first look that
-has a verdict, and its numbers are those of the seeds up to there, in their order; what was trained beyond, for another
-pair's sake, is not in them. Until a pair is settled it has neither p nor interval.
+The verdict is that of :mod:`orchestrator.analysis.statistics.rule`, once every planned seed has ended. With adaptive
+stopping a pair of arms is settled by its first look that has a verdict, and its numbers are those of the seeds up to
+there, in their order; what was trained beyond, for another pair's sake, is not in them. Until then it has neither p nor
+interval. A seed at which either arm's run failed or diverged is no pair: it is missing, and listed.
 
 Only the primary yardstick was named beforehand, with margin, seeds and stopping rule. All others are exploratory, as
 are ``matched``, ``branches``, ``time_to_target`` and ``tuning``: they may suggest a question, and answer none. Their
