@@ -147,40 +147,25 @@ class Rule:
         return np.where(np.abs(found.mean) + reach <= self.margin, "equivalent", verdict)
 
 
-@lru_cache(maxsize=64)
 def _levels(looks: tuple[int, ...], sides: int, level: float) -> Floats:
     """The level of each look's own test that spends what may be spent by then."""
-    if len(looks) < 2:
-        return np.full(len(looks), level)
-    found, dead = [], 0
-    for n, alive in zip(looks, _alive(looks, sides, level), strict=True):
-        allowed = int(_spent(looks, n) * level * PATHS) - dead
-        bound = alive[len(alive) - allowed] if allowed > 0 else np.inf
-        found.append(sides * float(special.stdtr(n - 1, -bound)))
-        dead += max(allowed, 0)
-    return np.array(found)
-
-
-def _spent(looks: tuple[int, ...], n: int) -> float:
-    """The share of the level that may be spent by n pairs."""
-    return n / looks[-1]
+    return _simulated(looks, sides, level)[0] if len(looks) > 1 else np.full(len(looks), level)
 
 
 @lru_cache(maxsize=8)
-def _alive(looks: tuple[int, ...], sides: int, level: float) -> tuple[Floats, ...]:
-    """Statistics of the simulated studies without a difference that have not stopped before each look, ascending."""
-    statistic = _statistics(looks)
+def _simulated(looks: tuple[int, ...], sides: int, level: float) -> tuple[Floats, list[NDArray[np.float32]]]:
+    """These levels, and at each look the statistics of the studies without a difference that go on to it, ascending."""
+    statistic, levels, alive = _statistics(looks), [], []
     if sides == 2:
         statistic = np.abs(statistic)
-    found, dead = [], 0
     for look, n in enumerate(looks):
-        own = statistic[:, look]
-        order = np.argsort(own, kind="stable")
-        found.append(own[order].astype(np.float64))
-        allowed = max(int(_spent(looks, n) * level * PATHS) - dead, 0)
-        statistic = statistic[order[: len(order) - allowed]]
-        dead += allowed
-    return tuple(found)
+        statistic = statistic[np.argsort(statistic[:, look], kind="stable")]
+        own = statistic[:, look].copy()
+        may_stop = max(int(n / looks[-1] * level * PATHS) - (PATHS - len(own)), 0)
+        levels.append(sides * float(special.stdtr(n - 1, -own[-may_stop])) if may_stop else 0.0)
+        alive.append(own)
+        statistic = statistic[: len(own) - may_stop]
+    return np.array(levels), alive
 
 
 @lru_cache(maxsize=2)
@@ -198,6 +183,6 @@ def _stagewise(looks: tuple[int, ...], look: int, level: float, p: float) -> flo
     """The chance, without a difference, of an earlier stop or of a p as small at this look."""
     if len(looks) == 1:
         return p
-    alive, n = _alive(looks, 2, level)[look], looks[look]
+    alive, n = _simulated(looks, 2, level)[1][look], looks[look]
     reached = len(alive) - int(np.searchsorted(alive, special.stdtrit(n - 1, 1 - p / 2), side="left"))
     return (PATHS - len(alive) + reached) / PATHS

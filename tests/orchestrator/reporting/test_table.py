@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from io import StringIO
 
-import pytest
 from rich.console import Console
 
 from orchestrator.reporting.table import Row, Table, on_terminal, to_markdown
@@ -75,13 +74,6 @@ def test_cells_are_text_and_nothing_else() -> None:
     shown = drawn(hostile, 300)
     assert shown.count("[bold]x[/bold]") == 4
     assert shown.count("<script>") == 4
-
-
-@pytest.mark.parametrize("cells", [("a",), ("a", "b", "c")])
-def test_a_row_of_another_length_is_a_mistake(cells: tuple[str, ...]) -> None:
-    """It is noticed where the table is shown, not shown askew."""
-    with pytest.raises(ValueError, match="zip"):
-        to_markdown(Table(("one", "two"), (Row(cells),)))
 
 
 def test_quiet_rows_are_dimmed_where_there_is_colour() -> None:
