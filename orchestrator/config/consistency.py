@@ -17,8 +17,6 @@ LEAST_COOLDOWN_STEPS = 2  # of a branch
 def require_consistent(spec: StudySpec) -> None:
     """Raises InputError, with the key and what to write instead, unless every arm and phase can be run."""
     for name, arm in spec.arms.items():
-        if not name.replace("_", "").replace("-", "").isalnum() or not name.isascii():
-            raise InputError(f"an arm cannot be called '{name}'", where="arms", remedy="letters, digits, '-' and '_'")
         _require_whole_shares(spec, name, arm)
         _require_fitting_stages(spec, name, arm)
         _require_own_tokenizer(spec, name, arm)

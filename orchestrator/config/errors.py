@@ -60,7 +60,7 @@ def input_error(error: ValidationError, model: type[BaseModel], file: str, overr
 def _keys(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
     """A finding's place by the study's own keys: pydantic also names the members of unions that it tried."""
     kept: list[str] = []
-    for part in map(str, loc):
+    for part in (str(part) for part in loc if part != "[key]"):  # after a key that is itself wrong
         field = _field_at(model, kept)
         members = get_args(field.annotation) if field is not None else ()
         if not any(part in (getattr(member, "__name__", ""), str(member)) for member in members):
