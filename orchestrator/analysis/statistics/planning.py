@@ -26,6 +26,8 @@ def power(num_pairs: int, difference: float, deviation: float, margin: float = 0
     difference is found to lie within the margin."""
     if num_pairs < fewest_pairs(family_size):
         return 0.0
+    if num_pairs > MOST_SEEDS:  # from so many on, more are as good as these with a smaller deviation
+        return power(MOST_SEEDS, difference, deviation * math.sqrt(MOST_SEEDS / num_pairs), margin, family_size)
     n, level = num_pairs, ALPHA / family_size
     samples = difference / deviation + np.random.default_rng(0).standard_normal((SIMULATED, n))
     mean, error = samples.mean(1), samples.std(1, ddof=1) / math.sqrt(n)

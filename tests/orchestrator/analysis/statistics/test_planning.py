@@ -1,5 +1,7 @@
 """What is planned against closed forms and the product's own tests on simulated studies."""
 
+import time
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -26,6 +28,20 @@ def test_the_detectable_effect_of_many_pairs_is_the_t_tests():
     effect = minimum_detectable_effect(30)
     critical = stats.t.ppf(0.975, 29)
     assert stats.nct.sf(critical, 29, effect * np.sqrt(30)) == pytest.approx(0.8, abs=0.02)
+
+
+@pytest.mark.parametrize("num_pairs", [1001, 10_000, 100_000])
+def test_the_power_of_very_many_pairs_is_the_t_tests_and_costs_no_more(num_pairs):
+    effect, began = 3.0 / np.sqrt(num_pairs), time.process_time()
+    expected = stats.nct.sf(stats.t.ppf(0.975, num_pairs - 1), num_pairs - 1, 3.0)
+    assert power(num_pairs, effect, 1.0) == pytest.approx(expected, abs=0.02)
+    # Of those that the test would name, the ones that are found to lie within the margin: in standard errors,
+    # between its critical value and the margin less what the equivalence test adds.
+    margin, critical = 5.0, stats.norm.ppf(0.95)
+    within = stats.norm.cdf(margin - critical - 3.0) - stats.norm.cdf(1.96 - 3.0)
+    found = power(num_pairs, effect, 1.0, margin=margin / np.sqrt(num_pairs))
+    assert found == pytest.approx(expected - within, abs=0.02)
+    assert time.process_time() - began < 5.0
 
 
 def test_more_seeds_see_less_and_too_few_see_nothing():
