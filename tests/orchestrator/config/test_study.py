@@ -107,9 +107,11 @@ def test_no_such_study(tmp_path):
         load_study(tmp_path)
 
 
-def test_overrides_are_a_list():
-    with pytest.raises(InputError, match=r"are a list, not the text 'confirm\.seeds=8'"):
-        load_study("demo", "confirm.seeds=8")
+@pytest.mark.parametrize("overrides", ["confirm.seeds=8", [3], None])
+def test_overrides_are_a_list_of_texts(overrides):
+    with pytest.raises(InputError, match="the overrides are a list of texts, not ") as caught:
+        load_study("demo", overrides)
+    assert repr(overrides) in caught.value.what
 
 
 def test_overrides():
