@@ -46,10 +46,9 @@ class ResourcesSpec(Config):
 
     def usd_per_hour(self, gpus_per_worker: int) -> float | None:
         """Price of a worker with so many GPUs; None where the study has none."""
-        if gpus_per_worker:
-            price = self.prices.gpu_hour
-            return None if price is None else gpus_per_worker * price
-        return None if self.prices.cpu_hour is None else self.cpus_per_worker * self.prices.cpu_hour
+        gpus, cores = (gpus_per_worker, self.prices.gpu_hour), (self.cpus_per_worker, self.prices.cpu_hour)
+        devices, price = gpus if gpus_per_worker else cores
+        return None if price is None else devices * price
 
     @property
     def possible_workers(self) -> range:
