@@ -56,7 +56,7 @@ class Study:
     def __init__(self, study: str | Path | Mapping[str, JsonValue] | StudySpec, overrides: Sequence[str] = ()) -> None:
         self.file, self._overrides = "study", overrides
         if isinstance(study, StudySpec):
-            self.spec = study
+            self.spec = make_study(study.model_dump(mode="json"), overrides) if overrides else study
         elif isinstance(study, Mapping):
             self.spec = make_study(study, overrides)
         else:

@@ -36,6 +36,22 @@ class InputError(ValueError):
         return "\n".join(label + text[:LONGEST_PART] + "..." * (len(text) > LONGEST_PART) for label, text in shown)
 
 
+def storage_errors() -> tuple[type[Exception], ...]:
+    """What reading and listing raise where a file, the network or a permission is missing."""
+    from huggingface_hub.errors import HfHubHTTPError  # a second to import, and only a failure needs it
+
+    # One of its bases is the error of the HTTP library in use, which differs between the hub library's versions.
+    return (OSError, *HfHubHTTPError.__bases__)
+
+
+def refusal(error: Exception, what: str = "", where: str = "") -> InputError:
+    """One of :func:`storage_errors` in words."""
+    what = what or f"cannot read or write {getattr(error, 'filename', None) or 'a file or folder'}"
+    why = (getattr(error, "strerror", None) or str(error)).strip() or type(error).__name__
+    remedy = "see that it is there and yours to use, that there is space, and that the network answers; then try again"
+    return InputError(what, where=where, why=why, remedy=remedy)
+
+
 def printable(text: str) -> str:
     """The text with control characters, which a terminal would obey, escaped, but for line ends and tabs."""
     return "".join(

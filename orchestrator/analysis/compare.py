@@ -105,11 +105,11 @@ def _pair(history: History, names: tuple[str, str], runs: Mapping[str, Runs], de
         name: _row(design, name, final_values(runs_a, name), final_values(runs_b, name))
         for name in design.yardsticks.names
     }
-    # Without looks to come, the interval and p of the seeds so far are an indication.
-    if decision.p is not None or design.minimum_seeds is not None:
-        found = {"interval": decision.interval, "equivalence": decision.equivalence, "p_adjusted": decision.p}
-        found["p"] = None if decision.p is None else float(decision.evidence.p())
-        rows[primary] = rows[primary].model_copy(update=found)
+    found = {"equivalence": decision.equivalence, "p_adjusted": decision.p}
+    found["p"] = None if decision.p is None else float(decision.evidence.p())
+    if decision.p is not None or design.minimum_seeds is not None:  # else that of the seeds so far is an indication
+        found["interval"] = decision.interval
+    rows[primary] = rows[primary].model_copy(update=found)
     chosen = any(len(confirmed(history, arm)) > 1 for arm in names)
     minimum = design.minimum_seeds
     return Pair(
@@ -242,27 +242,19 @@ def _paired(
 
 
 def _adjusted(pairs: Sequence[Pair], primary: str) -> list[Pair]:
-    """Adjusts p over all pairs of arms: for the primary yardstick where the rule has not done so yet, for all others
-    together, and for the branches."""
+    """Adjusts p over all pairs of arms, for all yardsticks but the primary one together, and for the branches."""
     others = [name for name in (pairs[0].yardsticks if pairs else ()) if name != primary]
     exploratory = iter(_holm([pair.yardsticks[name] for pair in pairs for name in others]))
     branches = iter(_holm([row for pair in pairs for row in pair.branches]))
     return [
         pair.model_copy(
             update={
-                "yardsticks": {primary: _of_family(pair.yardsticks[primary], len(pairs))}
-                | {name: next(exploratory) for name in others},
+                "yardsticks": {primary: pair.yardsticks[primary]} | {name: next(exploratory) for name in others},
                 "branches": tuple(next(branches) for _ in pair.branches),
             }
         )
         for pair in pairs
     ]
-
-
-def _of_family(row: Row, size: int) -> Row:
-    if row.p is None or row.p_adjusted is not None:
-        return row
-    return row.model_copy(update={"p_adjusted": min(1.0, size * row.p)})
 
 
 def _holm(rows: Sequence[_AnyRow]) -> list[_AnyRow]:

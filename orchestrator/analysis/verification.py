@@ -124,12 +124,15 @@ def _check_follows(found: Verification, where: str, fixed: Protocol, known: Sequ
 
 
 def _check_plan(found: Verification, written: Sequence[records.Record]) -> None:
-    """Trials have the budgets and seeds of the protocol, and only the best of the search were confirmed."""
+    """Trials have the protocol's budgets and seeds, only the search's best were confirmed, attempts are their own."""
     history = History()
     for record in written:
         if isinstance(record, records.TrialRecord) and record.trial not in history.trials:
             _check_begin(found, history, record)
         history.apply(record)
+        if isinstance(record, records.TrialRecord | records.BegunRecord | records.MeasureRecord | records.EndRecord):
+            trial, own = history.trials[record.trial], f"{record.phase} {record.arm} {record.attempt}"
+            found.check("attempts", f"{trial.trial}: whose", own, f"{trial.phase} {trial.arm} {trial.attempts}")
 
 
 def _check_begin(found: Verification, history: History, begin: records.TrialRecord) -> None:
@@ -283,7 +286,7 @@ def _by_other_code(values: Values, pair: Pair, yardstick: str, row: Row) -> dict
                 "mean_a": math.fsum(one[seed] for seed in seeds) / n,
                 "mean_b": math.fsum(other[seed] for seed in seeds) / n,
                 "difference": math.fsum(differences) / n,
-                "p": row.p if adaptive and row.role == "primary" else _student_p(differences),
+                "p": row.p if row.role == "primary" and (adaptive or pair.pending) else _student_p(differences),
             }
         )
     agreeing = [found for found in matching if same(found["difference"], row.difference)]

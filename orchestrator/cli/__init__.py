@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from orchestrator.cli import looking, running
 from orchestrator.cli.command import COMMANDS, EXIT_INPUT, EXIT_INTERRUPTED, Command
-from trainables.errors import InputError, nearest
+from trainables.errors import InputError, nearest, refusal, storage_errors
 
 __all__ = ["looking", "main", "running"]
 
@@ -26,20 +26,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_INPUT
     options, unknown = parser.parse_known_args(words)
     command: Command = options.command
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")  # an encoding may lack ±: it is no reason to say nothing
     try:
         if unknown:
             known = [flag for commands, flag, _ in _OPTIONS if words[0] in commands.split() and flag.startswith("-")]
             raise InputError(f"{words[0]} knows no '{unknown[0]}'", remedy=nearest(unknown[0], known))
-        return command(options)
+        code = command(options)
+        sys.stdout.flush()  # while a failure can be told
     except InputError as error:
         print(f"h2h: {error}", file=sys.stderr)
-        return EXIT_INPUT
+        code = EXIT_INPUT
     except KeyboardInterrupt:
         print("h2h: interrupted", file=sys.stderr)
-        return EXIT_INTERRUPTED
+        code = EXIT_INTERRUPTED
     except BrokenPipeError:  # what reads the output has had enough, as `head` does
+        code = 0
+    except storage_errors() as error:
+        print(f"h2h: {refusal(error)}", file=sys.stderr)
+        code = EXIT_INPUT
+    try:
+        sys.stdout.flush()
+    except OSError:  # at its end Python would try again, and complain
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    return code
 
 
 class _Parser(argparse.ArgumentParser):

@@ -23,8 +23,6 @@ Options = argparse.Namespace
 Command = Callable[[Options], int]
 
 COMMANDS: dict[str, tuple[Command, str]] = {}  # each command's function and summary, by name
-
-
 STILL_SECONDS = 8.0  # between two lines
 
 

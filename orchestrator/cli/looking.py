@@ -20,8 +20,9 @@ def _watch(options: Options) -> int:
     from orchestrator.analysis.results import Results
     from orchestrator.reporting.dashboard import follow
 
-    folder = folder_named(options)
-    Results(folder)  # refuses a folder without a study
+    with loading(f"reading {options.study}"):
+        folder = folder_named(options)
+        Results(folder)  # refuses a folder without a study
     follow(folder, Console())
     return 0
 

@@ -80,10 +80,9 @@ def make_study(content: Mapping[str, JsonValue], overrides: Sequence[str] = (), 
 
 def override(content: dict[str, JsonValue], overrides: Sequence[str]) -> None:
     """Change keys and values in place. Raises InputError if one is not ``key=value``, is no YAML, or has no place."""
-    if isinstance(overrides, str):
-        raise InputError(
-            f"the overrides are a list, not the text '{overrides}'", where="overrides", remedy=f'["{overrides}"]'
-        )
+    if not isinstance(overrides, list | tuple) or not all(isinstance(one, str) for one in overrides):
+        what = f"the overrides are a list of texts, not {overrides!r}"
+        raise InputError(what, where="overrides", remedy=f'["{overrides}"]')
     for one in overrides:
         _put(content, one)
 

@@ -53,9 +53,9 @@ class Evidence(NamedTuple):
             found = self.variance**2 / parts
         return np.where(parts > 0, found, max(self.n - 1, 1))
 
-    def p(self, difference: float = 0.0) -> Numbers:
-        """Two-sided, of this true difference: by Student's t."""
-        error, distance = np.sqrt(self.variance), np.abs(self.mean - difference)
+    def p(self) -> Numbers:
+        """Two-sided, of no difference: by Student's t."""
+        error, distance = np.sqrt(self.variance), np.abs(self.mean)
         with np.errstate(invalid="ignore", divide="ignore"):
             found = 2 * special.stdtr(np.asarray(self.degrees), -distance / error)
         return np.where(error > 0, found, np.where(distance > 0, 0.0, 1.0))
@@ -93,10 +93,6 @@ class Items(NamedTuple):
     influence_SC: Floats
     """What each cluster adds to a seed's difference beyond its mean, (..., S, C): a row sums to 0 in each stratum."""
     stratum_C: NDArray[np.intp]
-
-    def first(self, n: int) -> Items:
-        """Of the first n seeds."""
-        return Items(self.influence_SC[..., :n, :], self.stratum_C)
 
 
 def by_cluster(

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from orchestrator.analysis.statistics.evidence import Evidence, Floats, of_seeds
+from orchestrator.analysis.statistics.evidence import Evidence, Floats
 from orchestrator.analysis.statistics.rule import FEWEST, Rule, Verdicts, kept_back
 from orchestrator.config.confirmation import ALPHA
 
@@ -19,6 +19,7 @@ POWER = 0.8  # chance with which what is planned or asked for would settle a dif
 MOST_SEEDS = 1000  # where more pairs than this would be needed, no number is given: it would be no advice
 MOST_TEXT = 1000  # times as much text, likewise
 SIMULATED = 8000  # studies simulated for a power: its standard error is below 0.005
+MOST_NUMBERS = 4_000_000  # drawn for them: of a thousand pairs there are half as many studies
 
 
 def follow(rule: Rule, studies: int, evidence: Callable[[int, Indices], Evidence]) -> tuple[Verdicts, Indices]:
@@ -36,11 +37,17 @@ def follow(rule: Rule, studies: int, evidence: Callable[[int, Indices], Evidence
 def power(rule: Rule, difference: float, deviation: float, text_error: float = 0.0) -> float:
     """The chance that the rule names the better arm, by simulation: normal differences of this mean and deviation
     (above 0) by seed, and text with this standard error, all in the yardstick's unit as the margin is."""
-    normal_SN, text_S = _normal(rule.maximum)
-    values = difference / deviation + normal_SN + text_error / deviation * text_S[:, None]
-    scaled = replace(rule, margin=rule.margin / deviation)
-    text = np.float64((text_error / deviation) ** 2)
-    verdicts, _ = follow(scaled, SIMULATED, lambda n, which: of_seeds(values[which, :n])._replace(text_variance=text))
+    if rule.minimum > MOST_SEEDS:  # from so many on, more are as good as these with a smaller deviation
+        fewer = replace(rule, minimum=MOST_SEEDS, maximum=MOST_SEEDS)
+        return power(fewer, difference, deviation * (MOST_SEEDS / rule.maximum) ** 0.5, text_error)
+    mean_SN, variance_SN, text_S = _normal_studies(rule.maximum)
+    lead_S, error = difference / deviation + text_error / deviation * text_S, np.float64(text_error / deviation)
+
+    def evidence(n: int, which: Indices) -> Evidence:
+        mean = lead_S[which] + mean_SN[which, n - 1]
+        return Evidence(n, mean, variance_SN[which, n - 1], error**2, np.float64(np.inf))
+
+    verdicts, _ = follow(replace(rule, margin=rule.margin / deviation), len(text_S), evidence)
     return float(np.mean(verdicts == ("a" if difference > 0 else "b")))
 
 
@@ -99,6 +106,10 @@ def what_would_settle(rule: Rule, found: Evidence) -> Settling:
 
 
 @lru_cache(maxsize=4)
-def _normal(maximum: int) -> tuple[Floats, Floats]:
-    rng = np.random.default_rng(0)
-    return rng.standard_normal((SIMULATED, maximum)), rng.standard_normal(SIMULATED)
+def _normal_studies(maximum: int) -> tuple[Floats, Floats, Floats]:
+    """Means of the first n standard normal differences of simulated studies, their variances, and what text adds."""
+    rng, n = np.random.default_rng(0), np.arange(1, maximum + 1)
+    values_SN = rng.standard_normal((min(SIMULATED, MOST_NUMBERS // maximum), maximum))
+    mean_SN = values_SN.cumsum(1) / n
+    variance_SN = ((values_SN**2).cumsum(1) / n - mean_SN**2) / np.maximum(n - 1, 1)
+    return mean_SN, variance_SN, rng.standard_normal(len(values_SN))

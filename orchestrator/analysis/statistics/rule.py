@@ -33,6 +33,7 @@ from orchestrator.config.confirmation import ALPHA
 Verdict = Literal["a", "b", "equivalent", "undecided", "continue"]
 
 PATHS = 100_000  # simulated studies, for the levels of looks
+MOST_NUMBERS = 20_000_000  # drawn for them: of a thousand pairs there are a fifth as many studies
 
 FEWEST, FEWEST_EQUIVALENT = 4, 6
 """Pairs from which on an arm can be named, and arms be called equivalent."""
@@ -156,12 +157,13 @@ def _levels(looks: tuple[int, ...], sides: int, level: float) -> Floats:
 def _simulated(looks: tuple[int, ...], sides: int, level: float) -> tuple[Floats, list[NDArray[np.float32]]]:
     """These levels, and at each look the statistics of the studies without a difference that go on to it, ascending."""
     statistic, levels, alive = _statistics(looks), [], []
+    paths = len(statistic)
     if sides == 2:
         statistic = np.abs(statistic)
     for look, n in enumerate(looks):
         statistic = statistic[np.argsort(statistic[:, look], kind="stable")]
         own = statistic[:, look].copy()
-        may_stop = max(int(n / looks[-1] * level * PATHS) - (PATHS - len(own)), 0)
+        may_stop = max(int(n / looks[-1] * level * paths) - (paths - len(own)), 0)
         levels.append(sides * float(special.stdtr(n - 1, -own[-may_stop])) if may_stop else 0.0)
         alive.append(own)
         statistic = statistic[: len(own) - may_stop]
@@ -170,9 +172,9 @@ def _simulated(looks: tuple[int, ...], sides: int, level: float) -> tuple[Floats
 
 @lru_cache(maxsize=2)
 def _statistics(looks: tuple[int, ...]) -> NDArray[np.float32]:
-    """t at each look of simulated standard normal pairs, (PATHS, looks); mirrored in pairs."""
+    """t at each look of simulated standard normal pairs, (paths, looks); mirrored."""
     n, rng = np.array(looks), np.random.default_rng(0)
-    values = rng.standard_normal((PATHS // 2, looks[-1]), dtype=np.float32)
+    values = rng.standard_normal((min(PATHS, MOST_NUMBERS // looks[-1]) // 2, looks[-1]), dtype=np.float32)
     mean = np.cumsum(values, axis=1)[:, n - 1] / n
     variance = (np.cumsum(values**2, axis=1)[:, n - 1] - n * mean**2) / (n - 1)
     statistic = mean / np.sqrt(variance / n)
@@ -183,6 +185,6 @@ def _stagewise(looks: tuple[int, ...], look: int, level: float, p: float) -> flo
     """The chance, without a difference, of an earlier stop or of a p as small at this look."""
     if len(looks) == 1:
         return p
-    alive, n = _simulated(looks, 2, level)[1][look], looks[look]
-    reached = len(alive) - int(np.searchsorted(alive, special.stdtrit(n - 1, 1 - p / 2), side="left"))
-    return (PATHS - len(alive) + reached) / PATHS
+    alive = _simulated(looks, 2, level)[1]
+    short_of_it = np.searchsorted(alive[look], special.stdtrit(looks[look] - 1, 1 - p / 2), side="left")
+    return float(1 - short_of_it / len(alive[0]))

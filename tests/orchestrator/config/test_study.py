@@ -38,7 +38,7 @@ MISTAKES = {
     "search.halving.rungs=40": ("must be at most 16", "search.halving.rungs", "Default: 3"),
     "search.halving.rungs=12": ("first rung", "search.halving.rungs", "fewer rungs"),
     "arms={}": ("must not be empty", "arms", ""),
-    "arms={a b: {objective: clm}}": ("cannot be called 'a b'", "arms", "letters"),
+    "arms={a b: {objective: clm}}": ("'a b' must match", "arms.a b", ""),
     "corpora.sources=[{language: en}]": ("set exactly one of files", "corpora.sources", ""),
     "name=a/b": ("must match", "name", ""),
     "confirm.seeds.x=3": ("whole number", "confirm.seeds", ""),
@@ -168,9 +168,11 @@ def test_no_such_study(tmp_path):
         load_study(tmp_path)
 
 
-def test_overrides_are_a_list():
-    with pytest.raises(InputError, match=r"are a list, not the text 'confirm\.seeds=8'"):
-        load_study("demo", "confirm.seeds=8")
+@pytest.mark.parametrize("overrides", ["confirm.seeds=8", [3], None])
+def test_overrides_are_a_list_of_texts(overrides):
+    with pytest.raises(InputError, match="the overrides are a list of texts, not ") as caught:
+        load_study("demo", overrides)
+    assert repr(overrides) in caught.value.what
 
 
 def test_overrides():

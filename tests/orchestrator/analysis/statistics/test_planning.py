@@ -39,6 +39,19 @@ def test_the_detectable_effect_is_named_with_the_power_it_promises(rule, text_er
     assert np.mean(named) == pytest.approx(0.8, abs=0.05)
 
 
+@pytest.mark.parametrize("n", [1001, 10_000, 100_000])
+def test_the_power_of_very_many_pairs_is_the_t_tests(n):
+    effect, level = 3.0 / np.sqrt(n), 0.05 * (1 - kept_back(n, 1))
+    critical = stats.t.ppf(1 - level / 2, n - 1)
+    expected = stats.nct.sf(critical, n - 1, 3.0)
+    assert power(fixed(n), effect, 1.0) == pytest.approx(expected, abs=0.03)
+    # Of those that the test would name, the ones that are found to lie within the margin: in standard errors,
+    # between its critical value and the margin less what the equivalence test adds.
+    margin = 5.0
+    within = stats.norm.cdf(margin - stats.norm.ppf(1 - level) - 3.0) - stats.norm.cdf(critical - 3.0)
+    assert power(Rule(n, n, margin / np.sqrt(n)), effect, 1.0) == pytest.approx(expected - within, abs=0.03)
+
+
 def test_more_seeds_see_less_and_too_few_see_nothing():
     effects = [minimum_detectable_effect(fixed(n)) for n in (4, 6, 8, 10, 15, 40)]
     assert effects == sorted(effects, reverse=True)
