@@ -105,10 +105,10 @@ def _pair(history: History, names: tuple[str, str], runs: Mapping[str, Runs], de
         name: _row(design, name, final_values(runs_a, name), final_values(runs_b, name))
         for name in design.yardsticks.names
     }
-    found = {"equivalence": decision.equivalence, "p_adjusted": decision.p}
-    found["p"] = None if decision.p is None else float(decision.evidence.p())
-    if decision.p is not None or design.minimum_seeds is not None:  # else that of the seeds so far is an indication
-        found["interval"] = decision.interval
+    p = None if decision.p is None else float(decision.evidence.p())
+    # With a fixed number, the interval of the seeds so far is an indication.
+    interval = decision.interval or (rows[primary].interval if design.minimum_seeds is None else None)
+    found = {"interval": interval, "p": p, "p_adjusted": decision.p}
     rows[primary] = rows[primary].model_copy(update=found)
     chosen = any(len(confirmed(history, arm)) > 1 for arm in names)
     minimum = design.minimum_seeds
@@ -160,7 +160,6 @@ def _row(design: Design, yardstick: str, a: Mapping[int, float], b: Mapping[int,
         difference=_mean(differences),
         deviation=_deviation(differences),
         interval=found.interval(ALPHA) if found.n > 1 else None,
-        equivalence=None,
         p=float(found.p()) if found.n >= FEWEST else None,
         p_adjusted=None,
     )

@@ -59,8 +59,6 @@ class Row(Difference):
     lower_is_better: bool
     deviation: float | None
     """Standard deviation of the paired differences."""
-    equivalence: Interval | None
-    """90%, to lie within the margin; None but for the primary yardstick, and of fewer than 6 pairs."""
     p: float | None
     p_adjusted: float | None
     """Over all pairs of arms; the exploratory ones among themselves."""

@@ -18,7 +18,7 @@ from scipy import special
 from trainables.errors import InputError
 
 Floats = NDArray[np.float64]
-Numbers = np.float64 | Floats  # of one study, or of many
+Numbers = float | np.float64 | Floats  # of one study, or of many
 Interval = tuple[float, float]
 
 TINY = 1e-12
@@ -45,13 +45,8 @@ class Evidence(NamedTuple):
 
     @property
     def degrees(self) -> Numbers:
-        """Satterthwaite's, of the variance."""
-        if not np.any(self.text_variance):
-            return np.float64(max(self.n - 1, 1))
-        with np.errstate(invalid="ignore", divide="ignore"):
-            parts = self.seed_variance**2 / max(self.n - 1, 1) + self.text_variance**2 / self.text_degrees
-            found = self.variance**2 / parts
-        return np.where(parts > 0, found, max(self.n - 1, 1))
+        """Of freedom, of the variance."""
+        return satterthwaite(self.seed_variance, max(self.n - 1, 1), self.text_variance, self.text_degrees)
 
     def p(self) -> Numbers:
         """Two-sided, of no difference: by Student's t."""
@@ -71,6 +66,15 @@ class Evidence(NamedTuple):
         """Of one study, as :meth:`reach` has it."""
         reach = float(self.reach(level))
         return float(self.mean) - reach, float(self.mean) + reach
+
+
+def satterthwaite(seeds: Numbers, seed_degrees: Numbers, text: Numbers, text_degrees: Numbers) -> Numbers:
+    """Degrees of freedom of the sum of two variances."""
+    if not np.any(text):
+        return seed_degrees
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found = (seeds + text) ** 2 / (seeds**2 / seed_degrees + text**2 / text_degrees)
+    return np.where(seeds + text > 0, found, seed_degrees)
 
 
 def of_seeds(differences: Sequence[float] | Floats) -> Evidence:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from orchestrator.analysis.statistics.evidence import Evidence, Floats
+from orchestrator.analysis.statistics.evidence import Evidence, Floats, satterthwaite
 from orchestrator.analysis.statistics.rule import FEWEST, Rule, Verdicts, kept_back
 from orchestrator.config.confirmation import ALPHA
 
@@ -87,10 +87,8 @@ def what_would_settle(rule: Rule, found: Evidence) -> Settling:
     seeds, text = float(found.seed_variance) * n, float(found.text_variance)
 
     def settles(pairs: Floats, share: Floats) -> NDArray[np.bool_]:
-        variance = seeds / pairs + text / share
-        error = np.sqrt(variance)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            degrees = np.where(variance > 0, variance**2 / ((seeds / pairs) ** 2 / (pairs - 1) + 1e-300), pairs - 1)
+        error = np.sqrt(seeds / pairs + text / share)
+        degrees = np.asarray(satterthwaite(seeds / pairs, pairs - 1, text / share, np.inf))
         beyond = special.stdtrit(degrees, 1 - spendable / rule.family_size / 2) + special.ndtri(POWER)
         within = special.stdtrit(degrees, 1 - spendable) + special.ndtri((1 + POWER) / 2)
         return (mean >= beyond * error) & (mean > 0) | (mean + within * error <= rule.margin)

@@ -59,8 +59,6 @@ class Decision(NamedTuple):
     """Adjusted for the family; at most 5% just where the difference is told from 0. None before the end."""
     interval: Interval | None
     """Of the difference, 95% over all looks and pairs of arms. None before the end."""
-    equivalence: Interval | None
-    """90%, to lie within the margin; None where there are too few pairs."""
 
 
 @dataclass(frozen=True)
@@ -123,18 +121,11 @@ class Rule:
                 return self._decision(verdict, found, look)
         if ended and pairs < self.maximum:
             return replace(self, maximum=pairs).decide(evidence, pairs, ended=True)
-        return Decision("undecided" if ended else "continue", evidence(pairs), None, None, None)
+        return Decision("undecided" if ended else "continue", evidence(pairs), None, None)
 
     def _decision(self, verdict: Verdict, found: Evidence, look: int) -> Decision:
         share = _stagewise(self.looks, look, self._level, float(found.p())) / self._level
-        equivalence = 2 * float(self.equivalence_levels[look])
-        return Decision(
-            verdict,
-            found,
-            p=min(1.0, ALPHA * share),
-            interval=found.interval(float(self.levels[look])),
-            equivalence=found.interval(equivalence) if equivalence else None,
-        )
+        return Decision(verdict, found, min(1.0, ALPHA * share), found.interval(float(self.levels[look])))
 
     def verdicts(self, found: Evidence, look: int) -> Verdicts:
         """Of one look at one or many studies."""

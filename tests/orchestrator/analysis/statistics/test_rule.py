@@ -27,8 +27,7 @@ def test_a_winners_interval_leaves_out_zero_and_no_others_does(rule, values):
     if decision.verdict in ("a", "b"):
         assert told_apart
     if decision.verdict == "equivalent":
-        low, high = decision.equivalence
-        assert -rule.margin <= low <= high <= rule.margin
+        assert abs(decision.evidence.mean) < rule.margin
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -47,6 +46,16 @@ def test_a_fixed_number_is_a_t_test_with_less_than_the_level():
     assert decision.p == pytest.approx(min(1, test.pvalue * 3 / (1 - kept_back(8, 3))))
     level = 0.05 * (1 - kept_back(8, 3)) / 3
     assert decision.interval == pytest.approx(tuple(test.confidence_interval(1 - level)))
+
+
+def test_a_fixed_number_is_equivalent_by_two_tests_of_one_side():
+    values = np.random.default_rng(0).normal(0.05, 0.1, 8)
+    level = 0.05 * (1 - kept_back(8, 1))
+    low, high = stats.ttest_1samp(values, 0).confidence_interval(1 - 2 * level)
+    furthest = max(abs(low), abs(high))
+    assert decided(Rule(8, 8, 1.001 * furthest), values).verdict == "equivalent"
+    assert decided(Rule(8, 8, 0.999 * furthest), values).verdict != "equivalent"
+    assert decided(Rule(5, 5, 100.0), values[:5]).verdict != "equivalent"  # too few
 
 
 def test_pairs_after_the_look_that_settled_change_nothing():
