@@ -180,7 +180,10 @@ def _type(annotation: Any) -> str:
         return f"{_type(arguments[1])}, by name"
     if annotation in _TYPES:
         return _TYPES[annotation]
-    return "dimension, see below" if get_origin(annotation) is Annotated else str(annotation.__name__)
+    if origin is Annotated:
+        limited, field = arguments
+        return _TYPES[limited] + _constraints(field) if limited in _TYPES else "dimension, see below"
+    return str(annotation.__name__)
 
 
 def _constraints(field: FieldInfo) -> str:

@@ -7,10 +7,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from orchestrator.analysis.results import Results
+    from orchestrator.analysis.scores import ScoreComparison, compare_scores
     from orchestrator.study import Study
 
-__all__ = ["Results", "Study"]
-_MODULES = {"Results": "orchestrator.analysis.results", "Study": "orchestrator.study"}
+__all__ = ["Results", "ScoreComparison", "Study", "compare_scores"]
+_MODULES = {
+    "Results": "orchestrator.analysis.results",
+    "ScoreComparison": "orchestrator.analysis.scores",
+    "Study": "orchestrator.study",
+    "compare_scores": "orchestrator.analysis.scores",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -65,11 +65,11 @@ def difference(value: float | None, interval: tuple[float, float] | None = None,
     return f"{value:+.{digits}f}" + (f"{separator}[{low:.{digits}f}, {high:.{digits}f}]" if interval else "")
 
 
-def p_value(value: float | None) -> str:
-    """``0.031``, ``<0.001``, or a dash where there is none."""
+def p_value(value: float | None, relation: str = "") -> str:
+    """``0.031``, ``< 0.001``, or a dash where there is none; before a number the relation."""
     if value is None:
         return "–"
-    return "<0.001" if value < 0.001 else f"{value:.3f}"
+    return "< 0.001" if value < 0.001 else f"{relation}{value:.3f}"
 
 
 def setting(value: object) -> str:

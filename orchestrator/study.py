@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue
 
 from orchestrator.analysis.results import Results
+from orchestrator.config.errors import place
 from orchestrator.config.files import dump_study, freeze, load_study, make_study, open_frozen, require_same, study_file
-from orchestrator.config.folder import LEDGER, STUDY_FILE
+from orchestrator.config.folder import LEDGER, STUDY_FILE, anew
 from orchestrator.config.study import StudySpec
 from orchestrator.ledger.history import History, read_history
 from orchestrator.ledger.protocol import require_unchanged
@@ -53,9 +54,9 @@ class Study:
     """
 
     def __init__(self, study: str | Path | Mapping[str, JsonValue] | StudySpec, overrides: Sequence[str] = ()) -> None:
-        self.file = "study"
+        self.file, self._overrides = "study", overrides
         if isinstance(study, StudySpec):
-            self.spec = study
+            self.spec = make_study(study.model_dump(mode="json"), overrides) if overrides else study
         elif isinstance(study, Mapping):
             self.spec = make_study(study, overrides)
         else:
@@ -98,7 +99,7 @@ class Study:
                 f"the study {self.spec.name} exists already",
                 where=str(self.folder),
                 remedy=f"h2h resume {self.folder}   goes on with it (in Python: Study.open(...).resume());   "
-                "another name makes a new one: --set name=ANOTHER",
+                f"{anew(self.folder)}",
             )
         self.spec = freeze(self.spec)
         return self._run(address)
@@ -146,7 +147,7 @@ class Study:
             )
         if history.finished:
             require_work(spec, history, changes)
-        self.spec, self.file = spec, "study"
+        self.spec, self.file, self._overrides = spec, "study", overrides
         address = ray_address(address)
         self._require_placement(Machine.here(), address)
         with closing(Recorder(self.folder / LEDGER)) as recorder:
@@ -175,7 +176,7 @@ class Study:
 
         address, spec = ray_address(address), freeze(self.spec)
         store = Location(spec.storage) / "corpora"
-        with self._placed():
+        with self.placed():
             progress(Progress("tokenizer", 0, 1, 0))
             tokenizer = check_study(spec)
             progress(Progress("tokenizer", 1, 1, 0))
@@ -199,17 +200,19 @@ class Study:
             recorded = self._prepared_corpus(read_history(self.folder / LEDGER))
             if recorded and (frozen.corpora, frozen.tokenizer) == (spec.corpora, spec.tokenizer):
                 return PackedCorpus(recorded)
-        with self._placed():
+        with self.placed():
             name = fingerprint(spec.corpora, make_tokenizer(spec.corpora, spec.tokenizer))
         return PackedCorpus(Location(spec.storage) / "corpora" / name)
 
     @contextmanager
-    def _placed(self) -> Iterator[None]:
-        """Errors inside name the study's file."""
+    def placed(self) -> Iterator[None]:
+        """Errors inside name the study's file or the override, unless they name a file of their own."""
         try:
             yield
         except InputError as error:
-            raise error.within(self.file) from error
+            if not error.where or "/" in error.where:
+                raise
+            raise error.at(place(error.where, self.file, self._overrides)) from error
 
     def _write_file(self) -> None:
         (self.folder / STUDY_FILE).write_bytes(dump_study(self.spec).encode())
@@ -227,7 +230,7 @@ class Study:
         from orchestrator.planning.preflight import check_study
 
         address, machine = ray_address(address), Machine.here()
-        with self._placed():
+        with self.placed():
             # What is prepared already needs its sources no more.
             self.say("reading the text")
             tokenizer = None if self._prepared_corpus(history) else check_study(self.spec)
@@ -337,7 +340,7 @@ class Study:
             why="the text, the tokenizer or this program's format changed since the study began: its trials cannot "
             "go on with another text, nor be compared",
             remedy=f"bring back that folder or the text as it was, then h2h resume {self.folder}; or begin anew with "
-            "the text as it is: h2h run --set name=ANOTHER",
+            f"the text as it is: {anew(self.folder)}",
         )
 
     def _training_phases(self, recorder: Recorder, corpus: str) -> Generator[PhaseOfTrials, None, None]:

@@ -13,8 +13,11 @@ LARGEST = 1e30  # no number of a record is larger: sums and squares of some stay
 
 Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
 Amount = Annotated[float, Field(ge=0, le=LARGEST)]
+Positive = Annotated[float, Field(gt=0, le=LARGEST)]
 Count = Annotated[int, Field(ge=0, le=10**15)]
+Several = Annotated[int, Field(ge=1, le=100_000)]  # seeds, workers: what costs something each
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=200)]
+Key = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", max_length=100)]  # no dots: --set says it
 
 
 class Config(BaseModel):

@@ -26,21 +26,30 @@ class InputError(ValueError):
     def __reduce__(self) -> tuple[object, ...]:
         return partial(type(self), where=self.where, why=self.why, remedy=self.remedy), (self.what,)
 
-    def _at(self, where: str) -> InputError:
+    def at(self, where: str) -> InputError:
+        """The same error in another place."""
         return InputError(self.what, where=where, why=self.why, remedy=self.remedy)
-
-    def within(self, file: str) -> InputError:
-        """The same error with its key placed in the study's ``file``; one that names a file of its own stays."""
-        return self if not self.where or "/" in self.where else self._at(f"{file}: {self.where}")
-
-    def below(self, key: str) -> InputError:
-        """The same error, of a part of what a ``key`` holds."""
-        return self._at(f"{key}.{self.where}" if self.where else key)
 
     def __str__(self) -> str:
         details = [("", self.what), ("  where: ", self.where), ("  why: ", self.why), ("  remedy: ", self.remedy)]
         shown = [(label, printable(text)) for label, text in details if text or not label]
         return "\n".join(label + text[:LONGEST_PART] + "..." * (len(text) > LONGEST_PART) for label, text in shown)
+
+
+def storage_errors() -> tuple[type[Exception], ...]:
+    """What reading and listing raise where a file, the network or a permission is missing."""
+    from huggingface_hub.errors import HfHubHTTPError  # a second to import, and only a failure needs it
+
+    # One of its bases is the error of the HTTP library in use, which differs between the hub library's versions.
+    return (OSError, *HfHubHTTPError.__bases__)
+
+
+def refusal(error: Exception, what: str = "", where: str = "") -> InputError:
+    """One of :func:`storage_errors` in words."""
+    what = what or f"cannot read or write {getattr(error, 'filename', None) or 'a file or folder'}"
+    why = (getattr(error, "strerror", None) or str(error)).strip() or type(error).__name__
+    remedy = "see that it is there and yours to use, that there is space, and that the network answers; then try again"
+    return InputError(what, where=where, why=why, remedy=remedy)
 
 
 def printable(text: str) -> str:

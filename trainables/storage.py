@@ -16,14 +16,6 @@ import pyarrow.fs as pafs
 from trainables.errors import InputError
 
 
-def storage_errors() -> tuple[type[Exception], ...]:
-    """What reading and listing raise where a file, the network or a permission is missing."""
-    from huggingface_hub.errors import HfHubHTTPError  # a second to import, and only a failure needs it
-
-    # One of its bases is the error of the HTTP library in use, which differs between the hub library's versions.
-    return (OSError, *HfHubHTTPError.__bases__)
-
-
 def local_path(path: str | os.PathLike[str]) -> Path:
     """A path on this machine, absolute, with ``~`` expanded. Raises InputError where there is no such user."""
     try:
@@ -40,6 +32,7 @@ def is_here(name: str) -> bool:
         return False
 
 
+GCS_SECONDS = 60  # pyarrow would ask a store that does not answer for a quarter of an hour
 _FSSPEC_SCHEMES = ("hf://", "fsspec+")  # handed on by pyarrow to fsspec, which takes the path as it is written
 
 
@@ -69,10 +62,8 @@ def space_for(file: Path) -> Iterator[None]:
 
 
 class Location:
-    """A file or folder, local or on an object store (``s3://``, ``gs://``, ``hf://``), joined with ``/``.
-
-    Raises InputError where the URI's scheme is unknown.
-    """
+    """A file or folder, local or on an object store (``s3://``, ``gs://``, ``hf://``), joined with ``/``. A URI's query
+    (``?region=``, ``?endpoint_override=``) is its store's. Raises InputError where the URI's scheme is unknown."""
 
     def __init__(self, uri: str | os.PathLike[str]) -> None:
         self.uri = os.fspath(uri)
@@ -80,8 +71,13 @@ class Location:
             self.uri = str(local_path(self.uri).resolve())
         elif not self.uri.startswith(_FSSPEC_SCHEMES):  # pyarrow refuses spaces and letters beyond ASCII
             self.uri = quote(self.uri, safe=string.punctuation)
+        has_query = "://" in self.uri and not self.uri.startswith(_FSSPEC_SCHEMES)
+        self._place, mark, options = self.uri.partition("?") if has_query else (self.uri, "", "")
+        self._query, opened = mark + options, self.uri
+        if opened.startswith(("gs://", "gcs://")) and "retry_limit_seconds" not in options:
+            opened += f"{'&' if mark else '?'}retry_limit_seconds={GCS_SECONDS}"
         try:
-            self.filesystem, self.path = pafs.FileSystem.from_uri(self.uri)
+            self.filesystem, self.path = pafs.FileSystem.from_uri(opened)
         except (ValueError, OSError) as error:
             raise InputError(
                 f"cannot open the location {uri}",
@@ -90,7 +86,7 @@ class Location:
             ) from error
 
     def __truediv__(self, name: str) -> "Location":
-        return Location(f"{self.uri.rstrip('/')}/{name}")
+        return Location(f"{self._place.rstrip('/')}/{name}{self._query}")
 
     def __str__(self) -> str:
         return self.uri
@@ -103,7 +99,7 @@ class Location:
     @property
     def parent(self) -> "Location":
         """The folder that it lies in."""
-        return Location(self.uri.rstrip("/").rpartition("/")[0] or "/")
+        return Location((self._place.rstrip("/").rpartition("/")[0] or "/") + self._query)
 
     @property
     def local(self) -> Path | None:
@@ -111,8 +107,8 @@ class Location:
         return Path(self.path) if isinstance(self.filesystem, pafs.LocalFileSystem) else None
 
     def exists(self) -> bool:
-        """Whether a file or folder is there."""
-        return bool(self.filesystem.get_file_info(self.path).type != pafs.FileType.NotFound)
+        """Whether it is a file that is there."""
+        return bool(self.filesystem.get_file_info(self.path).type == pafs.FileType.File)
 
     def names(self) -> list[str]:
         """Names of the files and folders in this folder, sorted; empty where there is no folder."""

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import combinations, product
+from itertools import combinations, product, takewhile
 from typing import TypeVar, get_args
 
 import numpy as np
@@ -11,9 +11,10 @@ from orchestrator.analysis import comparison
 from orchestrator.analysis.comparison import Comparison, Pair, Row
 from orchestrator.analysis.exploratory import describe_failures, describe_time_to_target, describe_tuning
 from orchestrator.analysis.selection import Runs, best_of_search, chosen_runs, confirmed, final_values
-from orchestrator.analysis.statistics.paired import holm, mean_interval, permutation_p
-from orchestrator.analysis.statistics.planning import minimum_detectable_effect, seeds_needed
-from orchestrator.analysis.statistics.sequential import Decision, Sequential
+from orchestrator.analysis.statistics.evidence import of_seeds
+from orchestrator.analysis.statistics.holm import holm
+from orchestrator.analysis.statistics.planning import minimum_detectable_effect, what_would_settle
+from orchestrator.analysis.statistics.rule import FEWEST, Decision, Rule
 from orchestrator.config.confirmation import ALPHA
 from orchestrator.ledger.history import History
 from orchestrator.ledger.records import TRAINING_PHASES, Design, Outcome, TrainingPhase
@@ -27,7 +28,7 @@ SAME_SPENDING = 0.99  # runs have spent the same where the least is this share o
 _BROKEN: tuple[Outcome, ...] = ("diverged", "failed")
 
 _AnyRow = TypeVar("_AnyRow", bound=Row)
-_Decisions = dict[tuple[str, str], Decision | None]
+_Decisions = dict[tuple[str, str], Decision]
 
 
 def compare(history: History) -> Comparison:
@@ -55,65 +56,60 @@ def compare(history: History) -> Comparison:
 def answered(history: History) -> bool:
     """Whether adaptive stopping has an answer for every pair of arms, so that no more seeds are wanted."""
     runs = {arm: chosen_runs(history, arm) for arm in history.design.arms}
-    decisions = _decisions(history, runs, list(runs), with_intervals=False)
-    return all(decision is not None and decision.verdict != "continue" for decision in decisions.values())
+    decisions = _decisions(history, runs, list(runs))
+    return all(decision.verdict != "continue" for decision in decisions.values())
 
 
-def _rule(design: Design, family_size: int) -> Sequential | None:
-    if design.minimum_seeds is None:
-        return None
-    return Sequential(design.minimum_seeds, design.seeds, design.margin, family_size=max(1, family_size))
+def _rule(design: Design, family_size: int) -> Rule:
+    return Rule(design.minimum_seeds or design.seeds, design.seeds, design.margin, family_size=max(1, family_size))
 
 
-def _decisions(
-    history: History, runs: Mapping[str, Runs], arms: Sequence[str], *, with_intervals: bool = True
-) -> _Decisions:
-    """What adaptive stopping says of every two arms of one task; None where the number of seeds is fixed."""
+def _decisions(history: History, runs: Mapping[str, Runs], arms: Sequence[str]) -> _Decisions:
+    """What the rule says of every two arms of one task."""
     design = history.design
     pairs = [(a, b) for a, b in combinations(arms, 2) if design.arms[a].task == design.arms[b].task]
     rule = _rule(design, len(pairs))
-    if rule is None:
-        return dict.fromkeys(pairs)
-    return {(a, b): _decision(history, rule, runs[a], runs[b], with_intervals) for a, b in pairs}
+    return {(a, b): _decision(history, rule, runs[a], runs[b]) for a, b in pairs}
 
 
-def _decision(history: History, rule: Sequential, a: Runs, b: Runs, with_interval: bool) -> Decision:
+def _decision(history: History, rule: Rule, a: Runs, b: Runs) -> Decision:
     design = history.design
-    ended: set[int] = set()
-    # Looks are at the protocol's seeds in their order: a run that ends early must not be looked at before its turn,
-    # nor one beyond a seed that somebody took out.
-    for seed in range(design.seed + 1, design.seed + 1 + rule.maximum):
-        if any(run is None or run.outcome is None for run in (a.get(seed), b.get(seed))):
-            break
-        ended.add(seed)
+    ended = {seed for seed in a.keys() & b.keys() if a[seed].outcome is not None and b[seed].outcome is not None}
+    if design.minimum_seeds is not None:
+        # Looks are at the protocol's seeds in their order: a run that ends early must not be looked at before its turn,
+        # nor one beyond a seed that somebody took out.
+        seeds = range(design.seed + 1, design.seed + 1 + rule.maximum)
+        ended = set(takewhile(ended.__contains__, seeds))
     values = [{s: v for s, v in final_values(runs, design.yardsticks.primary).items() if s in ended} for runs in (a, b)]
     all_ended = len(ended) >= min(rule.maximum, history.planned_seeds)
-    return rule.decide(_differences(*values), ended=all_ended, with_interval=with_interval)
+    differences = _differences(*values)
+    return rule.decide(lambda n: of_seeds(differences[:n]), len(differences), ended=all_ended)
 
 
-def _settled(a: Runs, b: Runs, primary: str, decision: Decision | None) -> tuple[Runs, Runs]:
+def _settled(a: Runs, b: Runs, design: Design, decision: Decision) -> tuple[Runs, Runs]:
     """The runs that a pair's numbers rest on: all, or those up to the look that settled it."""
-    if decision is None or decision.verdict in ("continue", "undecided"):
+    if design.minimum_seeds is None or decision.verdict in ("continue", "undecided"):
         return a, b
-    last = sorted(_paired(a, b, ("completed",), primary))[decision.n - 1]
+    last = sorted(_paired(a, b, ("completed",), design.yardsticks.primary))[decision.evidence.n - 1]
     one, other = ({seed: run for seed, run in runs.items() if seed <= last} for runs in (a, b))
     return one, other
 
 
-def _pair(history: History, names: tuple[str, str], runs: Mapping[str, Runs], decision: Decision | None) -> Pair:
+def _pair(history: History, names: tuple[str, str], runs: Mapping[str, Runs], decision: Decision) -> Pair:
     """All of a pair but its adjusted p-values and its verdict."""
     (a, b), design = names, history.design
     primary = design.yardsticks.primary
-    runs_a, runs_b = _settled(runs[a], runs[b], primary, decision)
+    runs_a, runs_b = _settled(runs[a], runs[b], design, decision)
     both_ended = _paired(runs_a, runs_b, ("completed", *_BROKEN), primary)
     rows = {
         name: _row(design, name, final_values(runs_a, name), final_values(runs_b, name))
         for name in design.yardsticks.names
     }
-    if decision is not None:
-        rows[primary] = rows[primary].model_copy(
-            update={"interval": decision.interval, "p": decision.p, "equivalence": None}
-        )
+    p = None if decision.p is None else float(decision.evidence.p())
+    # With a fixed number, the interval of the seeds so far is an indication.
+    interval = decision.interval or (rows[primary].interval if design.minimum_seeds is None else None)
+    found = {"interval": interval, "p": p, "p_adjusted": decision.p}
+    rows[primary] = rows[primary].model_copy(update=found)
     chosen = any(len(confirmed(history, arm)) > 1 for arm in names)
     minimum = design.minimum_seeds
     return Pair(
@@ -154,6 +150,7 @@ def _deviation(values: Sequence[float]) -> float | None:
 
 def _row(design: Design, yardstick: str, a: Mapping[int, float], b: Mapping[int, float]) -> Row:
     differences, seeds = _differences(a, b), a.keys() & b.keys()
+    found = of_seeds(differences)
     return Row(
         role="primary" if yardstick == design.yardsticks.primary else "exploratory",
         lower_is_better=design.lower_is_better(yardstick),
@@ -162,9 +159,8 @@ def _row(design: Design, yardstick: str, a: Mapping[int, float], b: Mapping[int,
         mean_b=_mean(b[seed] for seed in seeds),
         difference=_mean(differences),
         deviation=_deviation(differences),
-        interval=mean_interval(differences),
-        equivalence=mean_interval(differences, 1 - 2 * ALPHA),
-        p=permutation_p(differences),
+        interval=found.interval(ALPHA) if found.n > 1 else None,
+        p=float(found.p()) if found.n >= FEWEST else None,
         p_adjusted=None,
     )
 
@@ -245,15 +241,14 @@ def _paired(
 
 
 def _adjusted(pairs: Sequence[Pair], primary: str) -> list[Pair]:
-    """Adjusts p over all pairs of arms: for the primary yardstick, for all others together, and for the branches."""
+    """Adjusts p over all pairs of arms, for all yardsticks but the primary one together, and for the branches."""
     others = [name for name in (pairs[0].yardsticks if pairs else ()) if name != primary]
-    deciding = iter(_holm([pair.yardsticks[primary] for pair in pairs]))
     exploratory = iter(_holm([pair.yardsticks[name] for pair in pairs for name in others]))
     branches = iter(_holm([row for pair in pairs for row in pair.branches]))
     return [
         pair.model_copy(
             update={
-                "yardsticks": {primary: next(deciding)} | {name: next(exploratory) for name in others},
+                "yardsticks": {primary: pair.yardsticks[primary]} | {name: next(exploratory) for name in others},
                 "branches": tuple(next(branches) for _ in pair.branches),
             }
         )
@@ -272,43 +267,24 @@ def _holm(rows: Sequence[_AnyRow]) -> list[_AnyRow]:
 
 def _judged(history: History, pairs: Sequence[Pair], decisions: _Decisions, runs: Mapping[str, Runs]) -> list[Pair]:
     design, judged = history.design, []
-    primary = design.yardsticks.primary
+    primary, rule = design.yardsticks.primary, _rule(design, len(pairs))
     for pair, decision in zip(pairs, decisions.values(), strict=True):
         row = pair.yardsticks[primary]
         differences = _differences(*(final_values(runs[arm], primary) for arm in (pair.a, pair.b)))
         ended = len(differences) + len({gap.seed for gap in pair.missing})
-        is_settled = decision is not None and decision.verdict != "continue"
-        pending = 0 if is_settled else max(0, history.planned_seeds - ended)
-        verdict = _verdict(pair, row, decision, design.margin, pending)
-        needed = seeds_needed(differences, design.margin, len(pairs)) if verdict == "undecided" else 0
+        pending = 0 if decision.verdict != "continue" else max(0, history.planned_seeds - ended)
+        verdict = _verdict(pair, row, decision)
+        needed = what_would_settle(rule, of_seeds(differences)).seeds if verdict == "undecided" else 0
         found = {"pending": pending, "verdict": verdict, "more_seeds": needed}
-        found["detectable"] = _detectable(design, row.deviation, len(pairs))
+        found["detectable"] = minimum_detectable_effect(rule, row.deviation) if row.deviation else None
         judged.append(pair.model_copy(update=found))
     return judged
 
 
-def _verdict(pair: Pair, row: Row, decision: Decision | None, margin: float, pending: int) -> str:
-    if pending or row.n < 2 or row.difference is None:
-        return "undecided"
-    if decision is not None:
-        equivalent = decision.verdict == "equivalent"
-    else:
-        assert row.equivalence is not None, "there are two pairs"
-        equivalent = -margin <= row.equivalence[0] and row.equivalence[1] <= margin
-    if equivalent:
-        return "equivalent"
-    if row.p_adjusted is not None and row.p_adjusted <= ALPHA:
-        return pair.a if (row.difference > 0) != row.lower_is_better else pair.b
-    return "undecided"
-
-
-def _detectable(design: Design, deviation: float | None, family_size: int) -> float | None:
-    if not deviation:
-        return None
-    rule = _rule(design, family_size)
-    if rule is not None:
-        return rule.minimum_detectable_effect(deviation)
-    return minimum_detectable_effect(design.seeds, deviation, design.margin, family_size)
+def _verdict(pair: Pair, row: Row, decision: Decision) -> str:
+    if decision.verdict in ("a", "b"):
+        return pair.a if (decision.verdict == "a") != row.lower_is_better else pair.b
+    return "equivalent" if decision.verdict == "equivalent" else "undecided"
 
 
 def _describe_arm(history: History, arm: str, runs: Runs) -> comparison.ArmSummary:

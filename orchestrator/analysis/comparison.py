@@ -9,24 +9,10 @@ Where several configurations of an arm were confirmed, one of them stands for it
 pair of such an arm is ``exploratory``, as is every pair of a study that was extended: its verdict is one for a next
 study to confirm.
 
-The verdict on a pair of arms is that of the first rule to apply:
-
-1. ``undecided`` while a planned seed is yet to end, or with fewer than two complete pairs. To look early, and
-   to stop when the numbers please, would find winners where there are none.
-2. ``equivalent`` where two one-sided t-tests at 5% find the difference within the margin: a difference too
-   small to matter is no win, however sure it is.
-3. The *name of the arm* with the better mean, where the permutation p-value of the primary yardstick,
-   adjusted by Holm's method over all pairs of arms, is at most 5%.
-4. ``undecided``, with the number of further seeds it would take; with fewer than two complete pairs, the least at
-   which an arm can win.
-
-A seed at which either arm's run failed or diverged is no pair: it is missing, and listed.
-
-With adaptive stopping, seeds are added until the question is answered, by the rules of
-:mod:`orchestrator.analysis.statistics.sequential`: a pair of arms is settled by its first look that has a verdict, and
-its numbers are those of the seeds up to there, in their order; what was trained beyond, for another pair's sake, is not
-in them. Rules 2 to 4 hold with the boundaries and the p-value that such looks need, and until a pair is settled it has
-neither p nor interval.
+The verdict is that of :mod:`orchestrator.analysis.statistics.rule`, once every planned seed has ended. With adaptive
+stopping a pair of arms is settled by its first look that has a verdict, and its numbers are those of the seeds up to
+there, in their order; what was trained beyond, for another pair's sake, is not in them. Until then it has neither p nor
+interval. A seed at which either arm's run failed or diverged is no pair: it is missing, and listed.
 
 Only the primary yardstick was named beforehand, with margin, seeds and stopping rule. All others are exploratory, as
 are ``matched``, ``branches``, ``time_to_target`` and ``tuning``: they may suggest a question, and answer none. Their
@@ -39,7 +25,7 @@ from typing import Literal
 
 from pydantic import JsonValue, ValidationError
 
-from orchestrator.analysis.statistics.paired import Interval
+from orchestrator.analysis.statistics.evidence import Interval
 from orchestrator.analysis.statistics.time_to_target import TimeToTarget
 from orchestrator.analysis.statistics.tuning_curves import TuningCurve
 from orchestrator.ledger.records import ArmDesign, Outcome, TrainingPhase
@@ -73,8 +59,6 @@ class Row(Difference):
     lower_is_better: bool
     deviation: float | None
     """Standard deviation of the paired differences."""
-    equivalence: Interval | None
-    """90%, to lie within the margin; None under adaptive stopping, which has boundaries of its own."""
     p: float | None
     p_adjusted: float | None
     """Over all pairs of arms; the exploratory ones among themselves."""

@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pydantic import JsonValue
+from scipy import special
 
 from orchestrator.analysis.answer import TOLERANCE, leaves, same
 from orchestrator.analysis.compare import compare
 from orchestrator.analysis.comparison import Comparison, Pair, Row
 from orchestrator.analysis.selection import best_trials, same_configuration
+from orchestrator.analysis.statistics.rule import FEWEST
 from orchestrator.config.files import frozen_content, read_frozen
 from orchestrator.config.folder import LEDGER, STUDY_FILE, no_study
 from orchestrator.ledger import protocol, records
@@ -27,8 +29,6 @@ from orchestrator.ledger.segments import LedgerReader, parse_line
 from trainables.errors import InputError
 from trainables.storage import Location
 from trainables.training.config import MEASURED_UNITS
-
-MOST_ENUMERATED = 13  # pairs of which all signings are gone through
 
 
 class Mismatch(NamedTuple):
@@ -124,12 +124,15 @@ def _check_follows(found: Verification, where: str, fixed: Protocol, known: Sequ
 
 
 def _check_plan(found: Verification, written: Sequence[records.Record]) -> None:
-    """Trials have the budgets and seeds of the protocol, and only the best of the search were confirmed."""
+    """Trials have the protocol's budgets and seeds, only the search's best were confirmed, attempts are their own."""
     history = History()
     for record in written:
         if isinstance(record, records.TrialRecord) and record.trial not in history.trials:
             _check_begin(found, history, record)
         history.apply(record)
+        if isinstance(record, records.TrialRecord | records.BegunRecord | records.MeasureRecord | records.EndRecord):
+            trial, own = history.trials[record.trial], f"{record.phase} {record.arm} {record.attempt}"
+            found.check("attempts", f"{trial.trial}: whose", own, f"{trial.phase} {trial.arm} {trial.attempts}")
 
 
 def _check_begin(found: Verification, history: History, begin: records.TrialRecord) -> None:
@@ -267,7 +270,7 @@ def _final_values(written: Sequence[records.Record], amount: float) -> Values:
 
 
 def _by_other_code(values: Values, pair: Pair, yardstick: str, row: Row) -> dict[str, JsonValue]:
-    """Means and the exact permutation test, from the raw values of the configurations with the means recorded."""
+    """Means and the t-test, from the raw values of the configurations with the means recorded."""
     matching: list[dict[str, JsonValue]] = []
     for one, other in itertools.product(values[pair.a, yardstick].values(), values[pair.b, yardstick].values()):
         seeds = sorted(one.keys() & other.keys())
@@ -283,7 +286,7 @@ def _by_other_code(values: Values, pair: Pair, yardstick: str, row: Row) -> dict
                 "mean_a": math.fsum(one[seed] for seed in seeds) / n,
                 "mean_b": math.fsum(other[seed] for seed in seeds) / n,
                 "difference": math.fsum(differences) / n,
-                "p": row.p if adaptive or n > MOST_ENUMERATED else _exact_p(differences),
+                "p": row.p if row.role == "primary" and (adaptive or pair.pending) else _student_p(differences),
             }
         )
     agreeing = [found for found in matching if same(found["difference"], row.difference)]
@@ -291,10 +294,14 @@ def _by_other_code(values: Values, pair: Pair, yardstick: str, row: Row) -> dict
     return (agreeing or matching or [{"n": 0, **nothing}])[0]
 
 
-def _exact_p(differences: Sequence[float]) -> float:
-    """Share of the signings of the differences whose sum is at least as far from zero."""
-    observed, size = abs(math.fsum(differences)), math.fsum(map(abs, differences))
-    signings = itertools.product((1, -1), repeat=len(differences))
-    sums = (abs(math.fsum(s * d for s, d in zip(signs, differences, strict=True))) for signs in signings)
-    extreme = sum(total >= observed - 1e-12 * size for total in sums)
-    return float(extreme / 2 ** len(differences))
+def _student_p(differences: Sequence[float]) -> float | None:
+    """Two-sided p of a mean of zero, by the density of Student's t (Student 1908) alone."""
+    n, mean = len(differences), math.fsum(differences) / len(differences)
+    if n < FEWEST:
+        return None
+    spread = math.fsum((d - mean) ** 2 for d in differences) / (n - 1)
+    if spread <= (1e-12 * max(map(abs, differences))) ** 2:
+        return 0.0 if mean else 1.0
+    square = mean**2 * n / spread
+    # With x = t^2 / (df + t^2), p is the regularised incomplete beta function of 1 - x.
+    return float(special.betainc((n - 1) / 2, 0.5, (n - 1) / (n - 1 + square)))

@@ -90,7 +90,7 @@ def _evidence_in_words(opening: str, row: Row, num_pairs: int) -> str:
     if row.n == 0:
         return f"{opening}: no pair of runs is complete yet."
     family = f" (adjusted for {num_pairs} pairs of arms)" if num_pairs > 1 else ""
-    p = f", p = {formatting.p_value(row.p_adjusted)}{family}" if row.p is not None else ""
+    p = f", p {formatting.p_value(row.p_adjusted, '= ')}{family}" if row.p is not None else ""
     return (
         f"{opening}: {formatting.score(row.mean_a)} against {formatting.score(row.mean_b)}, "
         f"difference {formatting.difference(row.difference, row.interval)}, "

@@ -7,13 +7,12 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
 
 from orchestrator.cli import looking, running
 from orchestrator.cli.command import COMMANDS, EXIT_INPUT, EXIT_INTERRUPTED, Command
-from trainables.errors import InputError
+from trainables.errors import InputError, nearest, refusal, storage_errors
 
 __all__ = ["looking", "main", "running"]
 
@@ -25,19 +24,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not words:
         parser.print_help()
         return EXIT_INPUT
-    options = parser.parse_args(words)
+    options, unknown = parser.parse_known_args(words)
     command: Command = options.command
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")  # an encoding may lack ±: it is no reason to say nothing
     try:
-        return command(options)
+        if unknown:
+            known = [flag for commands, flag, _ in _OPTIONS if words[0] in commands.split() and flag.startswith("-")]
+            raise InputError(f"{words[0]} knows no '{unknown[0]}'", remedy=nearest(unknown[0], known))
+        code = command(options)
+        sys.stdout.flush()  # while a failure can be told
     except InputError as error:
         print(f"h2h: {error}", file=sys.stderr)
-        return EXIT_INPUT
+        code = EXIT_INPUT
     except KeyboardInterrupt:
         print("h2h: interrupted", file=sys.stderr)
-        return EXIT_INTERRUPTED
+        code = EXIT_INTERRUPTED
     except BrokenPipeError:  # what reads the output has had enough, as `head` does
+        code = 0
+    except storage_errors() as error:
+        print(f"h2h: {refusal(error)}", file=sys.stderr)
+        code = EXIT_INPUT
+    try:
+        sys.stdout.flush()
+    except OSError:  # at its end Python would try again, and complain
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    return code
 
 
 class _Parser(argparse.ArgumentParser):
@@ -46,9 +58,7 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         if message.startswith("argument COMMAND: invalid choice: "):
             given = message.split("'")[1] if "'" in message else ""
-            close = get_close_matches(given, COMMANDS, n=1)
-            hint = f"did you mean 'h2h {close[0]}'? " if close else ""
-            message = f"there is no command '{given}'\n  remedy: {hint}h2h --help lists all"
+            message = f"there is no command '{given}'\n  remedy: {nearest(given, COMMANDS)}"
         self.exit(EXIT_INPUT, f"h2h: {message}\n{self.format_usage()}")
 
 

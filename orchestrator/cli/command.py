@@ -23,8 +23,6 @@ Options = argparse.Namespace
 Command = Callable[[Options], int]
 
 COMMANDS: dict[str, tuple[Command, str]] = {}  # each command's function and summary, by name
-
-
 STILL_SECONDS = 8.0  # between two lines
 
 
@@ -71,6 +69,7 @@ def _begun(options: Options) -> Location | None:
 
 def study_named(options: Options) -> Study:
     """The study that the command names: a folder of one, or a file or name to make one of."""
+    from orchestrator.config.folder import anew
     from orchestrator.study import Study
 
     folder = _begun(options)
@@ -82,8 +81,7 @@ def study_named(options: Options) -> Study:
             where="--set",
             why=f"{options.study} holds a study that has begun",
             remedy=f"h2h resume {options.study}   goes on as it began;   h2h extend {options.study} --set ...   "
-            "gives a finished one more, and an unfinished one other resources;   h2h run STUDY --set name=ANOTHER"
-            "   makes a new one",
+            f"gives a finished one more, and an unfinished one other resources;   {anew(folder)}",
         )
     return Study.open(folder)
 

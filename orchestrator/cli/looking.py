@@ -20,8 +20,9 @@ def _watch(options: Options) -> int:
     from orchestrator.analysis.results import Results
     from orchestrator.reporting.dashboard import follow
 
-    folder = folder_named(options)
-    Results(folder)  # refuses a folder without a study
+    with loading(f"reading {options.study}"):
+        folder = folder_named(options)
+        Results(folder)  # refuses a folder without a study
     follow(folder, Console())
     return 0
 
@@ -62,14 +63,13 @@ def _plan(options: Options) -> int:
         from orchestrator.reporting.plan_table import show_forecast, show_plan
 
         console = Console()
-        shown = show_plan(study.spec)
+        with study.placed():
+            shown = show_plan(study.spec)
     console.print(shown, highlight=False)
-    if not (options.address or os.environ.get("RAY_ADDRESS")):  # a cluster has other machines than this one
-        require_feasible(study.spec)
-    try:
+    with study.placed():
+        if not (options.address or os.environ.get("RAY_ADDRESS")):  # a cluster has other machines than this one
+            require_feasible(study.spec)
         check_text(study.spec, writing=False)
-    except InputError as error:
-        raise error.within(study.file) from error
     if options.calibration:
         with console.status("measuring a step of each arm"):
             found = forecast(study.spec)

@@ -55,7 +55,7 @@ def _train(options: Options, work: Callable[[Study], Results]) -> int:
     finished, began = threading.Event(), time.time()
 
     def show() -> None:
-        with suppress(InputError):  # the ledger is damaged: the study itself says so
+        with suppress(InputError, OSError):  # the ledger is damaged, or not ours: the study itself says so
             follow(study.folder, console, finished.is_set, since=began, stage=stage)
 
     dashboard = threading.Thread(target=show, daemon=True)

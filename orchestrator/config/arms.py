@@ -7,9 +7,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, get_args
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from orchestrator.config.errors import input_error
+from orchestrator.config.errors import validated
 from orchestrator.config.yaml_text import parse_yaml
 from search_spaces import Float, Setting, Space, space_names, space_path
 from trainables.config import Config
@@ -42,11 +42,8 @@ class ArmSpec(Config):
     @model_validator(mode="after")
     def _known_settings(self) -> ArmSpec:
         options = self.learned.Options
-        what = f"the objective {self.objective} has no option"
-        _refuse_unknown(self.options, options.model_fields, what, "options")
-        _refuse_unknown(self.training, TrainingConfig.model_fields, "there is no training setting", "training")
-        _validate(options, self.options, "options")
-        _validate(TrainingConfig, self.training, "training")
+        validated(options, self.options, key="options")
+        validated(TrainingConfig, self.training, key="training")
         self._check_space(options)
         return self
 
@@ -54,15 +51,16 @@ class ArmSpec(Config):
         """Every value that the search may suggest is one that the setting can have."""
         space, key = self.search_space, self._space_key
         fields = {**TrainingConfig.model_fields, **options.model_fields}
-        what = f"the search space varies what {self.objective} does not have:"
-        _refuse_unknown(space.dimensions, fields, what, key)
         for name, dimension in space.dimensions.items():
+            if name not in fields:
+                what = f"the search space varies what {self.objective} does not have: '{name}'"
+                raise InputError(what, where=key, remedy=nearest(name, fields))
             owner = options if name in options.model_fields else TrainingConfig
             types = get_args(fields[name].annotation) or (fields[name].annotation,)
             if int in types and float not in types and isinstance(dimension, Float):
                 raise InputError(f"'{name}' is a whole number", where=key, remedy=f"{name}: {{type: int, ...}}")
             for value in dimension.ends:
-                _validate(owner, {name: value}, key)
+                validated(owner, {name: value}, key=key)
         for configuration in space.first:
             for name, value in configuration.items():
                 if not space.dimensions[name].contains(value):
@@ -87,10 +85,7 @@ class ArmSpec(Config):
             beside = Path(name).parent.glob("*.yaml") if name.endswith((".yaml", ".yml")) else ()
             remedy = nearest(name, [*space_names(), *(path.name for path in beside)])
             raise InputError(f"no search space '{name}'", where="space", remedy=remedy) from error
-        try:
-            return Space.model_validate(parse_yaml(content, key, "compare it with docs/study.md"))
-        except ValidationError as error:
-            raise input_error(error, Space, "").below(key) from error
+        return validated(Space, parse_yaml(content, key, "compare it with docs/study.md"), key=key)
 
     @property
     def _space_key(self) -> str:
@@ -100,16 +95,3 @@ class ArmSpec(Config):
         """The objective's options, with a configuration of the search on top."""
         fields = self.learned.Options.model_fields
         return self.options | {name: value for name, value in configuration.items() if name in fields}
-
-
-def _validate(record: type[Config], values: Mapping[str, Any], key: str) -> None:
-    try:
-        record.model_validate(values)
-    except ValidationError as error:
-        raise input_error(error, record, "").below(key) from error
-
-
-def _refuse_unknown(given: Mapping[str, Any], valid: Mapping[str, Any], what: str, key: str) -> None:
-    for name in given:
-        if name not in valid:
-            raise InputError(f"{what} '{name}'", where=key, remedy=nearest(name, valid))

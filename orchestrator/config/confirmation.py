@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field, field_validator, model_validator
 
-from trainables.config import Config
+from trainables.config import Config, Number, Positive, Several
 from trainables.errors import InputError
 from trainables.evaluation import EvaluationConfig, find_yardstick
 from trainables.training.config import BudgetConfig
@@ -22,13 +22,13 @@ class StoppingSpec(Config):
 class ConfirmSpec(Config):
     """How the best configurations are compared."""
 
-    seeds: int = Field(6, ge=1)
-    """Paired runs of each arm's best configuration. With fewer than 6 no arm can win: p cannot reach 0.05."""
+    seeds: Several = 6
+    """Paired runs of each arm's best configuration. With fewer than 4 no arm can win."""
     stopping: StoppingSpec | None = None
     """Look after every seed, and stop when the question is answered: then `seeds` is the most there are."""
     top: int = Field(1, ge=1)
     """Configurations of each arm. Above 1 the verdict is exploratory: the best is chosen by the values compared."""
-    margin: float = Field(0.005, gt=0)
+    margin: Positive = 0.005
     """Differences of the primary yardstick below it do not matter."""
     evaluations: int = Field(5, ge=1)
     """Evaluations over a run, for the curves."""
@@ -57,7 +57,7 @@ class YardstickSpec(Config):
     """Guides the search and decides the comparison."""
     others: tuple[str, ...] = ("recovery_mrr",)
     """Measured beside it."""
-    target: float | None = None
+    target: Number | None = None
     """Value of the primary one that arms race to; null: the worse of two arms' final means."""
     evaluation: EvaluationConfig = EvaluationConfig()
     """On what."""

@@ -11,14 +11,13 @@ from trainables.evaluation import find_yardstick
 from trainables.training.config import TrainingConfig
 
 LARGEST_GRID = 100_000  # points
+MOST_LOOKS = 200
 LEAST_COOLDOWN_STEPS = 2  # of a branch
 
 
 def require_consistent(spec: StudySpec) -> None:
     """Raises InputError, with the key and what to write instead, unless every arm and phase can be run."""
     for name, arm in spec.arms.items():
-        if not name.replace("_", "").replace("-", "").isalnum() or not name.isascii():
-            raise InputError(f"an arm cannot be called '{name}'", where="arms", remedy="letters, digits, '-' and '_'")
         _require_whole_shares(spec, name, arm)
         _require_fitting_stages(spec, name, arm)
         _require_own_tokenizer(spec, name, arm)
@@ -184,6 +183,10 @@ def _require_something_to_stop(spec: StudySpec) -> None:
             f"there is nothing to stop: the first look is after {stopping.minimum} seeds of {spec.confirm.seeds}",
             where="confirm.stopping.minimum",
             remedy=f"--set confirm.seeds={2 * stopping.minimum}, the most there may be",
+        )
+    if spec.confirm.seeds > MOST_LOOKS:
+        raise InputError(
+            f"adaptive stopping looks {MOST_LOOKS} times at the most", where="confirm.seeds", remedy="fewer"
         )
     if spec.confirm.top > 1:
         raise InputError(

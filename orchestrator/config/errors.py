@@ -1,14 +1,16 @@
 """From pydantic's findings to the project's own error: file, key, why, the nearest valid name."""
 
-from collections.abc import Sequence
-from typing import Any, get_args
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from trainables.errors import InputError, nearest
 
-LONGEST_VALUE = 200  # characters of a wrong value that a message shows
+Record = TypeVar("Record", bound=BaseModel)
+Path = tuple[str, ...]  # keys, names of arms and positions in lists
 
 _WORDS = {
     "greater_than": "must be above {gt}",
@@ -24,78 +26,76 @@ _WORDS = {
     "string_too_long": "must be at most {max_length} characters long",
     "literal_error": "must be {expected}",
     "too_short": "must not be empty",
-    **dict.fromkeys(("dict_type", "model_type"), "must be keys and values"),
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "must be keys and values"),
     "tuple_type": "must be a list",
 }
 """What is wrong, by pydantic's type of finding; its own message is for programmers."""
 
 
-def input_error(error: ValidationError, model: type[BaseModel], file: str, overrides: Sequence[str] = ()) -> InputError:
-    """The first finding as an :class:`InputError`; the others are counted."""
-    findings = error.errors(include_url=False)
-    first = findings[0]
-    # A list of which an item is wrong is also found to be too short: that is no second mistake.
-    others = [f for f in findings[1:] if f["loc"] != first["loc"][: len(f["loc"])]]
-    path = _keys(model, first["loc"])
-    cause = first.get("ctx", {}).get("error")
-    why = ""
+def validated(
+    model: type[Record], content: object, file: str = "", overrides: Sequence[str] = (), key: str = ""
+) -> Record:
+    """The record that keys and values below a ``key`` describe, each of its own type: true is no number, nor is text.
+    Raises InputError with the first mistake; the others are counted."""
+    try:
+        text = to_json(content, fallback=str)
+        return model.model_validate_json(text, strict=True)
+    except ValidationError as error:
+        found = _input_error(error, model, from_json(text))
+        raise found.at(place(".".join(filter(None, (key, found.where))), file, overrides)) from error
+    except PydanticSerializationError as error:  # half a character, hundreds of levels
+        raise InputError("a value is none that JSON knows", where=file, why=str(error)) from error
+
+
+def _input_error(error: ValidationError, model: type[BaseModel], content: object) -> InputError:
+    findings: list[tuple[Path, Any]] = [(_path(one, content), one) for one in error.errors(include_url=False)]
+    # What is wrong inside of something is no second mistake: a list too short, a space that might be a name instead.
+    around = {path[:length] for path, _ in findings for length in range(len(path))}
+    path, *others = dict.fromkeys(path for path, _ in findings if path not in around)
+    # Of a union every member has its finding: most is known by the one whose own check failed.
+    here = sorted((one for at, one in findings if at == path), key=lambda one: one["type"] != "value_error")
+    context, why = here[0].get("ctx", {}), ""
+    cause, records = context.get("error"), _at(model, path[:-1])[2]
     if isinstance(cause, InputError):
         what, why, remedy = cause.what, cause.why, cause.remedy
-        path += [cause.where] if cause.where else []
-    elif first["type"] == "extra_forbidden":
+        path += (cause.where,) if cause.where else ()
+    elif here[0]["type"] == "extra_forbidden":
         what = f"unknown key '{path[-1]}'"
-        remedy = nearest(path[-1], _record_at(model, path[:-1]).model_fields)
-    elif first["type"] == "missing":
+        remedy = nearest(path[-1], {key for record in records for key in record.model_fields})
+    elif "discriminator" in context:
+        kinds = [kind for record in records for kind in get_args(record.model_fields[path[-1]].annotation)]
+        what, remedy = f"'{path[-1]}' must be one of {', '.join(kinds)}", nearest(context.get("tag", ""), kinds)
+    elif here[0]["type"] == "missing":
         what, remedy = f"'{path[-1]}' is missing", f"add the key: {_meaning(model, path)}"
     else:
-        what, remedy = _what(first, path), _remedy(first, model, path)
-        if "input" in first and not isinstance(first["input"], dict | list):
-            why = f"the value is {_shown(first['input'])}"
+        what, value = _what(here, path), here[0]["input"]
+        # What a section's own check says is what to do about it.
+        remedy = "" if here[0]["type"] == "value_error" and _at(model, path)[2] else _meaning(model, path)
+        if here[-1]["type"] == "string_type" and isinstance(value, int | float):
+            remedy = "write it in quotes, as all text that looks like a number or like true or false"
+        why = "" if isinstance(value, dict | list) else f"the value is {value!r:.200}"  # it may be of any length
     if others:
-        listed = ", ".join(".".join(_keys(model, finding["loc"])) or "the whole" for finding in others[:3])
+        listed = ", ".join(".".join(other) or "the whole" for other in others[:3])
         why = f"{why + '; ' if why else ''}{len(others)} more to mend: {listed}"
-    return InputError(what, where=place(".".join(path), file, overrides), why=why, remedy=remedy)
+    return InputError(what, where=".".join(path), why=why, remedy=remedy)
 
 
-def _keys(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
-    """A finding's place by the study's own keys: pydantic also names the members of unions that it tried."""
-    kept: list[str] = []
-    for part in map(str, loc):
-        field = _field_at(model, kept)
-        members = get_args(field.annotation) if field is not None else ()
-        if not any(part in (getattr(member, "__name__", ""), str(member)) for member in members):
-            kept.append(part)
-    return kept
+def _path(finding: Any, content: Any) -> Path:
+    """A finding's place by the keys of what was given: pydantic also names the members of unions that it tried."""
+    path: Path = ()
+    for part in finding["loc"]:
+        if part in content if isinstance(content, Mapping) else isinstance(part, int):
+            content, path = content[part], (*path, str(part))
+    lacking = finding["loc"][-1] if finding["type"] == "missing" else finding.get("ctx", {}).get("discriminator")
+    return path if lacking is None else (*path, lacking.strip("'"))
 
 
-def _what(finding: Any, path: list[str]) -> str:
-    name = f"'{path[-1]}'" if path else "it"
-    if finding["type"] in _WORDS:
-        return f"{name} {_WORDS[finding['type']].format(**finding.get('ctx', {}))}"
-    message: str = finding["msg"].removeprefix("Value error, ")
-    return message.partition("; ")[0] if "Valid: " in message else message
-
-
-def _remedy(finding: Any, model: type[BaseModel], path: list[str]) -> str:
-    message: str = finding["msg"]
-    if "Valid: " in message:
-        return message.partition("; ")[2]
-    record = _record_at(model, path)
-    if finding["type"] in ("model_type", "dict_type") and record is not model:
-        example = next(iter(record.model_fields))
-        if "pretrained" in record.model_fields and isinstance(finding["input"], str):
-            example = "pretrained"
-        value = _shown(finding["input"]).strip("'") if isinstance(finding["input"], str) else "VALUE"
-        return f"{path[-1]}: {{{example}: {value}}}; its keys are {', '.join(record.model_fields)}"
-    return _meaning(model, path)
-
-
-def _shown(value: object) -> str:
-    try:
-        text = repr(value)
-    except ValueError:  # a whole number of thousands of digits
-        text = "a number of thousands of digits"
-    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}..."
+def _what(here: list[Any], path: Path) -> str:
+    if here[0]["type"] not in _WORDS:
+        return str(here[0]["msg"]).removeprefix("Value error, ")
+    words = [_WORDS[one["type"]].format(**one.get("ctx", {})) for one in here if one["type"] in _WORDS]
+    others = dict.fromkeys(word.removeprefix("must be ") for word in words[1:] if word != words[0])
+    return " or ".join([f"{repr(path[-1]) if path else 'it'} {words[0]}", *others])
 
 
 def place(key: str, file: str, overrides: Sequence[str] = ()) -> str:
@@ -104,32 +104,46 @@ def place(key: str, file: str, overrides: Sequence[str] = ()) -> str:
         overridden = override.partition("=")[0]
         if key == overridden or overridden.startswith(f"{key}."):
             return f"--set {override}"
-        if key.startswith((f"{overridden}.", f"{overridden} ")):  # a search space's key names its file
+        if key.startswith((f"{overridden}.", f"{overridden}[", f"{overridden} ")):  # a search space's names its file
             return f"--set {override} ({key})"
     return ": ".join(filter(None, (file, key)))
 
 
-def _meaning(model: type[BaseModel], path: list[str]) -> str:
-    """What a key is for, and its default: what its author would look up."""
-    field = _field_at(model, path)
-    if field is None or not field.description:
+def _meaning(model: type[BaseModel], path: Path) -> str:
+    """What a key is for, its default, and how more than one value is written: what its author would look up."""
+    name, field, records = _at(model, path)
+    if field is None:
         return ""
-    default = field.default
-    simple = isinstance(default, str | int | float) and default != ""
-    return " ".join(f"{path[-1]}: {field.description}".split()) + (f" Default: {default}" if simple else "")
+    default, form = field.default, _form(field.annotation)
+    simple = f" Default: {default}" if isinstance(default, str | int | float) and default != "" else ""
+    keys = f", with the keys {', '.join(records[0].model_fields)}" if records else ""
+    written = f" Write it as {form}{keys}" if field.description and form[0] in "{[" else ""
+    return " ".join(f"{name}: {field.description or form}{simple}{written}".split())
 
 
-def _field_at(model: type[BaseModel], path: list[str]) -> FieldInfo | None:
-    return _record_at(model, path[:-1]).model_fields.get(path[-1]) if path else None
+def _form(annotation: Any) -> str:
+    """How a value of a type is written, as ``[{language: VALUE}]``: with the keys that it must have."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        needed = {key: field for key, field in annotation.model_fields.items() if field.is_required()}
+        return f"{{{', '.join(f'{key}: {_form(field.annotation)}' for key, field in needed.items()) or 'KEY: VALUE'}}}"
+    kind, arguments = get_origin(annotation), get_args(annotation)
+    if kind is Literal:
+        return str(arguments[0])
+    if kind is dict:
+        return f"{{NAME: {_form(arguments[1])}}}"
+    if kind is tuple:
+        return f"[{_form(arguments[0])}]"
+    return next((form for form in map(_form, arguments) if form[0] in "{["), "VALUE")
 
 
-def _record_at(model: type[BaseModel], path: list[str]) -> type[BaseModel]:
-    """The record that a path leads to; names of arms and positions in lists lead nowhere further."""
+def _at(model: type[BaseModel], path: Path) -> tuple[str, FieldInfo | None, list[type[BaseModel]]]:
+    """The last setting on a path, which names of arms and positions in lists are not, and the records that it holds."""
+    name, field, records = "", None, [model]
     for part in path:
-        field = model.model_fields.get(part)
-        records = _records(field.annotation) if field is not None else []
-        model = records[0] if records else model
-    return model
+        found = next((record.model_fields[part] for record in records if part in record.model_fields), None)
+        if found is not None:
+            name, field, records = part, found, _records(found.annotation)
+    return name, field, records
 
 
 def _records(annotation: Any) -> list[type[BaseModel]]:

@@ -53,7 +53,7 @@ def _require_growth(key: str, change: Change, frozen: StudySpec, wanted: StudySp
             f"'{key}' of a study that has begun cannot change",
             where=f"--set {key}",
             why="what the study has done depends on it",
-            remedy=f"what may change: {', '.join([*GROWING, *free])}; or a new study: h2h run --set name=ANOTHER",
+            remedy=f"what may change: {', '.join([*GROWING, *free])}; or h2h run ITS_FILE --set name=ANOTHER",
         )
     before, after = change
     if not isinstance(before, int | float) or not isinstance(after, int | float):

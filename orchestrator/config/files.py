@@ -3,16 +3,17 @@
 import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 
 from orchestrator.config.arms import ArmSpec
 from orchestrator.config.consistency import require_consistent
-from orchestrator.config.errors import input_error, place
-from orchestrator.config.folder import STUDY_FILE, no_study, studies_in
+from orchestrator.config.errors import place, validated
+from orchestrator.config.folder import STUDY_FILE, anew, no_study, studies_in
 from orchestrator.config.study import StudySpec
-from orchestrator.config.yaml_text import MOST_BYTES, parse_yaml
+from orchestrator.config.yaml_text import MOST_BYTES, Dumper, parse_yaml
 from trainables.errors import InputError, nearest
 from trainables.models.config import ModelConfig
 from trainables.storage import Location, is_here, local_path
@@ -44,10 +45,11 @@ def study_file(name_or_path: str | Path) -> Path:
         if isinstance(error, InputError):
             raise
         raise InputError("no study has such a name", where=str(path)[:200], why=str(error)[:200]) from error
+    missing = "that is no file of text" if path.exists() else "there is no such file"
     raise InputError(
         f"no study '{name_or_path}'",
         where=str(path.absolute()),
-        why="there is no such file and no shipped study of that name",
+        why=f"{missing} and no shipped study of that name",
         remedy=nearest(path.name, [*study_names(), *beside]),
     )
 
@@ -68,23 +70,19 @@ def make_study(content: Mapping[str, JsonValue], overrides: Sequence[str] = (), 
     """Validate a study given as nested dictionaries; see :func:`load_study`."""
     own = copy.deepcopy(_mapping(content, where))
     override(own, overrides)
+    spec = validated(StudySpec, own, where, overrides)
     try:
-        spec = StudySpec.model_validate(own)
         require_consistent(spec)
-    except ValidationError as error:
-        raise input_error(error, StudySpec, where, overrides) from error
     except InputError as error:
-        found = place(error.where, where, overrides)
-        raise InputError(error.what, where=found, why=error.why, remedy=error.remedy) from error
+        raise error.at(place(error.where, where, overrides)) from error
     return spec
 
 
 def override(content: dict[str, JsonValue], overrides: Sequence[str]) -> None:
     """Change keys and values in place. Raises InputError if one is not ``key=value``, is no YAML, or has no place."""
-    if isinstance(overrides, str):
-        raise InputError(
-            f"the overrides are a list, not the text '{overrides}'", where="overrides", remedy=f'["{overrides}"]'
-        )
+    if not isinstance(overrides, list | tuple) or not all(isinstance(one, str) for one in overrides):
+        what = f"the overrides are a list of texts, not {overrides!r}"
+        raise InputError(what, where="overrides", remedy=f'["{overrides}"]')
     for one in overrides:
         _put(content, one)
 
@@ -96,32 +94,23 @@ def _put(content: dict[str, JsonValue], one: str) -> None:
         raise InputError(f"'{one}' is not key=value", where="--set", remedy="as in --set confirm.seeds=6")
     value = parse_yaml(text, where)
     *parents, last = key.split(".")
-    place: JsonValue = content
+    place: Any = content
     for parent in parents:
-        if isinstance(place, dict):
-            if not isinstance(place.get(parent), dict | list):
-                place[parent] = {}
-            place = place[parent]
-        elif isinstance(place, list) and _is_position(parent, place):
-            place = place[int(parent)]
-        else:
-            raise InputError(f"there is nothing under '{parent}' to set", where=where, remedy=_positions(place))
+        if isinstance(place, dict) and not isinstance(place.get(parent), dict | list):
+            place[parent] = {}
+        place = place[_index(parent, place, where)]
+    place[_index(last, place, where)] = value
+
+
+def _index(key: str, place: JsonValue, where: str) -> str | int:
     if isinstance(place, dict):
-        place[last] = value
-    elif isinstance(place, list) and _is_position(last, place):
-        place[int(last)] = value
-    else:
-        raise InputError(f"'{last}' is no position in that list", where=where, remedy=_positions(place))
-
-
-def _is_position(text: str, items: list[JsonValue]) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) < 10 and int(text) < len(items)
-
-
-def _positions(place: JsonValue) -> str:
-    if not isinstance(place, list) or not place:
-        return ""
-    return f"positions are 0 to {len(place) - 1}; to add an item, set the whole list"
+        return key
+    if isinstance(place, list) and key in map(str, range(len(place))):
+        return int(key)
+    positions = f"positions are 0 to {len(place) - 1}; " if isinstance(place, list) and place else ""
+    raise InputError(
+        f"'{key}' is no position in a list", where=where, remedy=f"{positions}to add one, set the whole list"
+    )
 
 
 def read_frozen(folder: Location) -> bytes:
@@ -188,19 +177,17 @@ def require_same(spec: StudySpec, frozen: StudySpec, folder: Location) -> None:
             f"the study in {folder} began with another '{changed[0]}'",
             where=", ".join(changed),
             why="a study that has begun cannot change",
-            remedy=f"h2h resume {folder}   goes on as it began;   h2h run --set name=ANOTHER   makes a new one",
+            remedy=f"h2h resume {folder}   goes on as it began;   {anew(folder)}",
         )
 
 
 def dump_study(spec: StudySpec) -> str:
     """The resolved study as YAML, every default written out."""
-    return yaml.safe_dump(spec.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=120)
+    return yaml.dump(spec.model_dump(mode="json"), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=120)
 
 
 def _mapping(content: object, where: str) -> StudyContent:
-    if isinstance(content, Mapping) and all(isinstance(key, str) for key in content):
+    if isinstance(content, Mapping):
         return dict(content)
     why = "it is empty" if content is None else f"it is of type {type(content).__name__}"
-    if isinstance(content, Mapping):
-        why = "a key is no text"
     raise InputError("the study is not a mapping of keys to values", where=where, why=why, remedy=COMPARE)

@@ -1,6 +1,6 @@
 """A study's folder: how it is known, and what to say where there is none."""
 
-from trainables.errors import InputError, nearest
+from trainables.errors import InputError, nearest, storage_errors
 from trainables.storage import Location
 
 STUDY_FILE = "study.yaml"
@@ -16,7 +16,7 @@ def no_study(folder: Location) -> InputError:
             why="it has just been started, or was stopped before its first record",
             remedy=f"h2h resume {folder}   (in Python: Study.open({folder.uri!r}).resume())",
         )
-    if (folder / LEDGER).exists():
+    if (folder / LEDGER).names():
         return InputError(
             "the study itself is missing",
             where=str(folder / STUDY_FILE),
@@ -27,7 +27,7 @@ def no_study(folder: Location) -> InputError:
     if (here / STUDY_FILE).exists():
         remedy = f"the folder ./{folder.name} has one: name it so, with ./"
     elif inside:
-        remedy = f"one of those in it: {', '.join(f'{folder}/{name}' for name in inside)}"
+        remedy = f"one of those in it: {', '.join(str(folder / name) for name in inside)}"
     elif beside:
         remedy = nearest(folder.name, beside)
     else:
@@ -35,10 +35,14 @@ def no_study(folder: Location) -> InputError:
     return InputError(f"no study lies in {folder}", where=str(folder), why=f"it has no {STUDY_FILE}", remedy=remedy)
 
 
+def anew(folder: Location) -> str:
+    """What makes another study of the one in a folder."""
+    return f"h2h run {folder / STUDY_FILE if folder.local else 'ITS_FILE'} --set name=ANOTHER   makes a new one"
+
+
 def studies_in(folder: Location) -> list[str]:
-    """Names of the studies that have begun in a folder, sorted."""
+    """Names of the studies that have begun in a folder, sorted; none where it cannot be read: they are but hints."""
     try:
-        names = folder.names()
-    except NotADirectoryError:
+        return [name for name in folder.names() if (folder / name / STUDY_FILE).exists()]
+    except storage_errors():
         return []
-    return [name for name in names if (folder / name / STUDY_FILE).exists()]

@@ -6,15 +6,15 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from trainables.config import Config
+from trainables.config import Config, Several
 
 
 class PricesSpec(Config):
     """What devices cost. A worker with GPUs costs its GPUs, one without its CPU cores."""
 
-    gpu_hour: float | None = Field(None, gt=0)
+    gpu_hour: float | None = Field(None, gt=0, le=10**9)
     """US dollars for an hour of one GPU, with its part of the machine around it."""
-    cpu_hour: float | None = Field(None, gt=0)
+    cpu_hour: float | None = Field(None, gt=0, le=10**9)
     """US dollars for an hour of one CPU core."""
 
     @property
@@ -26,13 +26,13 @@ class PricesSpec(Config):
 class ResourcesSpec(Config):
     """On what a trial runs."""
 
-    workers: int = Field(1, ge=1)
+    workers: Several = 1
     """Workers that train one model together (data-parallel)."""
-    minimum_workers: int | None = Field(None, ge=1)
+    minimum_workers: Several | None = None
     """A trial may also start on fewer workers, down to so many, where there is no room for all; null: it waits."""
-    cpus_per_worker: int = Field(1, ge=1)
+    cpus_per_worker: Several = 1
     """CPU cores of a worker."""
-    gpus_per_worker: int | None = Field(None, ge=0)
+    gpus_per_worker: int | None = Field(None, ge=0, le=100_000)
     """GPUs of a worker; null: 1 where there are GPUs, else 0. A cluster that grows must be told."""
     concurrent_trials: int | None = Field(None, ge=1)
     """Trials at a time; null: as many as fit on the machine, or on the cluster once it has grown."""
@@ -46,10 +46,9 @@ class ResourcesSpec(Config):
 
     def usd_per_hour(self, gpus_per_worker: int) -> float | None:
         """Price of a worker with so many GPUs; None where the study has none."""
-        if gpus_per_worker:
-            price = self.prices.gpu_hour
-            return None if price is None else gpus_per_worker * price
-        return None if self.prices.cpu_hour is None else self.cpus_per_worker * self.prices.cpu_hour
+        gpus, cores = (gpus_per_worker, self.prices.gpu_hour), (self.cpus_per_worker, self.prices.cpu_hour)
+        devices, price = gpus if gpus_per_worker else cores
+        return None if price is None else devices * price
 
     @property
     def possible_workers(self) -> range:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from trainables.config import Config
+from trainables.config import Amount, Config, Several
 from trainables.errors import InputError
 
 LARGEST_REDUCTION = 1000  # a trial may be stopped when it has spent one part in so many, not before
@@ -40,7 +40,7 @@ class HalvingSpec(Config):
 class SearchSpec(Config):
     """How each arm is tuned."""
 
-    budget_per_arm: float = Field(8, ge=0)
+    budget_per_arm: Amount = 8
     """What each arm's search may spend, in trial budgets; 0: no search, arms are confirmed as they are written."""
     algorithm: Literal["tpe", "gp", "cma_es", "random", "qmc", "grid"] = "tpe"
     """Optuna's sampler: tree-structured Parzen estimator, Gaussian process, CMA-ES, uniform, Sobol' sequence; or every
@@ -51,7 +51,7 @@ class SearchSpec(Config):
     """Of each numeric dimension, for `grid`; of a choice all."""
     halving: HalvingSpec = HalvingSpec()
     """Stopping trials early."""
-    concurrent_per_arm: int = Field(1, ge=1)
+    concurrent_per_arm: Several = 1
     """Trials of one arm at a time. With 1 the same seed gives the same search; more fill a cluster, and then the
     order in which trials happen to end decides what is tried next."""
 

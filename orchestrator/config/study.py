@@ -11,7 +11,7 @@ from orchestrator.config.confirmation import ConfirmSpec, YardstickSpec
 from orchestrator.config.resources import ResourcesSpec
 from orchestrator.config.search import SearchSpec
 from search_spaces import Setting
-from trainables.config import Config
+from trainables.config import Config, Key
 from trainables.corpora.config import CorporaConfig, TokenizerConfig
 from trainables.models.config import ModelConfig
 from trainables.training.config import BudgetConfig, CapConfig, TrainingConfig, Unit
@@ -24,7 +24,7 @@ class StudySpec(Config):
     """Also the name of its folder in the storage."""
     question: str = ""
     """What it is to answer."""
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, le=10**14)  # confirmation seeds come after it, and are Counts too
     """Of the search and of the confirmation runs."""
     corpora: CorporaConfig
     """The text."""
@@ -34,7 +34,7 @@ class StudySpec(Config):
     """What every arm trains, unless it says otherwise."""
     training: TrainingConfig = TrainingConfig()
     """How models are trained."""
-    arms: dict[str, ArmSpec] = Field(min_length=1)
+    arms: dict[Key, ArmSpec] = Field(min_length=1)
     """By name."""
     budget: BudgetConfig
     """Of each trial."""

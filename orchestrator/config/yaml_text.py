@@ -1,8 +1,10 @@
 """YAML as this project reads it: safe, bounded, every key once, and every mistake an :class:`InputError`.
 
-Dates are text: ``name: 2026-11-22`` needs no quotes. Of YAML 1.1's other surprises nothing is left that is not said.
+What needs no quotes is as of YAML 1.2 (https://yaml.org/spec/1.2.2, 10.3.2): dates, times, yes and no are text, 010 is
+ten, 1e3 a thousand. Keys are always text.
 """
 
+import re
 from typing import Any
 
 import yaml
@@ -20,28 +22,27 @@ def parse_yaml(text: str | bytes, where: str, remedy: str = "") -> JsonValue:
     """The value of one YAML document; bytes are UTF-8. Raises InputError if it is no YAML, not UTF-8, has a key twice,
     or is larger or deeper than any study is."""
     if len(text) > MOST_BYTES:
-        why = f"it has more than {MOST_BYTES:,} bytes"
-        raise InputError("this is larger than any study", where=where, why=why, remedy=remedy)
+        raise InputError(f"this is larger than any study: {MOST_BYTES:,} bytes", where=where, remedy=remedy)
     try:
         decoded = text if isinstance(text, str) else text.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError("this is not UTF-8 text", where=where, why=str(error), remedy="save it as UTF-8") from error
     try:
-        value = yaml.load(decoded, _Loader)
+        value: JsonValue = yaml.load(decoded, _Loader)
         _require_plain(value)
     except yaml.YAMLError as error:
         raise InputError("this is not YAML", where=where, why=_problem(error), remedy=remedy) from error
-    plain: JsonValue = value
-    return plain
+    return value
+
+
+class Dumper(yaml.SafeDumper):
+    """Quotes all text that YAML 1.1 or 1.2 would take for something else."""
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML's safe loader, but for dates, keys that are written twice, and errors of Python's own."""
+    """YAML's safe loader, but for what has no quotes, keys, and errors of Python's own."""
 
-    yaml_implicit_resolvers = {  # noqa: RUF012 (PyYAML's own)
-        first: [(tag, expression) for tag, expression in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
+    yaml_implicit_resolvers = {}  # noqa: RUF012 (PyYAML's own)
     depth = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
@@ -55,38 +56,60 @@ class _Loader(yaml.SafeLoader):
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         try:
             return super().construct_object(node, deep)
-        except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
-            kind, value = node.tag.rpartition(":")[2], node.value if isinstance(node, yaml.ScalarNode) else error
-            raise yaml.MarkedYAMLError(
-                problem=f"this is no {kind}: {str(value)[:80]}", problem_mark=node.start_mark
-            ) from error
+        except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
+            value = str(node.value if isinstance(node, yaml.ScalarNode) else error)
+            problem = f"this is no {node.tag.rpartition(':')[2]}: {value[:80]}"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark) from error
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys: set[str] = set()
-        pairs = node.value if isinstance(node, yaml.MappingNode) else ()  # the loader's own refuses all others
-        for key, _ in pairs:
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():  # the loader's own refuses all others
+            problem = ""
             if not isinstance(key, yaml.ScalarNode):
-                raise yaml.MarkedYAMLError(problem="a key is no plain text", problem_mark=key.start_mark)
-            if key.value in keys:  # of two the last would win without a word
-                raise yaml.MarkedYAMLError(
-                    problem=f"the key '{key.value[:80]}' is there twice", problem_mark=key.start_mark
-                )
+                problem = "a key is no plain text"
+            elif key.value in keys:  # of two the last would win without a word
+                problem = f"the key '{key.value[:80]}' is there twice"
+            elif key.value == "<<":  # a few lines of them can stand for billions of keys
+                problem = "there are no merge keys (<<) here: write out the keys that it stands for"
+            if problem:
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
             keys.add(key.value)
+            key.tag = "tag:yaml.org,2002:str"
         return super().construct_mapping(node, deep)
+
+
+def _number(loader: _Loader, node: yaml.ScalarNode) -> float:
+    if node.tag.endswith("int"):
+        return int(node.value, {"0o": 8, "0x": 16}.get(node.value[:2], 10))
+    value: float = loader.construct_yaml_float(node)
+    return int(value) if value.is_integer() and abs(value) < LARGEST and "." not in node.value else value
+
+
+for kind in ("int", "float"):
+    _Loader.add_constructor(f"tag:yaml.org,2002:{kind}", _number)
+for kind, pattern in {
+    "null": r"~|null|Null|NULL|",
+    "bool": r"true|True|TRUE|false|False|FALSE",
+    "int": r"[-+]?[0-9]+(_[0-9]+)*|0o[0-7]+|0x[0-9a-fA-F]+",  # 1_000 is YAML 1.1's, and can be nothing else
+    "float": r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+}.items():
+    for each in (_Loader, Dumper):
+        each.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(rf"(?:{pattern})\Z"), None)
 
 
 def _require_plain(value: Any) -> None:
     """Refuse what JSON does not know, what is too much, and text that no file can hold."""
-    waiting, count = [value], 0
+    waiting, count = [(value, 0)], 0
     while waiting:
-        item = waiting.pop()
+        item, depth = waiting.pop()
         count += 1
         if count > MOST_VALUES:
             raise yaml.YAMLError(f"it stands for more than {MOST_VALUES:,} values")
-        if isinstance(item, dict):
-            waiting += [*item.keys(), *item.values()]
-        elif isinstance(item, list):
-            waiting += item
+        if depth > DEEPEST:
+            raise yaml.YAMLError(f"nested more than {DEEPEST} levels deep")
+        if isinstance(item, dict | list):
+            inside = [*item.keys(), *item.values()] if isinstance(item, dict) else item
+            waiting += [(one, depth + 1) for one in inside]
         elif isinstance(item, str):
             if any(0xD800 <= ord(character) < 0xE000 for character in item):
                 raise yaml.YAMLError(f"{item[:80]!a} holds half a character (a lone surrogate)")

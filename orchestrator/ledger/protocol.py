@@ -10,13 +10,13 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 
 from orchestrator.config.confirmation import ALPHA
-from orchestrator.config.errors import input_error
+from orchestrator.config.errors import validated
 from orchestrator.config.extension import Change, differences
 from orchestrator.config.files import frozen_content, read_frozen
-from orchestrator.config.folder import STUDY_FILE
+from orchestrator.config.folder import STUDY_FILE, anew
 from orchestrator.config.study import StudySpec
 from orchestrator.ledger.records import ArmDesign, Design, ExtensionRecord, Record, StudyRecord, YardstickDesign
 from trainables.errors import InputError
@@ -46,10 +46,7 @@ def study_digest(file: bytes) -> str:
 def study_of(fixed: Protocol) -> StudySpec:
     """The study that a protocol describes, without resources and prices. Raises InputError if it is none."""
     content = {key: value for key, value in fixed.items() if key != "alpha"}
-    try:
-        return StudySpec.model_validate(content | {"name": "protocol"})
-    except ValidationError as error:
-        raise input_error(error, StudySpec, "the protocol") from error
+    return validated(StudySpec, content | {"name": "protocol"}, "the protocol")
 
 
 def design_of(spec: StudySpec) -> Design:
@@ -144,7 +141,7 @@ def require_unchanged(folder: Location, records: Iterable[Record]) -> None:
         where=": ".join([where, *([", ".join(changed)] if changed else [])]),
         why=f"what a study is was fixed before its first trial{f': {listing}' if listing else ''}",
         remedy=f"put back what was there;   h2h extend {folder} --set KEY=VALUE   gives it more, and says so;   "
-        "h2h run STUDY --set name=ANOTHER   makes a new one",
+        f"{anew(folder)}",
     )
 
 

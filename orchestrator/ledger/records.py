@@ -10,7 +10,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import AfterValidator, Field, JsonValue, TypeAdapter
 
 from search_spaces import Configuration
-from trainables.config import Amount, Config, Count, Name, Number
+from trainables.config import Amount, Config, Count, Name, Number, Positive, Several
 from trainables.errors import printable
 from trainables.models.config import Task
 from trainables.training.config import Unit
@@ -64,12 +64,12 @@ class Design(Config):
     question: Text
     seed: Count
     unit: Unit  # that binds
-    amount: Amount = Field(gt=0)  # of a search trial
-    confirm_amount: Amount = Field(gt=0)  # of a confirmation run
+    amount: Positive  # of a search trial
+    confirm_amount: Positive  # of a confirmation run
     search_budget: Amount  # of each arm, in search trials
-    concurrent_per_arm: Count
+    concurrent_per_arm: Several
     arms: dict[Name, ArmDesign] = Field(min_length=1)
-    seeds: int = Field(ge=1, le=100_000)
+    seeds: Several
     minimum_seeds: int | None = Field(ge=2)  # before the first look of adaptive stopping; None: all are run
     anytime: tuple[Amount, ...]
     margin: Amount
@@ -150,7 +150,7 @@ class TrialRecord(_AttemptRecord):
     number: Count  # in the arm's sequence of trials of the phase, from 0
     configuration: Configuration
     seed: Count
-    amount: Amount = Field(gt=0)  # its budget, in the study's unit
+    amount: Positive  # its budget, in the study's unit
     share: Amount | None = None  # of a branch: the share of its confirmation run's budget at which it is compared
     start_step: Count
     workers: Count

@@ -147,7 +147,7 @@ class LedgerReader:
                 with segment.local.open("rb") as file:
                     file.seek(offset)
                     data = file.read()
-            except OSError as error:  # a folder, a link that leads nowhere, another user's
+            except (IsADirectoryError, FileNotFoundError) as error:  # the second: a link that leads nowhere
                 raise damaged(str(segment), str(error)) from error
         else:
             data = segment.read_bytes()[offset:]

@@ -8,7 +8,7 @@ import torch
 
 from orchestrator import formatting
 from orchestrator.analysis.statistics.planning import minimum_detectable_effect
-from orchestrator.analysis.statistics.sequential import Sequential
+from orchestrator.analysis.statistics.rule import Rule
 from orchestrator.config.study import StudySpec
 from orchestrator.ledger.history import History
 from orchestrator.planning.arm_plan import ArmPlan, arm_plans
@@ -106,10 +106,8 @@ class Forecast:
     def detectable(self) -> float | None:
         """The smallest difference that all seeds find four times in five, in deviations of the paired differences."""
         family, confirm = max(1, self.spec.num_compared_pairs), self.spec.confirm
-        seeds, stopping = confirm.seeds, confirm.stopping
-        if stopping is None:
-            return minimum_detectable_effect(seeds, family_size=family)
-        return Sequential(stopping.minimum, seeds, 0.0, family_size=family).minimum_detectable_effect()
+        minimum = confirm.stopping.minimum if confirm.stopping else confirm.seeds
+        return minimum_detectable_effect(Rule(minimum, confirm.seeds, margin=0.0, family_size=family))
 
     @property
     def disk_bytes(self) -> float:

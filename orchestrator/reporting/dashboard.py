@@ -28,7 +28,7 @@ ARM_WIDTH = 48  # columns an arm's panel needs
 class Stage:
     """What is done before there is anything in the ledger, or beside it: set by the study, read by the dashboard."""
 
-    def __init__(self, text: str = "waiting for the study to begin") -> None:
+    def __init__(self, text: str = "") -> None:
         self.text = text
 
     def say(self, text: str) -> None:

@@ -13,7 +13,7 @@ from orchestrator.ledger.trials import TrialHistory
 from orchestrator.reporting.model_card import model_card
 from orchestrator.scheduling.trials import Planner
 from trainables.corpora.stream.packed import PackedCorpus
-from trainables.errors import InputError, nearest
+from trainables.errors import InputError, nearest, refusal, storage_errors
 from trainables.storage import Location
 
 if TYPE_CHECKING:
@@ -38,7 +38,11 @@ def export_study(
     gone; or the folder is not empty."""
     from trainables.models.export import export_model
 
-    if not force and _names(to):
+    try:
+        names = [] if force else to.names()
+    except OSError as error:  # a file, for one
+        raise refusal(error, f"cannot write to {to}", "--to") from error
+    if names:
         raise InputError(
             f"{to} is not empty",
             where="--to",
@@ -62,20 +66,7 @@ def export_study(
     try:
         return export_model(learner.body, head, learner.config, corpus.tokenizer(), to, card)
     except OSError as error:
-        raise _unwritable(to, error) from error
-
-
-def _names(folder: Location) -> list[str]:
-    try:
-        return folder.names()
-    except OSError as error:  # a file, for one
-        raise _unwritable(folder, error) from error
-
-
-def _unwritable(folder: Location, error: OSError) -> InputError:
-    return InputError(
-        f"cannot write to {folder}", where="--to", why=str(error), remedy="a folder that you may write to"
-    )
+        raise refusal(error, f"cannot write to {to}", "--to") from error
 
 
 def _chosen_run(history: History, arm: str | None, folder: Location) -> TrialHistory:
@@ -117,9 +108,8 @@ def _named_run(history: History, arm: str | None, trial: str) -> TrialHistory:
 def _corpus(history: History, spec: StudySpec, folder: Location) -> PackedCorpus:
     """The study's corpus, beside the study, wherever that was moved to, or in the storage that it was run in."""
     assert history.corpus is not None, "a trial was completed"
-    beside = Location(folder.uri.rstrip("/").rpartition("/")[0])
-    places = [store / "corpora" / history.corpus.fingerprint for store in (beside, Location(spec.storage))]
-    return PackedCorpus(next((place for place in places if place.exists()), places[-1]))
+    places = [store / "corpora" / history.corpus.fingerprint for store in (folder.parent, Location(spec.storage))]
+    return PackedCorpus(next((place for place in places if (place / "manifest.json").exists()), places[-1]))
 
 
 def _trained(config: TrialConfig, corpus: PackedCorpus, folder: Location) -> Learner:
@@ -171,11 +161,9 @@ def push(folder: Location, names: tuple[str, ...], repository: str) -> str:
             "only a folder on this machine can be pushed", where="--to", remedy="--to FOLDER, and push from there"
         )
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError
 
     hub = HfApi()
-    # Whichever HTTP library this version of the hub's client is made with: its errors' common base.
-    http_error: type[Exception] = HfHubHTTPError.__bases__[0]
+    refusals: tuple[type[Exception], ...] = (ValueError, *storage_errors())
     try:
         address = hub.create_repo(repository, private=True, exist_ok=True)
         hub.upload_folder(
@@ -184,7 +172,7 @@ def push(folder: Location, names: tuple[str, ...], repository: str) -> str:
             allow_patterns=list(names),
             commit_message=f"h2h export: {folder.name}",
         )
-    except (OSError, ValueError, http_error) as error:
+    except refusals as error:
         raise InputError(
             f"the model could not be pushed to {repository}",
             where="--push-to-hub",

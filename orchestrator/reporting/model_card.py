@@ -129,7 +129,7 @@ def _evidence(comparison: Comparison) -> Iterable[str]:
     yield "Means over the confirmation runs on the test split ± standard deviation:"
     yield to_markdown(arms_table(comparison))
     if comparison.pairs:
-        yield "Differences, with 95% intervals and permutation p-values adjusted by Holm's method:"
+        yield "Differences, with 95% intervals and p-values of paired t-tests, adjusted over all pairs of arms:"
         yield to_markdown(comparison_table(comparison))
     yield (
         "Yardsticks mean the same for every arm of a task. Losses do not: cross-entropy and contrastive losses differ "

@@ -154,7 +154,7 @@ def _standing(comparison: Comparison, pair: Pair) -> Text:
     words += ", exploratory" if pair.standing == "exploratory" else ""
     state = Text.assemble((words, "bold"), f"  n = {formatting.plural(row.n, 'seed')}")
     if row.p_adjusted is not None:
-        state.append(f", p = {formatting.p_value(row.p_adjusted)}")
+        state.append(f", p {formatting.p_value(row.p_adjusted, '= ')}")
     if pair.pending:
         state.append(f", {pair.pending} yet to end", "dim")
     elif pair.verdict == "undecided":

@@ -7,8 +7,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from orchestrator import formatting
-from orchestrator.analysis.statistics.paired import fewest_pairs
-from orchestrator.config.confirmation import ALPHA
+from orchestrator.analysis.statistics.rule import FEWEST
 from orchestrator.config.study import StudySpec
 from orchestrator.planning.arm_plan import ArmPlan, arm_plans, require_confirmable
 from orchestrator.planning.forecast import ArmForecast, Forecast
@@ -47,7 +46,6 @@ def show_plan(spec: StudySpec) -> RenderableType:
 def warnings_of(spec: StudySpec) -> list[str]:
     """A sentence on each thing that the study cannot do."""
     num_pairs = spec.num_compared_pairs
-    fewest = fewest_pairs(max(num_pairs, 1))
     warnings = []
     if len(spec.arms) < 2:
         warnings.append("There is one arm, and nothing to compare it with.")
@@ -55,11 +53,10 @@ def warnings_of(spec: StudySpec) -> list[str]:
         warnings.append("No two arms have the same task, masked or causal: they cannot be compared.")
     elif num_pairs < math.comb(len(spec.arms), 2):
         warnings.append("Arms of different tasks, masked and causal, are not compared with each other.")
-    if num_pairs and spec.confirm.seeds < fewest:
+    if num_pairs and spec.confirm.seeds < FEWEST:
         warnings.append(
-            f"No arm can win: with {formatting.plural(spec.confirm.seeds, 'seed')} and "
-            f"{formatting.plural(num_pairs, 'pair')} of arms p cannot reach {ALPHA}. "
-            f"It takes {fewest}: --set confirm.seeds={fewest}"
+            f"No arm can win with {formatting.plural(spec.confirm.seeds, 'seed')}: "
+            f"it takes {FEWEST}: --set confirm.seeds={FEWEST}"
         )
     if num_pairs and spec.confirm.top > 1:
         warnings.append(

@@ -45,7 +45,7 @@ def comparison_table(comparison: Comparison) -> Table:
             rows.append(_comparison_row(pair, title, row))
             few |= row.n <= FEW_SEEDS and row.interval is not None
     notes = (f"n <= {FEW_SEEDS}: do not lean on the interval",) if few else ()
-    return Table(("pair", "yardstick", "n", "difference", "p\n(Holm)"), tuple(rows), notes=notes)
+    return Table(("pair", "yardstick", "n", "difference", "p\n(adjusted)"), tuple(rows), notes=notes)
 
 
 def _comparison_row(pair: Pair, title: str, row: Row) -> Line:

@@ -1,11 +1,10 @@
-"""A table as a value, built once, and what it looks like on a terminal, in Markdown and in HTML.
+"""A table as a value, built once, and what it looks like on a terminal and in Markdown.
 
 A line end in a cell or title says where it may break: a narrow terminal breaks there, all others have a space.
 """
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
@@ -95,18 +94,3 @@ def to_markdown(table: Table) -> str:
     rules = ["---:" if align == "right" else "---" for _, align in table._aligned()]
     lines = [line(table.columns), line(rules), *(line(row.cells) for row in table.rows)]
     return "\n\n".join(["\n".join(lines), *table.notes])
-
-
-def to_html(table: Table) -> str:
-    """As an HTML table; names in it may be a stranger's, and are escaped."""
-
-    def line(cells: Iterable[str], tag: str) -> str:
-        aligned = zip(cells, table._aligned(), strict=True)
-        return "".join(
-            f'<{tag} style="text-align: {align}">{html.escape(cell)}</{tag}>' for cell, (_, align) in aligned
-        )
-
-    head = f"<thead><tr>{line(table.columns, 'th')}</tr></thead>"
-    body = "".join(f"<tr>{line(row.cells, 'td')}</tr>" for row in table.rows)
-    notes = "".join(f"<p>{html.escape(note)}</p>" for note in table.notes)
-    return f"<table>{head}<tbody>{body}</tbody></table>{notes}"

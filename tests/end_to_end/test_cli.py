@@ -162,7 +162,7 @@ def test_a_picture_needs_a_folder_to_be_in(h2h, tmp_path):
 @pytest.mark.parametrize("command", ["plan", "run"])
 def test_storage_that_cannot_be_written(h2h, tmp_path, command):
     (tmp_path / "file").write_text("")
-    refused(h2h(command, "demo", overrides=[f"storage={tmp_path}/file/x"]), "cannot write", "demo.yaml: storage")
+    refused(h2h(command, "demo", overrides=[f"storage={tmp_path}/file/x"]), "cannot write", f"--set storage={tmp_path}")
     refused(h2h(command, "demo", overrides=["storage=foo://x"]), "cannot open the location foo://x")
 
 
@@ -195,9 +195,12 @@ def test_a_study_that_has_begun_does_not_change(h2h, tmp_path):
     folder = tmp_path / "studies" / "demo"
     folder.mkdir(parents=True)
     (folder / "study.yaml").write_text(dump_study(freeze(load_study("demo"))))
-    refused(h2h("run", "demo"), "exists already", "h2h resume", "--set name=ANOTHER")
+    anew = f"h2h run {folder}/study.yaml --set name=ANOTHER   makes a new one"
+    for begun in ("demo", str(folder)):
+        refused(h2h("run", begun), "exists already", "h2h resume", anew)
     frozen = h2h("resume", str(folder), overrides=["seed=1"])
-    refused(frozen, "a frozen study cannot be overridden", f"h2h resume {folder}   goes on as it began")
+    refused(frozen, "a frozen study cannot be overridden", f"h2h resume {folder}   goes on as it began", anew)
+    assert h2h("plan", f"{folder}/study.yaml", "--no-calibration", overrides=["name=ANOTHER"])[0] == 0
     refused(h2h("extend", str(folder)), "no --set was given", "such as --set confirm.seeds=12")
     fixed = h2h("extend", str(folder), overrides=["confirm.margin=0.1"])
     refused(fixed, "'confirm.margin' of a study that has begun cannot change", "what may change: search.budget_")
@@ -223,10 +226,9 @@ def test_a_study_that_was_stopped_before_its_first_record(h2h, tmp_path, command
     ("arguments", "fragment"),
     [
         (["plan"], "STUDY"),
-        (["plan", "demo", "--sett", "x"], "--sett x"),
         (["submit", "demo"], "--address"),
-        (["rn", "demo"], "did you mean 'h2h run'?"),
-        (["plna", "demo"], "did you mean 'h2h plan'?"),
+        (["rn", "demo"], "did you mean 'run'?"),
+        (["plna", "demo"], "did you mean 'plan'?"),
         (["zzzzzzz"], "there is no command 'zzzzzzz'"),
     ],
 )
@@ -234,6 +236,17 @@ def test_commands_that_are_none(h2h, arguments, fragment):
     result = h2h(*arguments)
     refused(result, "usage: h2h", fragment)
     assert ("did you mean" in result[2]) == ("did you mean" in fragment)
+
+
+def test_an_option_that_is_none(h2h):
+    refused(h2h("plan", "demo", "--sett", "x"), "plan knows no '--sett'", "did you mean '--set'?")
+    refused(h2h("plan", "demo", "--foo"), "Valid: --address, --no-calibration, --set\n")
+    refused(h2h("plan", "demo", "other"), "plan knows no 'other'")
+
+
+@pytest.mark.parametrize("override", ["cap.tokens=1000", "tokenizer={pretrained: /nowhere}"])
+def test_what_is_found_in_planning_names_the_override(h2h, override):
+    refused(h2h("plan", "demo", overrides=[override, "yardsticks.others=[]"]), f"where: --set {override}")
 
 
 def test_no_command_shows_all(h2h):

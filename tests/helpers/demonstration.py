@@ -103,7 +103,7 @@ def _trial(name: TrainingPhase, arm: str, number: int) -> Iterator[Record]:
     overhead = {"startup": 1.5, "compile": 0.0, "data_wait": 0.1, "evaluation": 0.0, "checkpoint": 0.0}
     yield begin
     yield begun(begin, overhead={"startup": 1.5})
-    final = LEVEL[arm] - 0.1 * (math.log10(learning_rate) + 3.2) ** 2 + chance.gauss(0, 0.006)
+    final = LEVEL[arm] - 0.1 * (math.log10(learning_rate) + 3.2) ** 2 + chance.gauss(0, 0.004)
     for report in range(1, REPORTS + 1):
         progress = report / REPORTS
         accuracy = final * (1 - math.exp(-4 * progress))

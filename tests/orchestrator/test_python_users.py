@@ -44,6 +44,17 @@ def test_a_mistake_in_a_dictionary_names_its_key(tmp_path: Path) -> None:
     assert "--set" not in str(caught.value)
 
 
+def test_a_validated_study_is_overridden_like_any_other(tmp_path: Path) -> None:
+    spec = Study(demo(tmp_path)).spec
+    assert Study(spec).spec is spec
+    changed = Study(spec, ["name=another", "confirm.seeds=8"])
+    assert (changed.spec.name, changed.spec.confirm.seeds) == ("another", 8)
+    assert changed.folder.name == "another"
+    assert changed.spec.arms == spec.arms
+    with pytest.raises(InputError, match="unknown key 'nme'"):
+        Study(spec, ["nme=another"])
+
+
 def test_a_study_that_is_there_already(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="exists already") as caught:
         begun(tmp_path).run()

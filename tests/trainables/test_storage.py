@@ -20,6 +20,7 @@ from orchestrator.ledger.records import EventRecord
 from orchestrator.ledger.segments import LedgerReader, LedgerWriter, read_ledger
 from tests.helpers.files import write_table
 from tests.helpers.trials import make_state
+from trainables import storage
 from trainables.corpora.config import CorporaConfig, SourceConfig, TokenizerConfig
 from trainables.corpora.preparation import duplicates
 from trainables.corpora.preparation import prepare as preparation
@@ -83,7 +84,7 @@ def test_files_and_folders(place):
     file.write_json({"text": "ü"})
     file.write_json({"text": "日本"})
     assert file.exists()
-    assert (place / "a").exists()
+    assert not (place / "a").exists(), "it is a folder"
     assert json.loads(file.read_bytes()) == {"text": "日本"}
     assert (place / "a").names() == ["b.json"]
     assert file.name == "b.json"
@@ -147,6 +148,39 @@ def test_checkpoints(place):
 def test_an_unknown_scheme_is_refused():
     with pytest.raises(InputError, match="cannot open the location"):
         Location("carrier-pigeon://loft/studies")
+
+
+@pytest.mark.parametrize(
+    "query", ["", "?region=eu-west-1", "?region=eu-west-1&endpoint_override=127.0.0.1:9000&scheme=http"]
+)
+def test_what_a_uri_says_of_its_store_is_said_of_all_in_the_folder(query: str) -> None:
+    folder = Location(f"s3://bucket/studies{query}")
+    demo = folder / "demo"
+    assert (demo.uri, demo.path, demo.name) == (f"s3://bucket/studies/demo{query}", "bucket/studies/demo", "demo")
+    assert (demo / "ledger").path == "bucket/studies/demo/ledger"
+    assert demo.parent.uri == folder.uri
+    assert Location(demo.uri).path == demo.path
+    if query:
+        assert demo.filesystem.region == "eu-west-1"
+
+
+def test_a_question_mark_is_one_of_a_name_on_this_machine(tmp_path) -> None:
+    folder = Location(tmp_path / "what?")
+    (folder / "a?b").write_bytes(b"x")
+    assert (tmp_path / "what?" / "a?b").read_bytes() == b"x"
+    assert (folder / "a?b").parent.uri == folder.uri
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("scheme", ["gs", "gcs"])
+def test_a_google_store_that_does_not_answer_is_given_up(scheme: str, monkeypatch) -> None:
+    monkeypatch.setattr(storage, "GCS_SECONDS", 1)
+    closed = f"scheme=http&endpoint_override=127.0.0.1:{free_port()}"
+    with pytest.raises(OSError, match="Retry policy exhausted"):
+        (Location(f"{scheme}://anonymous@bucket/studies?{closed}") / "demo").names()
+    own = Location(f"{scheme}://anonymous@bucket/studies?{closed}&retry_limit_seconds=0.5")
+    with pytest.raises(OSError, match="Retry policy exhausted"):
+        own.names()
 
 
 STRANGE = "my text/日本 100%+#é"

@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from trainables.config import Config
+from trainables.config import Config, Key
 from trainables.errors import InputError
 
 _KIND_OPTIONS = {
@@ -17,7 +17,7 @@ _KIND_OPTIONS = {
 class SourceConfig(Config):
     """Text of one language, from exactly one of ``files``, ``dataset`` and ``grammar``."""
 
-    language: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")
+    language: Key
     """The language's code, such as ``en``: letters, digits, ``-``, ``_``. Sources of one are joined."""
     files: str | tuple[str, ...] | None = None
     """Paths or URIs (``s3://``, ``gs://``, ``hf://``) of files, with ``*``, ``?`` and ``**`` as wildcards."""

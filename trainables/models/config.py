@@ -87,7 +87,7 @@ class ModelConfig(Config):
                 remedy=f"model: {alone}; on the command line the whole of it: --set model='{alone}'",
             )
         if self.shape is not None and self.shape not in SHAPES:
-            raise ValueError(f"unknown shape '{self.shape}'; {nearest(self.shape, SHAPES)}")
+            raise InputError(f"unknown shape '{self.shape}'", where="shape", remedy=nearest(self.shape, SHAPES))
         if self.config is not None and self.config.get("model_type") not in tuple(TASKS):
             raise ValueError(f"config.model_type must be one of {', '.join(TASKS)}")
         if self.config is not None and self.dropout:

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from trainables.config import Config
+from trainables.config import Config, Positive
 from trainables.errors import InputError
 from trainables.evaluation.yardstick import EvaluationConfig
 from trainables.models.config import ModelConfig
@@ -22,21 +22,21 @@ class AmountConfig(Config):
 
     key: ClassVar[str]  # where it is in a study
 
-    tokens: float | None = Field(None, gt=0)
+    tokens: Positive | None = None
     """Input tokens trained on."""
-    steps: float | None = Field(None, gt=0)
+    steps: Positive | None = None
     """Optimiser steps."""
-    flops: float | None = Field(None, gt=0)
+    flops: Positive | None = None
     """Floating-point operations that the model needs, forward and backward, in closed form: see Units of the budget."""
-    hardware_flops: float | None = Field(None, gt=0)
+    hardware_flops: Positive | None = None
     """Those, and what activation checkpointing computes again."""
-    device_seconds: float | None = Field(None, gt=0)
+    device_seconds: Positive | None = None
     """Seconds in training steps, times the number of devices."""
-    wall_seconds: float | None = Field(None, gt=0)
+    wall_seconds: Positive | None = None
     """Seconds in training steps, however many devices take part."""
-    joules: float | None = Field(None, gt=0)
+    joules: Positive | None = None
     """Energy of the devices during training steps, where the machine tells (see docs/budgets.md)."""
-    usd: float | None = Field(None, gt=0)
+    usd: Positive | None = None
     """Price of the devices during training steps, by `resources.prices`."""
 
     @model_validator(mode="after")

@@ -8,15 +8,17 @@ fallacy") in t statistics. Letters: S seeds, I items, C clusters of items, L str
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from trainables.errors import InputError
+
 Floats = NDArray[np.float64]
+Numbers = float | np.float64 | Floats  # of one study, or of many
 Interval = tuple[float, float]
 
 TINY = 1e-12
@@ -24,46 +26,41 @@ TINY = 1e-12
 
 
 class Evidence(NamedTuple):
-    """A mean difference of some pairs. Numbers, or arrays of them: of many studies."""
+    """A mean difference of some pairs."""
 
     n: int
     """Pairs."""
-    mean: Floats
-    seed_variance: Floats
+    mean: Numbers
+    seed_variance: Numbers
     """Of the mean, as estimated from the spread over seeds; with what seeds and text share."""
-    text_variance: Floats
+    text_variance: Numbers
     """Of the mean, from the choice of text alone; 0 where text was not sampled, or nobody knows."""
-    text_degrees: Floats
+    text_degrees: Numbers
     """Of freedom."""
 
     @property
-    def variance(self) -> Floats:
+    def variance(self) -> Numbers:
         """Of the mean."""
         return self.seed_variance + self.text_variance
 
     @property
-    def degrees(self) -> Floats:
-        """Satterthwaite's, of the variance."""
-        if not np.any(self.text_variance):
-            return np.float64(max(self.n - 1, 1))
-        with np.errstate(invalid="ignore", divide="ignore"):
-            parts = self.seed_variance**2 / max(self.n - 1, 1) + self.text_variance**2 / self.text_degrees
-            found = self.variance**2 / parts
-        return np.where(parts > 0, found, max(self.n - 1, 1))
+    def degrees(self) -> Numbers:
+        """Of freedom, of the variance."""
+        return satterthwaite(self.seed_variance, max(self.n - 1, 1), self.text_variance, self.text_degrees)
 
-    def p(self, difference: float | Floats = 0.0) -> Floats:
-        """Two-sided, of this true difference: by Student's t."""
-        error, distance = np.sqrt(self.variance), np.abs(self.mean - difference)
+    def p(self) -> Numbers:
+        """Two-sided, of no difference: by Student's t."""
+        error, distance = np.sqrt(self.variance), np.abs(self.mean)
         with np.errstate(invalid="ignore", divide="ignore"):
-            found = 2 * special.stdtr(self.degrees, -distance / error)
+            found = 2 * special.stdtr(np.asarray(self.degrees), -distance / error)
         return np.where(error > 0, found, np.where(distance > 0, 0.0, 1.0))
 
-    def reach(self, level: float) -> Floats:
+    def reach(self, level: float) -> Numbers:
         """Half the width of the interval that misses the truth with this chance."""
         if level <= 0:
-            return np.full_like(np.asarray(self.mean, dtype=np.float64), np.inf)
-        found: Floats = special.stdtrit(self.degrees, 1 - level / 2) * np.sqrt(self.variance)
-        return found
+            return np.full_like(self.mean, np.inf)
+        quantile: Floats = special.stdtrit(np.asarray(self.degrees), 1 - level / 2).astype(np.float64)
+        return quantile * np.sqrt(self.variance)
 
     def interval(self, level: float) -> Interval:
         """Of one study, as :meth:`reach` has it."""
@@ -71,39 +68,56 @@ class Evidence(NamedTuple):
         return float(self.mean) - reach, float(self.mean) + reach
 
 
+def satterthwaite(seeds: Numbers, seed_degrees: Numbers, text: Numbers, text_degrees: Numbers) -> Numbers:
+    """Degrees of freedom of the sum of two variances."""
+    if not np.any(text):
+        return seed_degrees
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found = (seeds + text) ** 2 / (seeds**2 / seed_degrees + text**2 / text_degrees)
+    return np.where(seeds + text > 0, found, seed_degrees)
+
+
 def of_seeds(differences: Sequence[float] | Floats) -> Evidence:
     """Of differences by seed, (..., S), on text that is taken as it is."""
     values = np.asarray(differences, dtype=np.float64)
     n = values.shape[-1]
+    if n == 0:
+        return Evidence(0, np.float64(0.0), np.float64(np.inf), np.float64(0.0), np.float64(np.inf))
     mean = values.mean(-1)
     variance = values.var(-1, ddof=1) / n if n > 1 else np.full_like(mean, np.inf)
     rounding = (TINY * np.abs(values).max(-1)) ** 2
-    return Evidence(n, mean, np.where(variance > rounding, variance, 0.0), np.zeros_like(mean), np.ones_like(mean))
+    return Evidence(
+        n, mean, np.where(variance > rounding, variance, 0.0), np.zeros_like(mean), np.full_like(mean, np.inf)
+    )
 
 
 class Items(NamedTuple):
     """Differences by seed, taken apart into units of text."""
 
     influence_SC: Floats
-    """What each cluster adds to a seed's difference beyond its mean: a row sums to 0 in each stratum."""
+    """What each cluster adds to a seed's difference beyond its mean, (..., S, C): a row sums to 0 in each stratum."""
     stratum_C: NDArray[np.intp]
-
-    def first(self, n: int) -> Items:
-        """Of the first n seeds."""
-        return Items(self.influence_SC[:n], self.stratum_C)
 
 
 def by_cluster(
-    influence_SI: Floats, clusters: Sequence[Hashable] | NDArray, strata: Sequence[Hashable] | NDArray
+    influence_SI: Floats, clusters: Sequence[Hashable] | NDArray[Any], strata: Sequence[Hashable] | NDArray[Any]
 ) -> Items:
-    """Influences of items summed over clusters, each inside one stratum."""
-    keys = list(zip(np.asarray(strata).tolist(), np.asarray(clusters).tolist(), strict=True))
-    names = {key: number for number, key in enumerate(dict.fromkeys(keys))}
-    cluster_I = np.array([names[key] for key in keys], dtype=np.intp)
-    influence_SC = np.zeros((len(influence_SI), len(names)))
+    """Influences of items summed over clusters. Strata that share a cluster, as languages do the translations of one
+    sentence, vary together: they are one."""
+    from scipy.sparse import coo_array  # some tenths of a second to import
+    from scipy.sparse.csgraph import connected_components
+
+    number: dict[Hashable, int] = {}
+    cluster_I = np.array([number.setdefault(name, len(number)) for name in np.asarray(clusters).tolist()])
+    places: dict[Hashable, int] = {}
+    stratum_I = np.array([places.setdefault(name, len(places)) for name in np.asarray(strata).tolist()])
+    shared = coo_array((np.ones(len(cluster_I)), (cluster_I, stratum_I)), shape=(len(number), len(places)))
+    whole = connected_components(shared.T @ shared, directed=False)[1]
+    influence_SC = np.zeros((len(influence_SI), len(number)))
     np.add.at(influence_SC.T, cluster_I, influence_SI.T)
-    stratum_of = {stratum: number for number, stratum in enumerate(dict.fromkeys(stratum for stratum, _ in names))}
-    return Items(influence_SC, np.array([stratum_of[stratum] for stratum, _ in names], dtype=np.intp))
+    stratum_C = np.zeros(len(number), dtype=np.intp)
+    stratum_C[cluster_I] = whole[stratum_I]
+    return Items(influence_SC, stratum_C)
 
 
 def with_text(seeds: Evidence, items: Items) -> Evidence:
@@ -113,20 +127,24 @@ def with_text(seeds: Evidence, items: Items) -> Evidence:
     common, which the seeds' spread has already: products of different seeds have the first alone. In each stratum of C
     clusters the sum has C - 1 degrees of freedom; a stratum of one cluster says nothing of the others, and is refused.
 
-    Raises ValueError for a stratum of one cluster.
+    Raises InputError for a stratum of one cluster.
     """
     count_L = np.bincount(items.stratum_C)
     if (count_L < 2).any():
-        raise ValueError("a stratum has a single cluster: how much text varies cannot be seen in it")
-    num_seeds = len(items.influence_SC)
+        raise InputError(
+            "a stratum has a single cluster",
+            why="how much text varies cannot be seen in it",
+            remedy="smaller clusters, or fewer strata",
+        )
+    num_seeds = items.influence_SC.shape[-2]
     larger_C = (count_L / (count_L - 1))[items.stratum_C]
-    own_C = (items.influence_SC**2).sum(0)
-    whole_C = items.influence_SC.sum(0) ** 2
+    own_C = (items.influence_SC**2).sum(-2)
+    whole_C = items.influence_SC.sum(-2) ** 2
     of_mean_C = larger_C * whole_C / num_seeds**2
     # Of one seed nothing tells the two apart: all counts as the text's.
     shared_C = larger_C * (whole_C - own_C) / (num_seeds * (num_seeds - 1)) if num_seeds > 1 else of_mean_C
-    variance_L = np.maximum(np.bincount(items.stratum_C, of_mean_C), 0.0)
-    text = max(float(shared_C.sum()), 0.0)
-    spread = float((variance_L**2 / (count_L - 1)).sum())
-    degrees = float(variance_L.sum()) ** 2 / spread if spread > 0 else math.inf
-    return seeds._replace(text_variance=np.float64(text), text_degrees=np.float64(degrees))
+    variance_L = of_mean_C @ np.eye(len(count_L))[items.stratum_C]
+    spread = (variance_L**2 / (count_L - 1)).sum(-1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        degrees = np.where(spread > 0, variance_L.sum(-1) ** 2 / spread, np.inf)
+    return seeds._replace(text_variance=np.maximum(shared_C.sum(-1), 0.0), text_degrees=degrees)

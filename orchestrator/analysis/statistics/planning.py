@@ -1,5 +1,6 @@
 """What a number of pairs can find, asked before they are run; and what would settle a question, asked after."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -8,39 +9,45 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from orchestrator.analysis.statistics.evidence import Evidence, Floats, of_seeds
-from orchestrator.analysis.statistics.rule import KEPT_BACK, Rule
+from orchestrator.analysis.statistics.evidence import Evidence, Floats, satterthwaite
+from orchestrator.analysis.statistics.rule import FEWEST, Rule, Verdicts, kept_back
 from orchestrator.config.confirmation import ALPHA
+
+Indices = NDArray[np.intp]
 
 POWER = 0.8  # chance with which what is planned or asked for would settle a difference
 MOST_SEEDS = 1000  # where more pairs than this would be needed, no number is given: it would be no advice
 MOST_TEXT = 1000  # times as much text, likewise
 SIMULATED = 8000  # studies simulated for a power: its standard error is below 0.005
+MOST_NUMBERS = 4_000_000  # drawn for them: of a thousand pairs there are half as many studies
 
 
-def follow(rule: Rule, differences: Floats, text_variance: float = 0.0) -> tuple[NDArray[np.object_], NDArray[np.intp]]:
-    """Verdicts of simulated studies by their differences, (study, pair), and the pairs that each rests on."""
-    verdicts = np.full(len(differences), "continue", dtype=object)
-    pairs = np.zeros(len(differences), dtype=np.intp)
-    going = np.arange(len(differences))
+def follow(rule: Rule, studies: int, evidence: Callable[[int, Indices], Evidence]) -> tuple[Verdicts, Indices]:
+    """Verdicts of simulated studies, and the look that each rests on; ``evidence`` is that of the first n pairs of the
+    studies of these numbers."""
+    verdicts, looks = np.full(studies, "undecided", dtype=object), np.zeros(studies, dtype=np.intp)
+    going = np.arange(studies)
     for look, n in enumerate(rule.looks):
-        found = of_seeds(differences[going, :n])
-        verdicts[going] = rule.verdicts(
-            found._replace(text_variance=np.float64(text_variance), text_degrees=np.float64(np.inf)), look
-        )
-        pairs[going] = n
+        verdicts[going], looks[going] = rule.verdicts(evidence(n, going), look), look
         going = going[verdicts[going] == "continue"]
-    return verdicts, pairs
+    return verdicts, looks
 
 
 @lru_cache(maxsize=4096)
 def power(rule: Rule, difference: float, deviation: float, text_error: float = 0.0) -> float:
     """The chance that the rule names the better arm, by simulation: normal differences of this mean and deviation
     (above 0) by seed, and text with this standard error, all in the yardstick's unit as the margin is."""
-    normal_SN, text_S = _normal(rule.maximum)
-    values = difference / deviation + normal_SN + text_error / deviation * text_S[:, None]
-    scaled = replace(rule, margin=rule.margin / deviation)
-    verdicts, _ = follow(scaled, values, (text_error / deviation) ** 2)
+    if rule.minimum > MOST_SEEDS:  # from so many on, more are as good as these with a smaller deviation
+        fewer = replace(rule, minimum=MOST_SEEDS, maximum=MOST_SEEDS)
+        return power(fewer, difference, deviation * (MOST_SEEDS / rule.maximum) ** 0.5, text_error)
+    mean_SN, variance_SN, text_S = _normal_studies(rule.maximum)
+    lead_S, error = difference / deviation + text_error / deviation * text_S, np.float64(text_error / deviation)
+
+    def evidence(n: int, which: Indices) -> Evidence:
+        mean = lead_S[which] + mean_SN[which, n - 1]
+        return Evidence(n, mean, variance_SN[which, n - 1], error**2, np.float64(np.inf))
+
+    verdicts, _ = follow(replace(rule, margin=rule.margin / deviation), len(text_S), evidence)
     return float(np.mean(verdicts == ("a" if difference > 0 else "b")))
 
 
@@ -48,7 +55,7 @@ def power(rule: Rule, difference: float, deviation: float, text_error: float = 0
 def minimum_detectable_effect(rule: Rule, deviation: float = 1.0, text_error: float = 0.0) -> float | None:
     """The smallest true difference, to 1/500 of it, that the rule would name with a chance of ``POWER``. None where
     nothing varies, or where there are too few pairs for a verdict."""
-    if rule.maximum < 2 or deviation == 0:
+    if not rule.looks or deviation == 0:
         return None
     low, high = 0.0, deviation
     while power(rule, high, deviation, text_error) < POWER:
@@ -71,21 +78,22 @@ class Settling(NamedTuple):
 
 def what_would_settle(rule: Rule, found: Evidence) -> Settling:
     """The least that has a chance of ``POWER`` to find a winner, or equivalence: t tests' power by the normal
-    distribution around Student's quantiles. An estimate from few pairs is itself uncertain: an order of size."""
+    distribution around Student's quantiles. An estimate from few pairs is itself uncertain: an order of size. Of fewer
+    than two pairs: what it takes for any verdict."""
     n, mean = found.n, abs(float(found.mean))
+    if n < 2:
+        return Settling(FEWEST - n, None)
+    spendable = (1 - kept_back(max(n, FEWEST), rule.family_size)) * ALPHA
     seeds, text = float(found.seed_variance) * n, float(found.text_variance)
 
     def settles(pairs: Floats, share: Floats) -> NDArray[np.bool_]:
-        variance = seeds / pairs + text / share
-        error = np.sqrt(variance)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            degrees = np.where(variance > 0, variance**2 / ((seeds / pairs) ** 2 / (pairs - 1) + 1e-300), pairs - 1)
-        spendable = (1 - KEPT_BACK) * ALPHA
+        error = np.sqrt(seeds / pairs + text / share)
+        degrees = np.asarray(satterthwaite(seeds / pairs, pairs - 1, text / share, np.inf))
         beyond = special.stdtrit(degrees, 1 - spendable / rule.family_size / 2) + special.ndtri(POWER)
         within = special.stdtrit(degrees, 1 - spendable) + special.ndtri((1 + POWER) / 2)
         return (mean >= beyond * error) & (mean > 0) | (mean + within * error <= rule.margin)
 
-    pairs = np.arange(n + 1, MOST_SEEDS + 1, dtype=np.float64)
+    pairs = np.arange(max(n + 1, FEWEST), MOST_SEEDS + 1, dtype=np.float64)
     enough = settles(pairs, np.ones_like(pairs))
     shares = 2.0 ** np.arange(0.5, np.log2(MOST_TEXT), 0.5)
     enough_text = settles(np.full_like(shares, n), shares)
@@ -96,6 +104,10 @@ def what_would_settle(rule: Rule, found: Evidence) -> Settling:
 
 
 @lru_cache(maxsize=4)
-def _normal(maximum: int) -> tuple[Floats, Floats]:
-    rng = np.random.default_rng(0)
-    return rng.standard_normal((SIMULATED, maximum)), rng.standard_normal(SIMULATED)
+def _normal_studies(maximum: int) -> tuple[Floats, Floats, Floats]:
+    """Means of the first n standard normal differences of simulated studies, their variances, and what text adds."""
+    rng, n = np.random.default_rng(0), np.arange(1, maximum + 1)
+    values_SN = rng.standard_normal((min(SIMULATED, MOST_NUMBERS // maximum), maximum))
+    mean_SN = values_SN.cumsum(1) / n
+    variance_SN = ((values_SN**2).cumsum(1) / n - mean_SN**2) / np.maximum(n - 1, 1)
+    return mean_SN, variance_SN, rng.standard_normal(len(values_SN))

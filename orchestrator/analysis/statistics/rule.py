@@ -24,6 +24,7 @@ from functools import cached_property, lru_cache
 from typing import Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import special
 
 from orchestrator.analysis.statistics.evidence import Evidence, Floats, Interval
@@ -32,15 +33,19 @@ from orchestrator.config.confirmation import ALPHA
 Verdict = Literal["a", "b", "equivalent", "undecided", "continue"]
 
 PATHS = 100_000  # simulated studies, for the levels of looks
+MOST_NUMBERS = 20_000_000  # drawn for them: of a thousand pairs there are a fifth as many studies
 
-KEPT_BACK = 0.15
-"""Share of every level that is not spent. Few skewed or tied differences, and degrees of freedom that are estimated,
-give t tests more than their level: without it up to 6.2% where 5% were meant, with it at most 5.5%
-(benchmarks/calibration.py)."""
+FEWEST, FEWEST_EQUIVALENT = 4, 6
+"""Pairs from which on an arm can be named, and arms be called equivalent."""
 
-FEWEST = 6
-"""Pairs at which an arm can be named, or arms be called equivalent: of fewer, tied differences are all alike too
-often."""
+Verdicts = NDArray[np.object_]
+
+
+def kept_back(pairs: int, family_size: int) -> float:
+    """The share of every level that is not spent where the first look is at so many pairs. Few skewed or tied
+    differences, and degrees of freedom that are estimated, give t tests more than their level, and the more the smaller
+    it is: up to 6.9% where 5% were meant; with this at most 5.5% (benchmarks/calibration.py)."""
+    return 0.25 if pairs < 5 or family_size > 3 else 0.15
 
 
 class Decision(NamedTuple):
@@ -54,8 +59,6 @@ class Decision(NamedTuple):
     """Adjusted for the family; at most 5% just where the difference is told from 0. None before the end."""
     interval: Interval | None
     """Of the difference, 95% over all looks and pairs of arms. None before the end."""
-    equivalence: Interval | None
-    """90%, to lie within the margin."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +79,9 @@ class Rule:
 
     @property
     def looks(self) -> tuple[int, ...]:
-        """Pairs at each."""
-        return tuple(range(min(self.minimum, self.maximum), self.maximum + 1))
+        """Pairs at each; none where the maximum is too few for a verdict."""
+        first = max(min(self.minimum, self.maximum), FEWEST)
+        return tuple(range(first, self.maximum + 1))
 
     @cached_property
     def levels(self) -> Floats:
@@ -88,11 +92,16 @@ class Rule:
     def equivalence_levels(self) -> Floats:
         """Of each look, for each of two tests of one side. They are not shared by the family: to say that arms are
         equivalent, all tests must agree."""
-        return _levels(self.looks, 1, (1 - KEPT_BACK) * ALPHA)
+        looks = tuple(n for n in self.looks if n >= FEWEST_EQUIVALENT)
+        return np.concatenate([np.zeros(len(self.looks) - len(looks)), _levels(looks, 1, self._spendable)])
+
+    @property
+    def _spendable(self) -> float:
+        return (1 - kept_back(self.looks[0], self.family_size)) * ALPHA if self.looks else 0.0
 
     @property
     def _level(self) -> float:
-        return (1 - KEPT_BACK) * ALPHA / self.family_size
+        return self._spendable / self.family_size
 
     def decide(self, evidence: Callable[[int], Evidence], pairs: int, *, ended: bool = False) -> Decision:
         """The verdict of the first look that has one: pairs beyond it change nothing.
@@ -107,25 +116,18 @@ class Rule:
             if n > pairs:
                 break
             found = evidence(n)
-            verdict = str(self.verdicts(found, look))
+            verdict = self.verdicts(found, look).item()
             if verdict != "continue":
                 return self._decision(verdict, found, look)
-        if ended and 2 <= pairs < self.maximum:
+        if ended and pairs < self.maximum:
             return replace(self, maximum=pairs).decide(evidence, pairs, ended=True)
-        return Decision("undecided" if ended else "continue", evidence(pairs), None, None, None)
+        return Decision("undecided" if ended else "continue", evidence(pairs), None, None)
 
-    def _decision(self, verdict: str, found: Evidence, look: int) -> Decision:
-        return Decision(
-            verdict,  # type: ignore[arg-type]
-            found,
-            p=min(
-                1.0, self.family_size / (1 - KEPT_BACK) * _stagewise(self.looks, look, self._level, float(found.p()))
-            ),
-            interval=found.interval(float(self.levels[look])),
-            equivalence=found.interval(2 * float(self.equivalence_levels[look])),
-        )
+    def _decision(self, verdict: Verdict, found: Evidence, look: int) -> Decision:
+        share = _stagewise(self.looks, look, self._level, float(found.p())) / self._level
+        return Decision(verdict, found, min(1.0, ALPHA * share), found.interval(float(self.levels[look])))
 
-    def verdicts(self, found: Evidence, look: int) -> np.ndarray:
+    def verdicts(self, found: Evidence, look: int) -> Verdicts:
         """Of one look at one or many studies."""
         last = look == len(self.looks) - 1
         named = (np.abs(found.mean) >= found.reach(float(self.levels[look]))) & (found.mean != 0)
@@ -137,47 +139,33 @@ class Rule:
         return np.where(np.abs(found.mean) + reach <= self.margin, "equivalent", verdict)
 
 
-@lru_cache(maxsize=64)
 def _levels(looks: tuple[int, ...], sides: int, level: float) -> Floats:
     """The level of each look's own test that spends what may be spent by then."""
-    if len(looks) == 1:
-        return np.array([level])
-    found, dead = [], 0
-    for n, alive in zip(looks, _alive(looks, sides, level), strict=True):
-        allowed = int(_spent(looks, n) * level * PATHS) - dead
-        bound = alive[len(alive) - allowed] if allowed > 0 else np.inf
-        found.append(sides * float(special.stdtr(n - 1, -bound)))
-        dead += max(allowed, 0)
-    return np.array(found)
-
-
-def _spent(looks: tuple[int, ...], n: int) -> float:
-    """The share of the level that may be spent by n pairs."""
-    return n / looks[-1]
+    return _simulated(looks, sides, level)[0] if len(looks) > 1 else np.full(len(looks), level)
 
 
 @lru_cache(maxsize=8)
-def _alive(looks: tuple[int, ...], sides: int, level: float) -> tuple[Floats, ...]:
-    """Statistics of the simulated studies without a difference that have not stopped before each look, ascending."""
-    statistic = _statistics(looks)
+def _simulated(looks: tuple[int, ...], sides: int, level: float) -> tuple[Floats, list[NDArray[np.float32]]]:
+    """These levels, and at each look the statistics of the studies without a difference that go on to it, ascending."""
+    statistic, levels, alive = _statistics(looks), [], []
+    paths = len(statistic)
     if sides == 2:
         statistic = np.abs(statistic)
-    found, dead = [], 0
     for look, n in enumerate(looks):
-        own = statistic[:, look]
-        order = np.argsort(own, kind="stable")
-        found.append(own[order].astype(np.float64))
-        allowed = max(int(_spent(looks, n) * level * PATHS) - dead, 0)
-        statistic = statistic[order[: len(order) - allowed]]
-        dead += allowed
-    return tuple(found)
+        statistic = statistic[np.argsort(statistic[:, look], kind="stable")]
+        own = statistic[:, look].copy()
+        may_stop = max(int(n / looks[-1] * level * paths) - (paths - len(own)), 0)
+        levels.append(sides * float(special.stdtr(n - 1, -own[-may_stop])) if may_stop else 0.0)
+        alive.append(own)
+        statistic = statistic[: len(own) - may_stop]
+    return np.array(levels), alive
 
 
 @lru_cache(maxsize=2)
-def _statistics(looks: tuple[int, ...]) -> np.ndarray:
-    """t at each look of simulated standard normal pairs, (PATHS, looks); mirrored in pairs."""
+def _statistics(looks: tuple[int, ...]) -> NDArray[np.float32]:
+    """t at each look of simulated standard normal pairs, (paths, looks); mirrored."""
     n, rng = np.array(looks), np.random.default_rng(0)
-    values = rng.standard_normal((PATHS // 2, looks[-1]), dtype=np.float32)
+    values = rng.standard_normal((min(PATHS, MOST_NUMBERS // looks[-1]) // 2, looks[-1]), dtype=np.float32)
     mean = np.cumsum(values, axis=1)[:, n - 1] / n
     variance = (np.cumsum(values**2, axis=1)[:, n - 1] - n * mean**2) / (n - 1)
     statistic = mean / np.sqrt(variance / n)
@@ -188,6 +176,6 @@ def _stagewise(looks: tuple[int, ...], look: int, level: float, p: float) -> flo
     """The chance, without a difference, of an earlier stop or of a p as small at this look."""
     if len(looks) == 1:
         return p
-    alive, n = _alive(looks, 2, level)[look], looks[look]
-    reached = len(alive) - int(np.searchsorted(alive, special.stdtrit(n - 1, 1 - p / 2), side="left"))
-    return (PATHS - len(alive) + reached) / PATHS
+    alive = _simulated(looks, 2, level)[1]
+    short_of_it = np.searchsorted(alive[look], special.stdtrit(looks[look] - 1, 1 - p / 2), side="left")
+    return float(1 - short_of_it / len(alive[0]))

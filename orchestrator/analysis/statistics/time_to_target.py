@@ -22,11 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from orchestrator.analysis.statistics.paired import fewest_pairs
-
-Floats = NDArray[np.float64]
+from orchestrator.analysis.statistics.evidence import Floats
 
 NUM_RESAMPLES = 2000
+FEWEST_RESAMPLED = 6  # seeds: of fewer, draws repeat themselves too often for an interval
 
 Curve = tuple[tuple[float, float, float], ...]
 """A run's evaluations: progress (0 to 1, increasing), spending, yardstick. One that broke off is a single point: where,
@@ -44,8 +43,7 @@ class TimeToTarget:
     """Whether ``ratio`` is the ratio or, where a curve is censored, a bound of it; None where none is known."""
     ratio: float | None
     interval: tuple[float | None, float | None] | None
-    """95%; an end is None where what was not seen leaves it open. None of fewer than 6 seeds: see
-    :func:`orchestrator.analysis.statistics.paired.fewest_pairs`."""
+    """95%; an end is None where what was not seen leaves it open. None of fewer than 6 seeds."""
     reached_a: int  # runs of A that reach the target by themselves
     reached_b: int
     n: int
@@ -63,7 +61,7 @@ def time_to_target(a: Curves, b: Curves, target: float | None = None, lower_is_b
     low, high = _ratio_bounds(curves, own, wanted)
     goal = _target(curves, own, wanted)[0]
     interval = None
-    if n >= fewest_pairs():
+    if n >= FEWEST_RESAMPLED:
         draws = np.random.default_rng(0).integers(0, n, (NUM_RESAMPLES, n))
         lows, highs = _ratio_bounds(curves, draws, wanted)
         tail = float(special.ndtr(-math.sqrt(n / (n - 1)) * special.stdtrit(n - 1, 0.975)))

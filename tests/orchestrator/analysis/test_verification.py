@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from orchestrator.ledger.records import EndRecord, MeasureRecord, StudyRecord, TrialRecord
+from orchestrator.ledger.records import BegunRecord, EndRecord, MeasureRecord, StudyRecord, TrialRecord
 from orchestrator.scheduling.search import SearchPhase
 from orchestrator.scheduling.search_budget import HOPELESS_TRIALS
 from tests.helpers.ledgers import changed
@@ -170,6 +170,13 @@ def test_seeds_and_budgets_are_the_protocols(honest):
     assert f"{NAME}: a seed of the protocol" in touched(honest, lambda r: edit(r, seed=0))
     assert f"{NAME}: a seed of the protocol" in touched(honest, lambda r: edit(r, seed=7))
     assert f"{NAME}: its budget" in touched(honest, lambda r: edit(r, amount=1.1 * TOKENS))
+
+
+@pytest.mark.parametrize("kind", [BegunRecord, MeasureRecord, EndRecord])
+@pytest.mark.parametrize("said", [{"arm": "headless"}, {"phase": "search"}, {"attempt": 2}])
+def test_records_of_an_attempt_are_its_trials(honest, kind, said):
+    edit = touched(honest, lambda record: changed(record, **said) if of(record, NAME, kind) else record)
+    assert f"{NAME}: whose" in edit
 
 
 def test_only_the_best_of_the_search_was_confirmed(honest):

@@ -29,21 +29,82 @@ MISTAKES = {
     "resources.workers=3": ("shared out evenly among 3", "training.batch_sequences", "multiple of 3"),
     "corpora.minimal_pairs_per_language=0": ("no minimal pairs", "yardsticks", "leave out"),
     "arms.vanilla.training={learning_rate: -1}": ("above 0", "arms.vanilla.training.learning_rate", "Peak"),
-    "arms.headless.options={temprature: 1}": ("no option", "arms.headless.options", "did you mean 'temperature'"),
+    "arms.headless.options={temprature: 1}": (
+        "unknown key 'temprature'",
+        "arms.headless.options.temprature",
+        "did you mean 'temperature'",
+    ),
     "arms.headless.options={temperature: 0}": ("above 0", "arms.headless.options.temperature", "Default: 1"),
     "search.halving.rungs=40": ("must be at most 16", "search.halving.rungs", "Default: 3"),
     "search.halving.rungs=12": ("first rung", "search.halving.rungs", "fewer rungs"),
     "arms={}": ("must not be empty", "arms", ""),
-    "arms={a b: {objective: clm}}": ("cannot be called 'a b'", "arms", "letters"),
+    "arms={a b: {objective: clm}}": ("'a b' must match", "arms.a b", ""),
     "corpora.sources=[{language: en}]": ("set exactly one of files", "corpora.sources", ""),
     "name=a/b": ("must match", "name", ""),
     "confirm.seeds.x=3": ("whole number", "confirm.seeds", ""),
-    "corpora.sources.9.language=x": ("nothing under '9'", "--set", "positions are 0 to 3"),
+    "corpora.sources.9.language=x": ("no position", "--set", "positions are 0 to 3"),
     "corpora.sources.a=1": ("no position", "--set", "positions are 0 to 3"),
+    "corpora.sources.00=x": ("no position", "--set", "positions are 0 to 3"),
+    "corpora.sources=[{language: 010, files: x}]": ("must be text", "corpora.sources.0.language", "in quotes"),
+    "name=0123": ("must be text", "name", "in quotes"),
+    "training.compile=maybe": ("must be true or false", "training.compile", "Default: False"),
+    "training.micro_batch_sequences=fast": (
+        "'micro_batch_sequences' must be a whole number or 'auto'",
+        "--set training.micro_batch_sequences=fast",
+        "the most that fit",
+    ),
+    "model=small": ("keys and values", "model", "{KEY: VALUE}, with the keys shape, config, pretrained"),
+    "arms.headless.model=tiny": ("keys and values", "model", "{KEY: VALUE}, with the keys shape, config, pretrained"),
+    "arms=[clm, mlm]": ("keys and values", "arms", "{NAME: {objective: VALUE}}, with the keys objective, space"),
+    "arms.headless=mlm": ("keys and values", "arms.headless", "{NAME: {objective: VALUE}}"),
+    "corpora=my/*.txt": ("keys and values", "corpora", "{sources: [{language: VALUE}]}, with the keys sources, alpha"),
+    "corpora.sources=[my.txt]": ("keys and values", "corpora.sources.0", "[{language: VALUE}], with the keys language"),
+    "corpora.sources={language: en, files: x}": ("must be a list", "corpora.sources", "[{language: VALUE}]"),
+    "arms.headless.options=3": ("keys and values", "arms.headless.options", "Write it as {NAME: VALUE}"),
+    "search=tpe": ("keys and values", "search", "{KEY: VALUE}, with the keys budget_per_arm, algorithm"),
+    "tokenizer=unigram": ("keys and values", "tokenizer", "{KEY: VALUE}, with the keys train, pretrained"),
     "novalue": ("not key=value", "--set", "as in"),
     "=3": ("not key=value", "--set", "as in"),
     "confirm.seeds=[1": ("not YAML", "--set confirm.seeds=[1", ""),
 }
+
+
+SPACES = {
+    # an arm's space: (what, where below it, remedy)
+    "{dimensions: {warmup: {type: flot, low: 0, high: 1}}}": (
+        "'type' must be one of float, int, choice",
+        ".dimensions.warmup.type",
+        "did you mean 'float'",
+    ),
+    "{dimensions: {warmup: {low: 0, high: 1}}}": ("'type' must be one of", ".dimensions.warmup.type", "Valid: choice"),
+    "{dimensions: {warmup: 3}}": ("must be keys and values", ".dimensions.warmup", "{NAME: {type: float, low: VALUE"),
+    "{dimensions: {warmup: {type: float, low: x, high: 1}}}": ("must be a number", ".dimensions.warmup.low", "low"),
+    "{dimensions: {warmup: {type: float, low: 0}}}": ("'high' is missing", ".dimensions.warmup.high", "add the key"),
+    "{dimensions: {warmup: {type: float, low: 1, high: 0}}}": ("low (1.0) is above", ".dimensions.warmup", ""),
+    "{dimensions: {}}": ("'dimensions' must not be empty", ".dimensions", "{NAME: {type: float"),
+    "{dimensions: {warmup: {type: float, low: 0, high: 1}}, first: [{x: 1}]}": ("are no dimensions: x", "", ""),
+    "{}": ("'dimensions' is missing", ".dimensions", "add the key"),
+    "[1]": ("'space' must be text or keys and values", "", "{dimensions: {NAME: {type: float"),
+}
+
+
+@pytest.mark.parametrize("space", SPACES)
+def test_a_mistake_in_an_arms_own_space(tmp_path, space):
+    """Said of the member that was meant, by the study's keys alone; of a file, also."""
+    what, where, remedy = SPACES[space]
+    with pytest.raises(InputError) as caught:
+        load_study("demo", [f"arms.vanilla.space={space}"])
+    assert what in caught.value.what
+    assert caught.value.where.endswith(f"(arms.vanilla.space{where})" if where else space)
+    assert remedy in caught.value.remedy
+    assert "function-after" not in str(caught.value)
+    assert "more to mend" not in caught.value.why
+    if space != "[1]":
+        (tmp_path / "own.yaml").write_text(space)
+        with pytest.raises(InputError) as caught:
+            load_study("demo", [f"arms.vanilla.space={tmp_path}/own.yaml"])
+        assert what in caught.value.what
+        assert caught.value.where.endswith(f"(arms.vanilla.space ({tmp_path}/own.yaml){where})")
 
 
 @pytest.mark.parametrize("override", MISTAKES)
@@ -107,9 +168,11 @@ def test_no_such_study(tmp_path):
         load_study(tmp_path)
 
 
-def test_overrides_are_a_list():
-    with pytest.raises(InputError, match=r"are a list, not the text 'confirm\.seeds=8'"):
-        load_study("demo", "confirm.seeds=8")
+@pytest.mark.parametrize("overrides", ["confirm.seeds=8", [3], None])
+def test_overrides_are_a_list_of_texts(overrides):
+    with pytest.raises(InputError, match="the overrides are a list of texts, not ") as caught:
+        load_study("demo", overrides)
+    assert repr(overrides) in caught.value.what
 
 
 def test_overrides():

@@ -7,13 +7,19 @@ from pathlib import Path
 
 import huggingface_hub.constants
 import pytest
+import yaml
 
-from orchestrator.config.files import SHIPPED, freeze, load_study, override
+from orchestrator.config.files import SHIPPED, dump_study, freeze, frozen_content, load_study, make_study, override
 from orchestrator.planning.preflight import check_text
 from trainables.errors import InputError
 
 NO_YAML = {
-    "corpora.sources.0.documents=0x_": "this is no int: 0x_",
+    "corpora.sources.0.documents=!!int 0x_": "this is no int: 0x_",
+    "seed=!!int": "this is no int: ",
+    "seed=!!int +": "this is no int: +",
+    "seed=!!int _": "this is no int: _",
+    "seed=!!float": "this is no float: ",
+    "seed=!!float _": "this is no float: _",
     "search=!!bool maybe": "this is no bool: maybe",
     "name=!!timestamp foo": "this is no timestamp: foo",
     "name=!!timestamp 2026-02-30": "this is no timestamp: 2026-02-30",
@@ -25,7 +31,10 @@ NO_YAML = {
     'model.shape="\\ud800"': "half a character",
     "name=!!python/object:os.system x": "could not determine a constructor",
     "name=!!binary aGVsbG8=": "of type bytes",
-    "question=&a [*a]": "more than 100,000 values",
+    "question=&a [*a]": "nested more than 64 levels deep",
+    f"question=[&a {'[' * 40}{']' * 40}, &b {'[' * 40}*a{']' * 40}]": "nested more than 64 levels deep",
+    f"question=[&a [{'x, ' * 1000}], {'*a, ' * 1000}]": "more than 100,000 values",
+    "training={<<: {warmup: 0}}": "write out the keys",
     "question=[&a [1], {? *a : 1}]": "a key is no plain text",
     "budget={tokens: 1, tokens: 2}": "the key 'tokens' is there twice",
     "name=a: b: c": "mapping values are not allowed here",
@@ -73,6 +82,45 @@ def test_a_date_is_text(tmp_path: Path, name: str) -> None:
     assert load_study(file).name == name
 
 
+@pytest.mark.parametrize(
+    ("text", "seeds"), [("010", 10), ("1e1", 10), ("1_0", 10), ("+8", 8), ("0o10", 8), ("0x10", 16), ("8", 8)]
+)
+def test_a_whole_number_is_what_people_mean_by_it(text: str, seeds: int) -> None:
+    assert load_study("demo", [f"confirm.seeds={text}"]).confirm.seeds == seeds
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        *["confirm.seeds=1:00", "budget.tokens=1:30", "confirm.seeds=on", "seed=true", "corpora.alpha=true"],
+        *["training.micro_batch_sequences=true", "arms.vanilla.training.batch_sequences=true", "seed=1e20"],
+        *["confirm.anytime=[true]", "arms.headless.options.temperature=true", "training.compile=yes"],
+        "arms.vanilla.space={dimensions: {warmup: {type: float, low: false, high: 0.5}}}",
+    ],
+)
+def test_what_is_no_number_is_none(one: str) -> None:
+    """Nor is what is neither true nor false one of them."""
+    error = refusal(one)
+    assert "must be " in error.what
+    assert error.remedy
+
+
+def test_words_and_keys_are_text(tmp_path: Path) -> None:
+    """Also in the frozen study, which other programs read by YAML 1.1."""
+    arms = "arms={on: {objective: clm}, 1: {objective: clm}, 08: {objective: clm}}"
+    source = "corpora.sources=[{language: no, grammar: veldan, documents: 1000}]"
+    spec = load_study("demo", [arms, source, "name='1e3'", "question='0o17'", f"storage={tmp_path}"])
+    assert list(spec.arms) == ["on", "1", "08"]
+    assert spec.corpora.sources[0].language == "no"
+    frozen = dump_study(freeze(spec))
+    assert make_study(frozen_content(frozen.encode(), "")) == freeze(spec)
+    assert make_study(yaml.safe_load(frozen)) == freeze(spec)
+
+
+def test_levels_without_end() -> None:
+    assert "depth" in refusal(f"model.config{'.a' * 5000}=1").why
+
+
 @pytest.mark.parametrize("digit", ["²", "٣", "-1", "1_0", "1" * 30])
 def test_a_position_is_written_in_plain_digits(digit: str) -> None:
     content = {"items": [1, 2, 3, 4, 5]}
@@ -107,9 +155,9 @@ def test_a_data_set_with_an_endless_name(monkeypatch: pytest.MonkeyPatch, tmp_pa
     [
         ("model.shape=larg", "--set model.shape=larg", "pythia-70m"),
         ("model.shape=neox-tin", "--set model.shape=neox-tin", "did you mean 'neox-tiny'?"),
-        ("tokenizer=gpt2", "--set tokenizer=gpt2", "tokenizer: {pretrained: gpt2}"),
+        ("tokenizer=gpt2", "--set tokenizer=gpt2", "with the keys train, pretrained"),
         ("tokenizer.pretrained=gpt2", "--set tokenizer.pretrained=gpt2", "--set tokenizer='{pretrained: gpt2}'"),
-        ("model=gpt2", "--set model=gpt2", "model: {pretrained: gpt2}"),
+        ("model=gpt2", "--set model=gpt2", "with the keys shape, config, pretrained"),
         ("model.pretrained=gpt2", "--set model.pretrained=gpt2", "--set model='{pretrained: gpt2}'"),
     ],
 )
@@ -133,3 +181,9 @@ def test_a_file_that_is_larger_than_any_study(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is missing"):
         load_study(file)
     assert time.process_time() - began < 10
+
+
+def test_a_device_is_no_file() -> None:
+    with pytest.raises(InputError) as caught:
+        load_study("/dev/zero")
+    assert "no file of text" in caught.value.why

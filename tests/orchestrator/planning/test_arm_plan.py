@@ -146,14 +146,11 @@ def test_totals():
 
 def test_warnings():
     assert not warnings_of(masked())
-    assert "confirm.seeds=6" in warnings_of(masked("confirm.seeds=5"))[0]
-    third = "arms.third={objective: mlm}"
-    assert "3 pairs" in warnings_of(masked(third))[0]
-    assert "confirm.seeds=7" in warnings_of(masked(third))[0]
+    assert "confirm.seeds=4" in warnings_of(masked("confirm.seeds=3"))[0]
     assert "one arm" in warnings_of(masked("arms={a: {objective: mlm}}"))[0]
     assert "cannot be compared" in warnings_of(masked("arms={a: {objective: mlm}, b: {objective: clm}}"))[0]
     assert "exploratory" in warnings_of(masked("confirm.top=2"))[0]
-    assert "! No arm can win" in rendered(show_plan(masked("confirm.seeds=5")), 60)
+    assert "! No arm can win" in rendered(show_plan(masked("confirm.seeds=3")), 60)
 
 
 @pytest.mark.parametrize(

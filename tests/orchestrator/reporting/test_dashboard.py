@@ -196,10 +196,18 @@ def test_watching_a_finished_study_shows_it_once(tmp_path):
 
 def test_nothing_is_left_of_a_study_that_did_not_begin(tmp_path):
     target, asked = console(80, terminal=True), []
-    follow(Location(tmp_path), target, lambda: bool(asked) or asked.append(True), stage=Stage())
+    follow(Location(tmp_path), target, lambda: bool(asked) or asked.append(True), stage=Stage("reading"))
     text = target.file.getvalue()
-    assert "waiting for the study to begin" in text
-    assert text.rindex("\x1b[2K") > text.rindex("waiting"), "its line is cleared"
+    assert "reading ..." in text
+    assert text.rindex("\x1b[2K") > text.rindex("reading"), "its line is cleared"
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_study_that_has_said_nothing_is_not_waited_for(tmp_path, terminal):
+    """What is refused at once shows its error alone."""
+    target, asked = console(80, terminal=terminal), []
+    follow(Location(tmp_path), target, lambda: len(asked) > 1 or asked.append(True), stage=Stage())
+    assert not re.search("[a-z]{2}", target.file.getvalue())
 
 
 def test_plain_lines(tmp_path):

@@ -151,7 +151,7 @@ def test_the_card_holds_the_evidence_and_no_licence(study, tmp_path):
         "the first of 2 completed confirmation runs",
         "| headless | learning_rate=0.001 temperature=0.5 | 2 of 2 | 0.450 ± 0.071 | 6.4k tokens |",
         "| vanilla | learning_rate=0.001 | 2 of 2 | 0.400 ± 0.071 | 6.4k tokens |",
-        "| headless – vanilla | recovery_accuracy | 2 | +0.050 [0.050, 0.050] | 0.500 |",
+        "| headless – vanilla | recovery_accuracy | 2 | +0.050 [0.050, 0.050] | – |",
         "| recovery_accuracy | 0.400 | 0.400 | 0.400 |",  # of seed 1 itself
         "| budget of the trial | 1.6k tokens |",
         "7 steps, 1.0 GFLOP, 3 s of device time",

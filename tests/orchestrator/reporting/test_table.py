@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from html.parser import HTMLParser
 from io import StringIO
 
-import pytest
 from rich.console import Console
 
-from orchestrator.reporting.table import Row, Table, on_terminal, to_html, to_markdown
+from orchestrator.reporting.table import Row, Table, on_terminal, to_markdown
 
 TABLE = Table.of(["arm", "mean\nof all", "n"], [["headless", "0.41", "6"], ["vanilla", "0.37", "5"]], numbers=True)
 HOSTILE = "<script>alert(1)</script>|[bold]x[/bold]&amp;\nsecond `line`"
@@ -18,25 +16,6 @@ def drawn(table: Table, width: int, *narrow: Table, markup: bool = True) -> str:
     console = Console(width=width, force_terminal=True, file=StringIO(), color_system=None, markup=markup, _environ={})
     console.print(on_terminal(table, *narrow))
     return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
-
-
-class Cells(HTMLParser):
-    """What a browser would show: the text of each cell, and which tags there are."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.cells: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        if tag in ("th", "td", "p"):
-            self.cells.append("")
-
-    def handle_data(self, data: str) -> None:
-        if self.cells:
-            self.cells[-1] += data
 
 
 def markdown_cells(line: str) -> list[str]:
@@ -85,21 +64,9 @@ def test_a_table_in_markdown() -> None:
     ]
 
 
-def test_a_table_in_html() -> None:
-    text = to_html(Table.of(["a", "b"], [["1", "2"]], ["left", "right"], ["Note."]))
-    assert text == (
-        '<table><thead><tr><th style="text-align: left">a</th><th style="text-align: right">b</th></tr></thead>'
-        '<tbody><tr><td style="text-align: left">1</td><td style="text-align: right">2</td></tr></tbody></table>'
-        "<p>Note.</p>"
-    )
-
-
 def test_cells_are_text_and_nothing_else() -> None:
-    """Names in a stranger's ledger: no markup of Rich, no column of Markdown, no tag of HTML."""
+    """Names in a stranger's ledger: no markup of Rich, no column of Markdown."""
     hostile = Table.of(["arm", HOSTILE], [[HOSTILE, "1"], ["b", HOSTILE]], notes=[HOSTILE])
-    parsed = Cells(to_html(hostile))
-    assert parsed.cells == ["arm", HOSTILE, HOSTILE, "1", "b", HOSTILE, HOSTILE]
-    assert set(parsed.tags) == {"table", "thead", "tbody", "tr", "th", "td", "p"}
     one_line = HOSTILE.replace("\n", " ")
     header, rule, *rows = to_markdown(hostile).split("\n\n")[0].split("\n")
     assert [markdown_cells(line) for line in (header, *rows)] == [["arm", one_line], [one_line, "1"], ["b", one_line]]
@@ -107,13 +74,6 @@ def test_cells_are_text_and_nothing_else() -> None:
     shown = drawn(hostile, 300)
     assert shown.count("[bold]x[/bold]") == 4
     assert shown.count("<script>") == 4
-
-
-@pytest.mark.parametrize("cells", [("a",), ("a", "b", "c")])
-def test_a_row_of_another_length_is_a_mistake(cells: tuple[str, ...]) -> None:
-    """It is noticed where the table is shown, not shown askew."""
-    with pytest.raises(ValueError, match="zip"):
-        to_html(Table(("one", "two"), (Row(cells),)))
 
 
 def test_quiet_rows_are_dimmed_where_there_is_colour() -> None:

@@ -12,8 +12,8 @@ from trainables.corpora.reading.lines import COMPRESSIONS, DAMAGED_STREAM, compr
 from trainables.corpora.reading.reader import Columns, Malformed, Reader, Record
 from trainables.corpora.reading.tables import ParquetReader
 from trainables.corpora.reading.text import JsonLinesReader, TextReader
-from trainables.errors import InputError, nearest
-from trainables.storage import Location, storage_errors
+from trainables.errors import InputError, nearest, refusal, storage_errors
+from trainables.storage import Location
 
 READERS: Registry[Reader] = Registry(
     "reader",
@@ -122,8 +122,7 @@ def _explained(file: Location) -> Iterator[None]:
         if isinstance(error, pa.ArrowException) or _DAMAGED.search(str(error)):
             what, why = f"{file.name} cannot be read to its end", f"it is truncated or damaged: {error}"
             raise InputError(what, where=str(file), why=why, remedy="copy or download the file again") from error
-        remedy = "see that it is there, that the network is, and that you may read it; then give the same command again"
-        raise InputError(f"{file.name} could not be read", where=str(file), why=str(error), remedy=remedy) from error
+        raise refusal(error, f"{file.name} could not be read", str(file)) from error
 
 
 def _unknown_format(file: Location) -> InputError:

@@ -14,8 +14,8 @@ from trainables.corpora.config import SourceConfig
 from trainables.corpora.reading.files import semicolons
 from trainables.corpora.reading.reader import Malformed, Record, lacks
 from trainables.corpora.reading.tables import table_rows
-from trainables.errors import InputError, nearest
-from trainables.storage import is_here, local_path, storage_errors
+from trainables.errors import InputError, nearest, storage_errors
+from trainables.storage import is_here, local_path
 
 if TYPE_CHECKING:
     from datasets import Dataset, IterableDataset

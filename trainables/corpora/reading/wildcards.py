@@ -6,8 +6,8 @@ from pathlib import Path
 import pyarrow.fs as pafs
 
 from trainables.corpora.reading.files import readers, suffix_of
-from trainables.errors import InputError, nearest
-from trainables.storage import Location, local_path, storage_errors, uri_of
+from trainables.errors import InputError, nearest, refusal, storage_errors
+from trainables.storage import Location, local_path, uri_of
 
 _WILDCARDS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 """As regular expressions: ``*`` and ``?`` stop at ``/``, ``**/`` does not. Nothing else is special."""
@@ -23,12 +23,7 @@ def matching_files(pattern: str, where: str) -> list[tuple[str, int]]:
     try:
         entries = folder.filesystem.get_file_info(selector)
     except storage_errors() as error:
-        raise InputError(
-            f"{folder} cannot be listed",
-            where=where,
-            why=str(error).strip().splitlines()[0],
-            remedy="see that the network is there, the name is right, and that you may read it",
-        ) from error
+        raise refusal(error, f"{folder} cannot be listed", where) from error
     base = folder.path.rstrip("/") + "/"
     named = re.split(r"(\*\*/|\*\*|\*|\?)", relative)
     expression = re.compile("".join(_WILDCARDS.get(part) or re.escape(part) for part in named))

@@ -5,6 +5,7 @@ import pytest
 from scipy import stats
 
 from orchestrator.analysis.statistics.evidence import by_cluster, of_seeds, with_text
+from trainables.errors import InputError
 
 DIFFERENCES = (0.03, -0.01, 0.05, 0.02, 0.04, 0.01)
 
@@ -77,7 +78,7 @@ def test_items_of_a_cluster_are_one_unit_and_strata_are_fixed():
 
 
 def test_text_of_one_cluster_is_refused():
-    with pytest.raises(ValueError, match="a single cluster"):
+    with pytest.raises(InputError, match="a single cluster"):
         with_text(of_seeds(DIFFERENCES), by_cluster(np.zeros((6, 2)), [0, 0], [0, 0]))
 
 

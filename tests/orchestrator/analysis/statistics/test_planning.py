@@ -1,40 +1,109 @@
-"""What is planned against closed forms and the product's own tests on simulated studies."""
+"""What is planned against closed forms and the rule itself on simulated studies."""
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from orchestrator.analysis.statistics.paired import fewest_pairs, permutation_p
-from orchestrator.analysis.statistics.planning import minimum_detectable_effect, power
+from orchestrator.analysis.statistics.evidence import of_seeds
+from orchestrator.analysis.statistics.planning import minimum_detectable_effect, power, what_would_settle
+from orchestrator.analysis.statistics.rule import Rule, kept_back
 
 
-def test_power_of_six_pairs_is_that_of_six_equal_signs():
+def fixed(n, family_size=1):
+    return Rule(n, n, 0.0, family_size)
+
+
+@pytest.mark.parametrize(("n", "family_size"), [(4, 1), (6, 1), (9, 3), (30, 1)])
+def test_power_of_a_fixed_number_is_the_t_tests(n, family_size):
+    critical = stats.t.ppf(1 - 0.05 * (1 - kept_back(n, family_size)) / family_size / 2, n - 1)
     for effect in (0.5, 1.0, 2.0):
-        assert power(6, effect, 1.0) == pytest.approx(stats.norm.cdf(effect) ** 6, abs=0.025)
-        assert power(6, 3 * effect, 3.0) == power(6, effect, 1.0)
+        expected = stats.nct.sf(critical, n - 1, effect * np.sqrt(n))
+        assert power(fixed(n, family_size), effect, 1.0) == pytest.approx(expected, abs=0.02)
+        assert power(fixed(n, family_size), -3 * effect, 3.0) == pytest.approx(expected, abs=0.02)
 
 
-@pytest.mark.parametrize(("num_pairs", "family_size"), [(7, 1), (9, 3), (12, 1)])
-def test_the_detectable_effect_is_named_with_the_power_it_promises(num_pairs, family_size):
-    effect = minimum_detectable_effect(num_pairs, 2.0, family_size=family_size)
-    samples = np.random.default_rng(1).normal(effect, 2.0, (800, num_pairs))
-    named = [permutation_p(tuple(sample)) * family_size <= 0.05 for sample in samples]
-    assert np.mean(named) == pytest.approx(0.8, abs=0.045)
+@pytest.mark.parametrize("rule", [fixed(7), fixed(9, 3), Rule(6, 14, 0.0), Rule(6, 10, 0.3, 3)])
+@pytest.mark.parametrize("text_error", [0.0, 0.4])
+def test_the_detectable_effect_is_named_with_the_power_it_promises(rule, text_error):
+    effect = minimum_detectable_effect(rule, 2.0, text_error)
+    rng, named = np.random.default_rng(1), []
+    for _ in range(600):
+        differences = rng.normal(effect, 2.0, rule.maximum) + rng.normal(0, text_error)
+        looks = {
+            n: of_seeds(differences[:n])._replace(
+                text_variance=np.float64(text_error**2), text_degrees=np.float64(np.inf)
+            )
+            for n in rule.looks
+        }
+        named.append(rule.decide(looks.__getitem__, rule.maximum).verdict == "a")
+    assert np.mean(named) == pytest.approx(0.8, abs=0.05)
 
 
-def test_the_detectable_effect_of_many_pairs_is_the_t_tests():
-    effect = minimum_detectable_effect(30)
-    critical = stats.t.ppf(0.975, 29)
-    assert stats.nct.sf(critical, 29, effect * np.sqrt(30)) == pytest.approx(0.8, abs=0.02)
+@pytest.mark.parametrize("n", [1001, 10_000, 100_000])
+def test_the_power_of_very_many_pairs_is_the_t_tests(n):
+    effect, level = 3.0 / np.sqrt(n), 0.05 * (1 - kept_back(n, 1))
+    critical = stats.t.ppf(1 - level / 2, n - 1)
+    expected = stats.nct.sf(critical, n - 1, 3.0)
+    assert power(fixed(n), effect, 1.0) == pytest.approx(expected, abs=0.03)
+    # Of those that the test would name, the ones that are found to lie within the margin: in standard errors,
+    # between its critical value and the margin less what the equivalence test adds.
+    margin = 5.0
+    within = stats.norm.cdf(margin - stats.norm.ppf(1 - level) - 3.0) - stats.norm.cdf(critical - 3.0)
+    assert power(Rule(n, n, margin / np.sqrt(n)), effect, 1.0) == pytest.approx(expected - within, abs=0.03)
 
 
 def test_more_seeds_see_less_and_too_few_see_nothing():
-    effects = [minimum_detectable_effect(n) for n in (6, 8, 10, 15, 40)]
+    effects = [minimum_detectable_effect(fixed(n)) for n in (4, 6, 8, 10, 15, 40)]
     assert effects == sorted(effects, reverse=True)
-    assert minimum_detectable_effect(5) is None
-    assert minimum_detectable_effect(fewest_pairs(3) - 1, family_size=3) is None
-    assert minimum_detectable_effect(6, deviation=0.0) is None
+    assert minimum_detectable_effect(fixed(3)) is None
+    assert minimum_detectable_effect(fixed(6), deviation=0.0) is None
+
+
+def test_text_that_is_short_hides_what_more_seeds_would_show():
+    effects = [minimum_detectable_effect(fixed(8), 1.0, error) for error in (0.0, 0.2, 0.5, 1.0)]
+    assert effects == sorted(effects)
+    assert minimum_detectable_effect(fixed(1000), 1.0, 1.0) > 2.5  # of seeds alone it would be 0.09
+
+
+@pytest.mark.parametrize("deviation", [1e-17, 1e-9])
+def test_a_margin_that_dwarfs_the_deviation_is_what_can_be_detected(deviation):
+    """Differences that are equal but for rounding: the search for the effect ends all the same."""
+    assert minimum_detectable_effect(Rule(6, 6, 0.005), deviation) == pytest.approx(0.005, rel=5e-3)
 
 
 def test_what_lies_within_the_margin_is_not_named():
-    assert power(20, 0.5, 1.0, margin=2.0) < 0.02 < power(20, 0.5, 1.0)
+    assert power(Rule(20, 20, 2.0), 0.5, 1.0) < 0.02 < power(fixed(20), 0.5, 1.0)
+
+
+def test_the_seeds_asked_for_have_the_power_they_promise():
+    differences = (0.0, 0.02, 0.01, 0.03, -0.01, 0.01)
+    found = of_seeds(differences)
+    n = len(differences) + what_would_settle(fixed(6), found).seeds
+    assert 0.77 <= power(fixed(n), np.mean(differences), np.std(differences, ddof=1)) <= 0.87
+
+
+def test_the_seeds_asked_for_equivalence_have_the_power_they_promise():
+    differences, margin = (0.001, -0.001, 0.002, -0.002, 0.0005, 0.0), 0.0012
+    n = len(differences) + what_would_settle(Rule(6, 6, margin), of_seeds(differences)).seeds
+    samples = np.random.default_rng(0).normal(np.mean(differences), np.std(differences, ddof=1), (4000, n))
+    found = of_seeds(samples)
+    equivalent = np.abs(found.mean) + found.reach(2 * 0.05 * (1 - kept_back(n, 1))) <= margin
+    assert 0.75 <= np.mean(equivalent) <= 0.9
+
+
+def test_where_text_limits_more_text_is_asked_for_and_no_seeds():
+    found = of_seeds([0.1, 0.12, 0.09, 0.11, 0.1, 0.1])._replace(
+        text_variance=np.float64(0.06**2), text_degrees=np.float64(50)
+    )
+    asked = what_would_settle(fixed(6), found)
+    assert asked.seeds is None
+    assert 2 <= asked.text <= 6
+
+
+def test_few_or_clear_or_hopeless_samples():
+    assert what_would_settle(fixed(6), of_seeds([])).seeds == 4
+    assert what_would_settle(fixed(6), of_seeds([0.1])).seeds == 3
+    assert what_would_settle(fixed(6), of_seeds([0.1, 0.1])).seeds == 2  # ever so clear, but too few
+    assert what_would_settle(fixed(6), of_seeds([0.1, -0.1, 0.1, -0.1])).seeds is None
+    # Equal but for rounding: there is no spread to speak of.
+    assert what_would_settle(Rule(6, 6, 0.005, 3), of_seeds([0.1] * 6)).seeds == 1

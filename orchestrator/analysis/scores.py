@@ -1,0 +1,80 @@
+"""Two arms by their scores alone: the study's own rules for anybody's arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from orchestrator.analysis.statistics.evidence import Interval, by_cluster, of_seeds, with_text
+from orchestrator.analysis.statistics.planning import Settling, what_would_settle
+from orchestrator.analysis.statistics.rule import Rule
+from trainables.config import Config
+from trainables.errors import InputError
+
+
+class ScoreComparison(Config):
+    """What scores of two arms say of each other."""
+
+    verdict: Literal["a", "b", "equivalent", "undecided"]
+    seeds: int
+    difference: float
+    """Mean of a - b: over items in a stratum, strata, seeds."""
+    interval: Interval | None
+    """95%; it leaves out 0 just where an arm is named or would be, were its lead no smaller than the margin."""
+    p: float | None
+    seed_error: float
+    """Standard error of the difference, by the seeds."""
+    text_error: float
+    """Likewise by the text alone."""
+    would_settle: Settling | None
+    """Where it is undecided."""
+
+
+def compare_scores(
+    a: ArrayLike,
+    b: ArrayLike,
+    *,
+    clusters: Sequence[Hashable] | None = None,
+    strata: Sequence[Hashable] | None = None,
+    margin: float = 0.0,
+    lower_is_better: bool = False,
+) -> ScoreComparison:
+    """Compare scores by seed and item, (S, I) each: row s of both is of the same seed, column i of the same item.
+
+    Items of one cluster (a document, translations of one sentence) vary together; strata (languages) are fixed, and
+    count the same. Without clusters each item is its own. Raises InputError for arrays that do not fit.
+    """
+    a_SI, b_SI = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    if a_SI.shape != b_SI.shape or a_SI.ndim != 2 or not np.isfinite(a_SI - b_SI).all() or not a_SI.size:
+        raise InputError(
+            f"scores of shapes {a_SI.shape} and {b_SI.shape} cannot be compared",
+            why="both have a row for each seed, a column for each item and finite numbers",
+        )
+    num_items = a_SI.shape[1]
+    own = list(range(num_items)) if clusters is None else list(clusters)
+    names = [0] * num_items if strata is None else list(strata)
+    if (len(own), len(names)) != (num_items, num_items):
+        raise InputError(f"{len(own)} clusters and {len(names)} strata of {num_items} items", why="each item has one")
+    number = {name: place for place, name in enumerate(dict.fromkeys(names))}
+    member_IL = np.eye(len(number))[[number[name] for name in names]]
+    difference_SI = a_SI - b_SI
+    mean_SL = difference_SI @ member_IL / member_IL.sum(0)
+    weight_I = 1 / (member_IL @ member_IL.sum(0) * len(number))
+    items = by_cluster((difference_SI - mean_SL @ member_IL.T) * weight_I, own, names)
+    rule = Rule(len(a_SI), len(a_SI), margin)
+    found = with_text(of_seeds(mean_SL.mean(1)), items)
+    decision = rule.decide(lambda n: found, found.n, ended=True)
+    better = {"a": "b", "b": "a"} if lower_is_better else {}
+    return ScoreComparison(
+        verdict=better.get(decision.verdict, decision.verdict),
+        seeds=found.n,
+        difference=float(found.mean),
+        interval=decision.interval,
+        p=decision.p,
+        seed_error=float(found.seed_variance) ** 0.5,
+        text_error=float(found.text_variance) ** 0.5,
+        would_settle=what_would_settle(rule, found) if decision.verdict == "undecided" else None,
+    )

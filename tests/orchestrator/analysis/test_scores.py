@@ -1,0 +1,89 @@
+import numpy as np
+import pytest
+from scipy import stats
+
+from orchestrator import compare_scores
+from trainables.errors import InputError
+
+RNG = np.random.default_rng(0)
+ITEMS = RNG.normal(0.5, 0.1, 60)  # as hard for both
+
+
+def scores(lead, seeds=6, seed_sd=0.01, item_sd=0.02, rng=RNG):
+    a = ITEMS + lead + rng.normal(0, seed_sd, (seeds, 1)) + rng.normal(0, item_sd, 60)
+    return a, ITEMS + rng.normal(0, seed_sd, (seeds, 1)) + rng.normal(0, item_sd, 60)
+
+
+def test_a_clear_lead_is_named_and_swapped_and_turned():
+    a, b = scores(0.1)
+    found = compare_scores(a, b)
+    assert (found.verdict, found.seeds, found.would_settle) == ("a", 6, None)
+    assert found.difference == pytest.approx((a - b).mean())
+    assert found.interval[0] < found.difference < found.interval[1]
+    other = compare_scores(b, a)
+    assert (other.verdict, other.difference, other.p) == ("b", -found.difference, found.p)
+    assert compare_scores(a, b, lower_is_better=True).verdict == "b"
+
+
+def test_the_errors_are_those_of_seeds_and_of_text():
+    a, b = scores(0.0)
+    found = compare_scores(a, b)
+    assert found.seed_error == pytest.approx(stats.sem((a - b).mean(1)))
+    # Seeds shift all items alike here: the items' means over seeds vary by the text alone.
+    assert found.text_error == pytest.approx(stats.sem((a - b).mean(0)))
+
+
+def test_strata_count_the_same_whatever_their_size():
+    a, b = scores(0.0)
+    strata = ["sw"] * 10 + ["en"] * 50
+    found = compare_scores(a, b, strata=strata)
+    difference = a - b
+    assert found.difference == pytest.approx((difference[:, :10].mean() + difference[:, 10:].mean()) / 2)
+    parts = [stats.sem(difference.mean(0)[part]) for part in (slice(0, 10), slice(10, 60))]
+    assert found.text_error == pytest.approx(np.hypot(*parts) / 2)
+
+
+def test_items_that_vary_together_are_fewer():
+    rng = np.random.default_rng(1)
+    shared = np.repeat(rng.normal(0, 0.05, 12), 5)
+    a, b = ITEMS + shared + rng.normal(0, 0.001, (8, 60)), np.tile(ITEMS, (8, 1))
+    clusters = np.repeat(np.arange(12), 5)
+    apart, together = compare_scores(a, b), compare_scores(a, b, clusters=clusters)
+    assert together.text_error == pytest.approx(stats.sem(shared[::5]), rel=0.05)
+    assert together.text_error > 2 * apart.text_error
+
+
+def test_translations_of_one_item_are_one_cluster_whose_languages_vary_together():
+    rng = np.random.default_rng(3)
+    shared = np.tile(rng.normal(0, 0.05, 30), 2)  # a sentence is as hard in both languages
+    a, b = ITEMS + shared + rng.normal(0, 0.001, (8, 60)), np.tile(ITEMS, (8, 1))
+    strata = ["en"] * 30 + ["fr"] * 30
+    together = compare_scores(a, b, clusters=list(range(30)) * 2, strata=strata)
+    assert together.text_error == pytest.approx(stats.sem(shared[:30]), rel=0.05)
+    apart = compare_scores(a, b, strata=strata)
+    assert together.text_error == pytest.approx(np.sqrt(2) * apart.text_error, rel=0.05)
+
+
+def test_alike_within_the_margin_is_equivalent_and_the_undecided_is_told_what_it_takes():
+    a, b = scores(0.0, item_sd=0.001, seed_sd=0.001)
+    assert compare_scores(a, b, margin=0.05).verdict == "equivalent"
+    a, b = scores(0.02, seed_sd=0.03, rng=np.random.default_rng(2))
+    found = compare_scores(a, b)
+    assert found.verdict == "undecided"
+    assert found.would_settle.seeds > 0
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "more"),
+    [
+        (np.zeros((3, 4)), np.zeros((3, 5)), {}),
+        (np.zeros(3), np.zeros(3), {}),
+        (np.full((3, 4), np.nan), np.zeros((3, 4)), {}),
+        (np.zeros((3, 4)), np.zeros((3, 4)), {"clusters": [1, 2]}),
+        (np.zeros((3, 4)), np.zeros((3, 4)), {"strata": [1, 1, 1, 2]}),
+        (np.zeros((0, 0)), np.zeros((0, 0)), {}),
+    ],
+)
+def test_what_does_not_fit_is_refused(a, b, more):
+    with pytest.raises(InputError):
+        compare_scores(a, b, **more)
