@@ -108,9 +108,9 @@ def by_cluster(
     from scipy.sparse.csgraph import connected_components
 
     number: dict[Hashable, int] = {}
-    cluster_I = np.array([number.setdefault(name, len(number)) for name in np.asarray(clusters).tolist()])
+    cluster_I = np.array([number.setdefault(name, len(number)) for name in clusters])
     places: dict[Hashable, int] = {}
-    stratum_I = np.array([places.setdefault(name, len(places)) for name in np.asarray(strata).tolist()])
+    stratum_I = np.array([places.setdefault(name, len(places)) for name in strata])
     shared = coo_array((np.ones(len(cluster_I)), (cluster_I, stratum_I)), shape=(len(number), len(places)))
     whole = connected_components(shared.T @ shared, directed=False)[1]
     influence_SC = np.zeros((len(influence_SI), len(number)))
