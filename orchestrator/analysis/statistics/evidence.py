@@ -91,6 +91,13 @@ def of_seeds(differences: Sequence[float] | Floats) -> Evidence:
     )
 
 
+def of_first(values_SN: NDArray[np.floating[Any]]) -> tuple[Floats, Floats]:
+    """Means of the first n values of each study, and variances of these means, (S, N) both; of one value 0."""
+    n = np.arange(1, values_SN.shape[1] + 1)
+    mean_SN = values_SN.cumsum(1) / n
+    return mean_SN, ((values_SN**2).cumsum(1) - n * mean_SN**2) / np.maximum(n - 1, 1) / n
+
+
 class Items(NamedTuple):
     """Differences by seed, taken apart into units of text."""
 
