@@ -224,32 +224,34 @@ class Study:
         history = read_history(self.folder / LEDGER)
         if history.finished:
             return self.results
-        self.say("loading what checks the study")
-        from orchestrator.execution.ray_session import cluster_machine, ray_address, ray_session
+        self.say("loading what checks the study, and starting Ray")
+        from orchestrator.execution.ray_session import cluster_machine, in_background, ray_address, ray_session
         from orchestrator.planning.machine import Machine
-        from orchestrator.planning.preflight import check_study
 
         address, machine = ray_address(address), Machine.here()
-        with self.placed():
-            # What is prepared already needs its sources no more.
-            self.say("reading the text")
-            tokenizer = None if self._prepared_corpus(history) else check_study(self.spec)
-            self._require_placement(machine, address)
-        recorder = Recorder(self.folder / LEDGER)
-        try:
-            self.say("starting Ray on this machine" if address is None else f"connecting to Ray at {address}")
-            with ray_session(address, machine, dashboard=self._launcher(machine) == "ray_train"):
+        with in_background(ray_session(address, machine, dashboard=self._launcher(machine) == "ray_train")) as wait:
+            from orchestrator.planning.preflight import check_study
+
+            with self.placed():
+                # What is prepared already needs its sources no more.
+                self.say("reading the text")
+                tokenizer = None if self._prepared_corpus(history) else check_study(self.spec)
+                self._require_placement(machine, address)
+            recorder = Recorder(self.folder / LEDGER)
+            try:
+                self.say("starting Ray on this machine" if address is None else f"connecting to Ray at {address}")
+                wait()
                 machine = machine if address is None else cluster_machine(self.spec.resources)
                 if recorder.history.study is None:  # only now: what cannot start takes no name
                     self._write_file()
                 self._run_phases(recorder, machine, tokenizer, own_cluster=address is None)
-        except KeyboardInterrupt:
-            if recorder.history.study is not None:
-                with suppress(FullDiskError):
-                    recorder.record(StopRecord(status="end"))
-            raise
-        finally:
-            recorder.close()
+            except KeyboardInterrupt:
+                if recorder.history.study is not None:
+                    with suppress(FullDiskError):
+                        recorder.record(StopRecord(status="end"))
+                raise
+            finally:
+                recorder.close()
         return self.results
 
     def _prepared_corpus(self, history: History) -> Location | None:
@@ -277,15 +279,13 @@ class Study:
         self, recorder: Recorder, machine: Machine, tokenizer: PreTrainedTokenizerFast | None, *, own_cluster: bool
     ) -> None:
         from orchestrator.analysis.compare import compare
-        from orchestrator.execution.session import begin_session, make_executor, warm_up
+        from orchestrator.execution.session import begin_session, make_executor
         from orchestrator.execution.watches import watching
 
         begin_session(recorder, self.spec, self.folder, machine, on_cluster=not own_cluster)
         launcher = self._launcher(machine)
         executor = make_executor(recorder, self.spec, self.folder, machine, launcher, keeps_processes=own_cluster)
         with watching(executor):
-            if own_cluster:
-                warm_up(executor)
             corpus = self._corpus_of(recorder, tokenizer)
             self.say("starting trials")
             with closing(self._training_phases(recorder, str(corpus))) as phases:
