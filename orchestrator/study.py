@@ -224,34 +224,32 @@ class Study:
         history = read_history(self.folder / LEDGER)
         if history.finished:
             return self.results
-        self.say("loading what checks the study, and starting Ray")
-        from orchestrator.execution.ray_session import cluster_machine, in_background, ray_address, ray_session
+        self.say("loading what checks the study")
+        from orchestrator.execution.ray_session import cluster_machine, ray_address, ray_session
         from orchestrator.planning.machine import Machine
+        from orchestrator.planning.preflight import check_study
 
         address, machine = ray_address(address), Machine.here()
-        with in_background(ray_session(address, machine, dashboard=self._launcher(machine) == "ray_train")) as wait:
-            from orchestrator.planning.preflight import check_study
-
-            with self.placed():
-                # What is prepared already needs its sources no more.
-                self.say("reading the text")
-                tokenizer = None if self._prepared_corpus(history) else check_study(self.spec)
-                self._require_placement(machine, address)
-            recorder = Recorder(self.folder / LEDGER)
-            try:
-                self.say("starting Ray on this machine" if address is None else f"connecting to Ray at {address}")
-                wait()
+        with self.placed():
+            # What is prepared already needs its sources no more.
+            self.say("reading the text")
+            tokenizer = None if self._prepared_corpus(history) else check_study(self.spec)
+            self._require_placement(machine, address)
+        recorder = Recorder(self.folder / LEDGER)
+        try:
+            self.say("starting Ray on this machine" if address is None else f"connecting to Ray at {address}")
+            with ray_session(address, machine, dashboard=self._launcher(machine) == "ray_train"):
                 machine = machine if address is None else cluster_machine(self.spec.resources)
                 if recorder.history.study is None:  # only now: what cannot start takes no name
                     self._write_file()
                 self._run_phases(recorder, machine, tokenizer, own_cluster=address is None)
-            except KeyboardInterrupt:
-                if recorder.history.study is not None:
-                    with suppress(FullDiskError):
-                        recorder.record(StopRecord(status="end"))
-                raise
-            finally:
-                recorder.close()
+        except KeyboardInterrupt:
+            if recorder.history.study is not None:
+                with suppress(FullDiskError):
+                    recorder.record(StopRecord(status="end"))
+            raise
+        finally:
+            recorder.close()
         return self.results
 
     def _prepared_corpus(self, history: History) -> Location | None:

@@ -4,9 +4,8 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 
 from orchestrator.config.resources import ResourcesSpec
 from orchestrator.execution.privacy import LOOPBACK_ONLY, ensure_private_token, free_port, private_ray_folder
@@ -95,18 +94,6 @@ def ray_session(address: str | None, machine: Machine, *, dashboard: bool) -> It
             ) from error
         stack.callback(ray.shutdown)
         yield
-
-
-@contextmanager
-def in_background(session: AbstractContextManager[None]) -> Iterator[Callable[[], None]]:
-    """Enter a session in a thread. What is yielded waits until it is entered, and raises what entering raised."""
-    # The thread ends last: Linux ends Ray's processes with the thread that started them (prctl, PR_SET_PDEATHSIG).
-    with ThreadPoolExecutor(1) as thread, ExitStack() as stack:
-        entering = thread.submit(stack.enter_context, session)
-        try:
-            yield entering.result
-        finally:
-            entering.exception()  # waits: what was begun is ended in order
 
 
 @contextmanager
