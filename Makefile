@@ -31,12 +31,12 @@ lint: $(VENV)/developing docs
 docs: $(VENV)/developing
 	$(BIN)/mkdocs build --strict --quiet
 
-# Not compiled: most of the modules are never imported, and those that are compile then. With a new pip first: that of
-# Python 3.11 takes half as long again for what follows.
+# Not compiled: most of the modules are never imported, and those that are compile then. With a new pip: that of
+# Python 3.11 takes half as long again. (A Python without pip has at least ensurepip.)
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(None if (3, 11) <= sys.version_info < (3, 14) else "Python 3.11 to 3.13 is needed: make PYTHON=python3.12 ...")'
-	$(PYTHON) -m venv $(VENV)
-	$(PIP) --no-compile --upgrade pip
+	$(PYTHON) -m venv --without-pip $(VENV)
+	$(PYTHON) -m pip --python $(BIN)/python install --quiet --no-compile pip || $(BIN)/python -m ensurepip
 	$(PIP) --no-compile -e .
 	touch $@
 
