@@ -71,7 +71,7 @@ class LocalCluster:
                 raise InputError(what, where="cluster.local", remedy=f"give at least {least}")
         self._port = _checked(port, "port") if port else free_port()
         self._dashboard_port = _checked(dashboard_port, "dashboard_port") if dashboard_port else free_port()
-        self._mark = uuid.uuid4().hex
+        self.mark = uuid.uuid4().hex
         self._environment = {**os.environ, **(environment or {}), **self._own_environment()}
         self._watchdog: subprocess.Popen[bytes] | None = None
 
@@ -90,13 +90,6 @@ class LocalCluster:
         """The variables of a process that is to connect by ``ray.init``; ``h2h submit`` needs none."""
         return {"RAY_ADDRESS": self.address, "RAY_AUTH_MODE": self.authentication, **LOOPBACK_ONLY}
 
-    @property
-    def process_ids(self) -> list[int]:
-        """Ids of the cluster's living processes, those of its worker nodes and jobs included."""
-        from cluster.watchdog import marked
-
-        return [process.pid for process in marked(self._mark)]
-
     def start(self) -> LocalCluster:
         """Start the head node; returns when it answers. Raises RuntimeError, with Ray's words, if it does not start."""
         # A short path, since the sockets in it have names of at most 107 bytes. Nobody else can enter it: Ray's own
@@ -106,7 +99,7 @@ class LocalCluster:
         # their own: Ctrl-C reaches this process alone, and this process ends the others in order.
         watchdog = Path(__file__).with_name("watchdog.py")
         self._watchdog = subprocess.Popen(
-            [sys.executable, "-P", str(watchdog), self._mark, folder], stdin=subprocess.PIPE, start_new_session=True
+            [sys.executable, "-P", str(watchdog), self.mark, folder], stdin=subprocess.PIPE, start_new_session=True
         )
         try:
             if self.authentication == "token":
@@ -134,7 +127,7 @@ class LocalCluster:
 
     def _own_environment(self) -> dict[str, str]:
         own = {
-            _MARK_VARIABLE: self._mark,
+            _MARK_VARIABLE: self.mark,
             "RAY_AUTH_MODE": self.authentication,
             **LOOPBACK_ONLY,
             # Ray's processes rename themselves, and without this overwrite their environment, and so the mark.

@@ -22,6 +22,8 @@ INTRODUCTION = """\
 A study is one YAML file. Unknown keys are refused with the nearest known one; `h2h plan STUDY` shows what it will
 train and spend. `--set KEY=VALUE` overrides any key from the command line: keys are dotted, positions in lists are
 numbers from 0, values are YAML (`--set corpora.sources.0.files=my/*.txt --set budget='{flops: 1e14}'`).
+YAML is as of version 1.2: `yes`, `no` and `on` are text, `010` is ten, and `true` is no number; merge keys (`<<`) are
+refused.
 """
 
 PRECEDENCE = """\

@@ -277,15 +277,13 @@ class Study:
         self, recorder: Recorder, machine: Machine, tokenizer: PreTrainedTokenizerFast | None, *, own_cluster: bool
     ) -> None:
         from orchestrator.analysis.compare import compare
-        from orchestrator.execution.session import begin_session, make_executor, warm_up
+        from orchestrator.execution.session import begin_session, make_executor
         from orchestrator.execution.watches import watching
 
         begin_session(recorder, self.spec, self.folder, machine, on_cluster=not own_cluster)
         launcher = self._launcher(machine)
         executor = make_executor(recorder, self.spec, self.folder, machine, launcher, keeps_processes=own_cluster)
         with watching(executor):
-            if own_cluster:
-                warm_up(executor)
             corpus = self._corpus_of(recorder, tokenizer)
             self.say("starting trials")
             with closing(self._training_phases(recorder, str(corpus))) as phases:

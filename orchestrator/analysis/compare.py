@@ -248,7 +248,7 @@ def _adjusted(pairs: Sequence[Pair], primary: str) -> list[Pair]:
     return [
         pair.model_copy(
             update={
-                "yardsticks": {primary: pair.yardsticks[primary]} | {name: next(exploratory) for name in others},
+                "yardsticks": pair.yardsticks | {name: next(exploratory) for name in others},
                 "branches": tuple(next(branches) for _ in pair.branches),
             }
         )

@@ -44,14 +44,15 @@ def compare_scores(
 ) -> ScoreComparison:
     """Compare scores by seed and item, (S, I) each: row s of both is of the same seed, column i of the same item.
 
-    Items of one cluster (a document, translations of one sentence) vary together; strata (languages) are fixed, and
-    count the same. Without clusters each item is its own. Raises InputError for arrays that do not fit.
+    Items of one cluster vary together: those of a document, or the translations of a sentence, which have one name in
+    several strata. Strata (languages) are fixed, and count the same. Without clusters each item is its own. Raises
+    InputError for arrays that do not fit.
     """
     a_SI, b_SI = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
-    if a_SI.shape != b_SI.shape or a_SI.ndim != 2 or not np.isfinite(a_SI - b_SI).all() or not a_SI.size:
+    if a_SI.shape != b_SI.shape or a_SI.ndim != 2 or min(a_SI.shape) < 2 or not np.isfinite(a_SI - b_SI).all():
         raise InputError(
             f"scores of shapes {a_SI.shape} and {b_SI.shape} cannot be compared",
-            why="both have a row for each seed, a column for each item and finite numbers",
+            why="both have a row for each seed and a column for each item, two at least, and finite numbers",
         )
     num_items = a_SI.shape[1]
     own = list(range(num_items)) if clusters is None else list(clusters)

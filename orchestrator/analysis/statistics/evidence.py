@@ -91,6 +91,13 @@ def of_seeds(differences: Sequence[float] | Floats) -> Evidence:
     )
 
 
+def of_first(values_SN: NDArray[np.floating[Any]]) -> tuple[Floats, Floats]:
+    """Means of the first n values of each study, and variances of these means, (S, N) both; of one value 0."""
+    n = np.arange(1, values_SN.shape[1] + 1)
+    mean_SN = values_SN.cumsum(1) / n
+    return mean_SN, ((values_SN**2).cumsum(1) - n * mean_SN**2) / np.maximum(n - 1, 1) / n
+
+
 class Items(NamedTuple):
     """Differences by seed, taken apart into units of text."""
 
@@ -108,9 +115,9 @@ def by_cluster(
     from scipy.sparse.csgraph import connected_components
 
     number: dict[Hashable, int] = {}
-    cluster_I = np.array([number.setdefault(name, len(number)) for name in np.asarray(clusters).tolist()])
+    cluster_I = np.array([number.setdefault(name, len(number)) for name in clusters])
     places: dict[Hashable, int] = {}
-    stratum_I = np.array([places.setdefault(name, len(places)) for name in np.asarray(strata).tolist()])
+    stratum_I = np.array([places.setdefault(name, len(places)) for name in strata])
     shared = coo_array((np.ones(len(cluster_I)), (cluster_I, stratum_I)), shape=(len(number), len(places)))
     whole = connected_components(shared.T @ shared, directed=False)[1]
     influence_SC = np.zeros((len(influence_SI), len(number)))

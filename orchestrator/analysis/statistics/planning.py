@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from orchestrator.analysis.statistics.evidence import Evidence, Floats, satterthwaite
+from orchestrator.analysis.statistics.evidence import Evidence, Floats, of_first, satterthwaite
 from orchestrator.analysis.statistics.rule import FEWEST, Rule, Verdicts, kept_back
 from orchestrator.config.confirmation import ALPHA
 
@@ -106,8 +106,6 @@ def what_would_settle(rule: Rule, found: Evidence) -> Settling:
 @lru_cache(maxsize=4)
 def _normal_studies(maximum: int) -> tuple[Floats, Floats, Floats]:
     """Means of the first n standard normal differences of simulated studies, their variances, and what text adds."""
-    rng, n = np.random.default_rng(0), np.arange(1, maximum + 1)
-    values_SN = rng.standard_normal((min(SIMULATED, MOST_NUMBERS // maximum), maximum))
-    mean_SN = values_SN.cumsum(1) / n
-    variance_SN = ((values_SN**2).cumsum(1) / n - mean_SN**2) / np.maximum(n - 1, 1)
-    return mean_SN, variance_SN, rng.standard_normal(len(values_SN))
+    rng = np.random.default_rng(0)
+    mean_SN, variance_SN = of_first(rng.standard_normal((min(SIMULATED, MOST_NUMBERS // maximum), maximum)))
+    return mean_SN, variance_SN, rng.standard_normal(len(mean_SN))

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from orchestrator.analysis.statistics.evidence import Evidence, Floats, Interval
+from orchestrator.analysis.statistics.evidence import Evidence, Floats, Interval, of_first
 from orchestrator.config.confirmation import ALPHA
 
 Verdict = Literal["a", "b", "equivalent", "undecided", "continue"]
@@ -164,11 +164,10 @@ def _simulated(looks: tuple[int, ...], sides: int, level: float) -> tuple[Floats
 @lru_cache(maxsize=2)
 def _statistics(looks: tuple[int, ...]) -> NDArray[np.float32]:
     """t at each look of simulated standard normal pairs, (paths, looks); mirrored."""
-    n, rng = np.array(looks), np.random.default_rng(0)
-    values = rng.standard_normal((min(PATHS, MOST_NUMBERS // looks[-1]) // 2, looks[-1]), dtype=np.float32)
-    mean = np.cumsum(values, axis=1)[:, n - 1] / n
-    variance = (np.cumsum(values**2, axis=1)[:, n - 1] - n * mean**2) / (n - 1)
-    statistic = mean / np.sqrt(variance / n)
+    shape = min(PATHS, MOST_NUMBERS // looks[-1]) // 2, looks[-1]
+    mean, variance = of_first(np.random.default_rng(0).standard_normal(shape, dtype=np.float32))
+    at = np.array(looks) - 1
+    statistic = mean[:, at] / np.sqrt(variance[:, at])
     return np.concatenate([statistic, -statistic]).astype(np.float32)
 
 

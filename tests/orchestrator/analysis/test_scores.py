@@ -58,7 +58,8 @@ def test_translations_of_one_item_are_one_cluster_whose_languages_vary_together(
     shared = np.tile(rng.normal(0, 0.05, 30), 2)  # a sentence is as hard in both languages
     a, b = ITEMS + shared + rng.normal(0, 0.001, (8, 60)), np.tile(ITEMS, (8, 1))
     strata = ["en"] * 30 + ["fr"] * 30
-    together = compare_scores(a, b, clusters=list(range(30)) * 2, strata=strata)
+    names = [("sentence", number) for number in range(30)] * 2
+    together = compare_scores(a, b, clusters=names, strata=strata)
     assert together.text_error == pytest.approx(stats.sem(shared[:30]), rel=0.05)
     apart = compare_scores(a, b, strata=strata)
     assert together.text_error == pytest.approx(np.sqrt(2) * apart.text_error, rel=0.05)
@@ -82,6 +83,8 @@ def test_alike_within_the_margin_is_equivalent_and_the_undecided_is_told_what_it
         (np.zeros((3, 4)), np.zeros((3, 4)), {"clusters": [1, 2]}),
         (np.zeros((3, 4)), np.zeros((3, 4)), {"strata": [1, 1, 1, 2]}),
         (np.zeros((0, 0)), np.zeros((0, 0)), {}),
+        (np.zeros((1, 4)), np.zeros((1, 4)), {}),
+        (np.zeros((3, 1)), np.zeros((3, 1)), {}),
     ],
 )
 def test_what_does_not_fit_is_refused(a, b, more):

@@ -22,6 +22,7 @@ MISTAKES = {
     "budget=5": ("keys and values", "budget", ""),
     "confirm.seeds=-1": ("must be at least 1", "confirm.seeds", "Default: 6"),
     "confirm.seeds=six": ("must be a whole number", "confirm.seeds", "Default: 6"),
+    "confirm={seeds: 201, stopping: {minimum: 6}}": ("at most 200 seeds", "confirm.seeds", "confirm.seeds=200"),
     "corpora.alpha=2": ("must be at most 1", "corpora.alpha", "Languages are mixed"),
     "budget.tokens=-5": ("must be above 0", "budget.tokens", "Input tokens"),
     "budget.tokens=.inf": ("finite", "budget.tokens", ""),

@@ -13,6 +13,7 @@ import requests
 from ray.job_submission import JobStatus
 
 from cluster.local import LocalCluster
+from cluster.watchdog import marked
 from orchestrator.execution import jobs
 from trainables.errors import InputError
 
@@ -31,7 +32,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         patch.setattr(jobs, "_POLL_SECONDS", 0.3)
         with LocalCluster(autoscaling=False, head_cpus=2) as cluster:
             yield cluster.dashboard_url
-        assert cluster.process_ids == []
+        assert marked(cluster.mark) == []
 
 
 @pytest.fixture

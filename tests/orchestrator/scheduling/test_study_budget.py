@@ -174,11 +174,11 @@ def test_confirmation_ends_with_a_whole_seed_and_is_compared():
 def test_a_half_run_seed_is_finished_whatever_is_left():
     spec = study("cap={device_seconds: 360}", "search.budget_per_arm=0", "confirm.seeds=9")
     driver = Recorded(spec, capacity=1).run(ConfirmPhase)
-    ends = [i for i, r in enumerate(driver.records) if isinstance(r, EndRecord) and r.trial == "confirm-headless-001"]
+    ends = [i for i, r in enumerate(driver.records) if isinstance(r, EndRecord) and r.trial == "confirm-vanilla-001"]
     history = History.of(driver.records[: ends[0] + 1])
     resumed = ConfirmPhase(spec, history, "corpus")
     assert not resumed.exhausted()
-    assert resumed.next().trial == "confirm-vanilla-001"
+    assert resumed.next().trial == "confirm-headless-001", "of each other seed the arms come in opposite order"
 
 
 def test_a_seed_that_fits_only_if_it_costs_no_more_than_those_before_does_not_begin():
