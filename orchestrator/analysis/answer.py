@@ -11,6 +11,7 @@ from orchestrator.analysis.compare import compare
 from orchestrator.analysis.comparison import Comparison
 from orchestrator.analysis.wording import verdict_in_words
 from orchestrator.ledger.history import History
+from trainables.errors import InputError
 
 TOLERANCE = 1e-9  # relative, of numbers that were computed on another machine
 
@@ -28,12 +29,22 @@ class Answer(NamedTuple):
 
 
 def answer_of(history: History) -> Answer:
-    """What a study says: a finished one what it said when it came to its end, whatever this version would say."""
-    derived, study = compare(history), history.study
+    """What a study says: a finished one what it said when it came to its end, whatever this version would say.
+
+    Raises InputError: it has not come to its end, and a file of scores by item is gone or another.
+    """
+    study = history.study
     if history.comparison is None or study is None:
-        return Answer(derived, "")
+        return Answer(compare(history), "")
     version = study.versions.get("headtohead", "another version")
     recorded = Comparison.from_json(history.comparison.comparison)
+    try:
+        derived = compare(history)
+    except InputError as error:
+        if recorded is None:
+            raise
+        said = f"This is the answer that the study recorded with headtohead {version}. It cannot be computed anew"
+        return Answer(recorded, f"{said}: {error.what} ({error.where}).")
     if recorded is None:
         return Answer(
             derived,

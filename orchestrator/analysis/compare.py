@@ -10,10 +10,11 @@ import numpy as np
 from orchestrator.analysis import comparison
 from orchestrator.analysis.comparison import Comparison, Pair, Row
 from orchestrator.analysis.exploratory import describe_failures, describe_time_to_target, describe_tuning
+from orchestrator.analysis.held_out_text import evidence_of, of_runs
 from orchestrator.analysis.selection import Runs, best_of_search, chosen_runs, confirmed, final_values
-from orchestrator.analysis.statistics.evidence import of_seeds
+from orchestrator.analysis.statistics.evidence import Evidence, of_seeds
 from orchestrator.analysis.statistics.holm import holm
-from orchestrator.analysis.statistics.planning import minimum_detectable_effect, what_would_settle
+from orchestrator.analysis.statistics.planning import Settling, minimum_detectable_effect, what_would_settle
 from orchestrator.analysis.statistics.rule import FEWEST, Decision, Rule
 from orchestrator.config.confirmation import ALPHA
 from orchestrator.ledger.history import History
@@ -80,10 +81,11 @@ def _decision(history: History, rule: Rule, a: Runs, b: Runs) -> Decision:
         # nor one beyond a seed that somebody took out.
         seeds = range(design.seed + 1, design.seed + 1 + rule.maximum)
         ended = set(takewhile(ended.__contains__, seeds))
-    values = [{s: v for s, v in final_values(runs, design.yardsticks.primary).items() if s in ended} for runs in (a, b)]
+    primary = design.yardsticks.primary
+    values = [{s: v for s, v in final_values(runs, primary).items() if s in ended} for runs in (a, b)]
     all_ended = len(ended) >= min(rule.maximum, history.planned_seeds)
-    differences = _differences(*values)
-    return rule.decide(lambda n: of_seeds(differences[:n]), len(differences), ended=all_ended)
+    evidence = evidence_of(history, primary, a, b, *values)
+    return rule.decide(evidence, len(values[0].keys() & values[1].keys()), ended=all_ended)
 
 
 def _settled(a: Runs, b: Runs, design: Design, decision: Decision) -> tuple[Runs, Runs]:
@@ -101,10 +103,7 @@ def _pair(history: History, names: tuple[str, str], runs: Mapping[str, Runs], de
     primary = design.yardsticks.primary
     runs_a, runs_b = _settled(runs[a], runs[b], design, decision)
     both_ended = _paired(runs_a, runs_b, ("completed", *_BROKEN), primary)
-    rows = {
-        name: _row(design, name, final_values(runs_a, name), final_values(runs_b, name))
-        for name in design.yardsticks.names
-    }
+    rows = {name: _final_row(history, name, runs_a, runs_b) for name in design.yardsticks.names}
     p = None if decision.p is None else float(decision.evidence.p())
     # With a fixed number, the interval of the seeds so far is an indication.
     interval = decision.interval or (rows[primary].interval if design.minimum_seeds is None else None)
@@ -119,12 +118,13 @@ def _pair(history: History, names: tuple[str, str], runs: Mapping[str, Runs], de
         standing="exploratory" if chosen or history.extensions else "confirmatory",
         verdict="undecided",
         more_seeds=None,
+        more_text=None,
         detectable=None,
         pending=0,
         missing=_missing(runs_a, primary) + _missing(runs_b, primary),
         stopping=None if minimum is None else comparison.Stopping(minimum=minimum, maximum=design.seeds),
         yardsticks=rows,
-        matched={unit: _matched(design, runs_a, runs_b, unit) for unit in MATCHED_UNITS},
+        matched={unit: _matched(history, runs_a, runs_b, unit) for unit in MATCHED_UNITS},
         time_to_target={
             unit: describe_time_to_target(
                 both_ended, unit, primary, design.yardsticks.target, design.lower_is_better(primary)
@@ -148,9 +148,14 @@ def _deviation(values: Sequence[float]) -> float | None:
     return float(np.std(values, ddof=1)) if len(values) > 1 else None
 
 
-def _row(design: Design, yardstick: str, a: Mapping[int, float], b: Mapping[int, float]) -> Row:
+def _final_row(history: History, yardstick: str, a: Runs, b: Runs) -> Row:
+    """Of the runs that completed."""
+    values = (final_values(runs, yardstick) for runs in (a, b))
+    return _row(history.design, yardstick, of_runs(history, yardstick, a, b), *values)
+
+
+def _row(design: Design, yardstick: str, found: Evidence, a: Mapping[int, float], b: Mapping[int, float]) -> Row:
     differences, seeds = _differences(a, b), a.keys() & b.keys()
-    found = of_seeds(differences)
     return Row(
         role="primary" if yardstick == design.yardsticks.primary else "exploratory",
         lower_is_better=design.lower_is_better(yardstick),
@@ -159,6 +164,8 @@ def _row(design: Design, yardstick: str, a: Mapping[int, float], b: Mapping[int,
         mean_b=_mean(b[seed] for seed in seeds),
         difference=_mean(differences),
         deviation=_deviation(differences),
+        seed_error=float(found.seed_variance) ** 0.5 if found.n > 1 else None,
+        text_error=float(found.text_variance) ** 0.5 if np.isfinite(found.text_degrees) else None,
         interval=found.interval(ALPHA) if found.n > 1 else None,
         p=float(found.p()) if found.n >= FEWEST else None,
         p_adjusted=None,
@@ -177,7 +184,7 @@ def _at_shares(history: History, a: Runs, b: Runs) -> tuple[comparison.BranchRow
                 branches[trial.share][side][trial.seed] = trial
     return tuple(
         comparison.BranchRow(
-            **_row(design, name, *(final_values(runs, name) for runs in both)).model_dump() | {"role": "exploratory"},
+            **_final_row(history, name, *both).model_dump() | {"role": "exploratory"},
             share=share,
             yardstick=name,
             missing=tuple(gap for runs in both for gap in _missing(runs, name)),
@@ -196,9 +203,9 @@ def _missing(runs: Runs, yardstick: str) -> tuple[comparison.Gap, ...]:
     )
 
 
-def _matched(design: Design, a: Runs, b: Runs, unit: Unit) -> comparison.Matched:
+def _matched(history: History, a: Runs, b: Runs, unit: Unit) -> comparison.Matched:
     """The primary yardstick at the greatest share of their schedules that all paired runs have reached."""
-    primary = design.yardsticks.primary
+    design, primary = history.design, history.design.yardsticks.primary
     completed = _paired(a, b, ("completed",), primary)
     paired = completed or _paired(a, b, ("completed", None), primary)
     curves = {
@@ -222,7 +229,9 @@ def _matched(design: Design, a: Runs, b: Runs, unit: Unit) -> comparison.Matched
         return comparison.Matched(n=0, annealed=False, **nothing)
     at = {key: float(np.interp(progress, curve[:, 0], curve[:, 2])) for key, curve in curves.items()}
     values = [{seed: at[run.arm, seed] for seed, run in runs.items() if (run.arm, seed) in at} for runs in (a, b)]
-    row, annealed = _row(design, primary, *values), bool(completed)
+    annealed = bool(completed)
+    found = of_runs(history, primary, a, b) if annealed else of_seeds(_differences(*values))
+    row = _row(design, primary, found, *values)
     shown = row.model_dump(include={"n", "mean_a", "mean_b", "difference"})
     interval = row.interval if annealed else None
     return comparison.Matched(**shown, interval=interval, spent=min(spent), progress=progress, annealed=annealed)
@@ -270,14 +279,24 @@ def _judged(history: History, pairs: Sequence[Pair], decisions: _Decisions, runs
     primary, rule = design.yardsticks.primary, _rule(design, len(pairs))
     for pair, decision in zip(pairs, decisions.values(), strict=True):
         row = pair.yardsticks[primary]
-        differences = _differences(*(final_values(runs[arm], primary) for arm in (pair.a, pair.b)))
-        ended = len(differences) + len({gap.seed for gap in pair.missing})
+        found = of_runs(history, primary, runs[pair.a], runs[pair.b])
+        ended = found.n + len({gap.seed for gap in pair.missing})
         pending = 0 if decision.verdict != "continue" else max(0, history.planned_seeds - ended)
         verdict = _verdict(pair, row, decision)
-        needed = what_would_settle(rule, of_seeds(differences)).seeds if verdict == "undecided" else 0
-        found = {"pending": pending, "verdict": verdict, "more_seeds": needed}
-        found["detectable"] = minimum_detectable_effect(rule, row.deviation) if row.deviation else None
-        judged.append(pair.model_copy(update=found))
+        needed = what_would_settle(rule, found) if verdict == "undecided" else Settling(0, None)
+        judged.append(
+            pair.model_copy(
+                update={
+                    "pending": pending,
+                    "verdict": verdict,
+                    "more_seeds": needed.seeds,
+                    "more_text": needed.text,
+                    "detectable": minimum_detectable_effect(rule, row.deviation, row.text_error or 0.0)
+                    if row.deviation
+                    else None,
+                }
+            )
+        )
     return judged
 
 

@@ -59,6 +59,10 @@ class Row(Difference):
     lower_is_better: bool
     deviation: float | None
     """Standard deviation of the paired differences."""
+    seed_error: float | None
+    """Standard error of the difference by the seeds alone."""
+    text_error: float | None
+    """Likewise by the held-out text alone; None where its documents' scores are not known."""
     p: float | None
     p_adjusted: float | None
     """Over all pairs of arms; the exploratory ones among themselves."""
@@ -113,6 +117,8 @@ class Pair(Config):
     """An arm's name, ``equivalent`` or ``undecided``."""
     more_seeds: int | None
     """Beyond the n so far that it would take; None: no practical number."""
+    more_text: float | None
+    """Times as much held-out text that it would take, with the seeds as they are; None: no practical amount."""
     detectable: float | None
     """The smallest true difference that the planned seeds would name with a chance of 80%, at the deviation observed;
     None before two pairs, or where no number of them could."""

@@ -24,9 +24,11 @@ from orchestrator.config.files import frozen_content, read_frozen
 from orchestrator.config.folder import LEDGER, STUDY_FILE, no_study
 from orchestrator.ledger import protocol, records
 from orchestrator.ledger.history import History
+from orchestrator.ledger.items import read_items
 from orchestrator.ledger.protocol import Protocol
 from orchestrator.ledger.segments import LedgerReader, parse_line
 from trainables.errors import InputError
+from trainables.evaluation.yardstick import Score, transformed
 from trainables.storage import Location
 from trainables.training.config import MEASURED_UNITS
 
@@ -88,7 +90,8 @@ def verify(folder: Location) -> Verification:
     _check_trials(found, history)
     _check_data(found, history)
     _check_balance(found, written)
-    _check_comparison(found, written)
+    if _check_items(found, history, folder):
+        _check_comparison(found, written, folder)
     return found
 
 
@@ -177,6 +180,26 @@ def _check_trials(found: Verification, history: History) -> None:
                     found.check("yardsticks", f"{where}: {yardstick}", score.overall, mean)
 
 
+def _check_items(found: Verification, history: History, folder: Location) -> bool:
+    """The scores of a trial's items are those that it reported, and add up to its yardsticks. Whether all are there."""
+    before = len(found.mismatches)
+    for trial in history.trials.values():
+        try:
+            items = read_items(folder, trial)
+        except InputError as error:
+            found.check("item scores", error.where, error.what, "the file of its report")
+            continue
+        last = trial.measures[-1] if trial.measures else None
+        for (yardstick, scorer), own in items.items():
+            assert last is not None, "its report named the file"
+            scores = last.yardsticks if scorer == last.scorer else last.other_scorers.get(scorer, {})
+            recorded = scores[yardstick].model_dump(mode="json") if yardstick in scores else None
+            languages = {name: transformed(own.transform, part.ratio) for name, part in own.languages.items()}
+            derived = Score(overall=own.overall, languages=languages).model_dump(mode="json")
+            found.check("item scores", f"{trial.trial}: {yardstick} by {scorer}", recorded, derived)
+    return len(found.mismatches) == before
+
+
 def _check_data(found: Verification, history: History) -> None:
     """Trials of one seed that saw as many sequences saw the same ones."""
     seen: dict[tuple[int, tuple[tuple[str, int], ...]], tuple[str, str]] = {}
@@ -218,7 +241,7 @@ def _check_balance(found: Verification, written: Sequence[records.Record]) -> No
         found.check("budgets", where, paid <= most * (1 + TOLERANCE), True)
 
 
-def _check_comparison(found: Verification, written: Sequence[records.Record]) -> None:
+def _check_comparison(found: Verification, written: Sequence[records.Record], folder: Location) -> None:
     """Every end of the comparison has one; the last follows from the records before it."""
     answers, last = 0, None
     for place, record in enumerate(written):
@@ -232,7 +255,7 @@ def _check_comparison(found: Verification, written: Sequence[records.Record]) ->
         return
     before, record = written[:last], written[last]
     assert isinstance(record, records.ComparisonRecord)
-    history = History.of(before)
+    history = History.of(before, folder)
     found.check("comparison", "comparison", record.comparison, compare(history).to_json())
     recorded = Comparison.from_json(record.comparison)
     if recorded is None:
@@ -241,7 +264,10 @@ def _check_comparison(found: Verification, written: Sequence[records.Record]) ->
     values = _final_values(before, history.design.confirm_amount)
     for pair in recorded.pairs:
         for name, row in pair.yardsticks.items():
-            where, shown = f"{pair.a} against {pair.b}, {name}", {"n", "mean_a", "mean_b", "difference", "p"}
+            where, shown = (
+                f"{pair.a} against {pair.b}, {name}",
+                {"n", "mean_a", "mean_b", "difference", "seed_error", "p"},
+            )
             derived = _by_other_code(values, pair, name, row)
             found.check("comparison, by other code", where, row.model_dump(include=shown), derived)
 
@@ -280,18 +306,28 @@ def _by_other_code(values: Values, pair: Pair, yardstick: str, row: Row) -> dict
         if adaptive:  # what was trained after the pair was settled is not in its numbers
             seeds = seeds[: row.n]
         n, differences = len(seeds), [one[seed] - other[seed] for seed in seeds]
+        # Of text, whose scores are in files of their own, other code would be the same once more.
+        given = row.text_error is not None or (row.role == "primary" and (adaptive or pair.pending))
         matching.append(
             {
                 "n": n,
                 "mean_a": math.fsum(one[seed] for seed in seeds) / n,
                 "mean_b": math.fsum(other[seed] for seed in seeds) / n,
                 "difference": math.fsum(differences) / n,
-                "p": row.p if row.role == "primary" and (adaptive or pair.pending) else _student_p(differences),
+                "seed_error": (_spread(differences) / n) ** 0.5 if n > 1 else None,
+                "p": row.p if given else _student_p(differences),
             }
         )
     agreeing = [found for found in matching if same(found["difference"], row.difference)]
-    nothing: dict[str, JsonValue] = dict.fromkeys(("mean_a", "mean_b", "difference", "p"))
+    nothing: dict[str, JsonValue] = dict.fromkeys(("mean_a", "mean_b", "difference", "seed_error", "p"))
     return (agreeing or matching or [{"n": 0, **nothing}])[0]
+
+
+def _spread(differences: Sequence[float]) -> float:
+    """Their variance; 0 where it is but rounding."""
+    mean = math.fsum(differences) / len(differences)
+    spread = math.fsum((d - mean) ** 2 for d in differences) / (len(differences) - 1)
+    return spread if spread > (1e-12 * max(map(abs, differences))) ** 2 else 0.0
 
 
 def _student_p(differences: Sequence[float]) -> float | None:
@@ -299,8 +335,8 @@ def _student_p(differences: Sequence[float]) -> float | None:
     n, mean = len(differences), math.fsum(differences) / len(differences)
     if n < FEWEST:
         return None
-    spread = math.fsum((d - mean) ** 2 for d in differences) / (n - 1)
-    if spread <= (1e-12 * max(map(abs, differences))) ** 2:
+    spread = _spread(differences)
+    if spread == 0:
         return 0.0 if mean else 1.0
     square = mean**2 * n / spread
     # With x = t^2 / (df + t^2), p is the regularised incomplete beta function of 1 - x.

@@ -37,14 +37,27 @@ def verdict_in_words(comparison: Comparison) -> str:
     return "\n\n".join(paragraphs) or "There is nothing to compare."
 
 
-def what_would_settle(pair: Pair, n: int) -> str:
-    """How many more seeds an undecided pair with n complete ones needs: ``about 5 more seeds would settle it``. Of
-    fewer than two there is no spread, and only what the test needs is known."""
-    if pair.more_seeds is None:
-        return "at the observed spread no practical number of seeds would settle it"
-    if n < 2:
+def what_would_settle(pair: Pair, row: Row) -> str:
+    """What an undecided pair with this primary row needs: ``about 5 more seeds would settle it, or 3 times the held-out
+    text``. Of fewer than two seeds there is no spread, and only what the test needs is known."""
+    seeds = None if pair.more_seeds is None else formatting.plural(pair.more_seeds, "more seed")
+    text = None if pair.more_text is None else f"{pair.more_text:.2g} times the held-out text"
+    if row.n < 2 and pair.more_seeds is not None:
         return f"at least {formatting.plural(pair.more_seeds, 'more complete pair')} before any arm can win"
-    return f"about {formatting.plural(pair.more_seeds, 'more seed')} would settle it"
+    if seeds is None and text is None:
+        besides = "" if row.text_error is None else ", and no practical amount of held-out text,"
+        return f"at the observed spread no practical number of seeds{besides} would settle it"
+    needed = f"about {seeds} would settle it, or {text}" if seeds and text else f"about {seeds or text} would settle it"
+    return needed + (f" ({limit})" if (limit := _limit(row)) else "")
+
+
+def _limit(row: Row) -> str:
+    """Which of the two sources of chance is the larger, where both are known."""
+    if row.seed_error is None or row.text_error is None:
+        return ""
+    which = "seeds" if row.seed_error >= row.text_error else "held-out text"
+    errors = f"{formatting.score(row.seed_error)} by seeds, {formatting.score(row.text_error)} by text"
+    return f"the {which} limit{'' if which == 'seeds' else 's'} it: standard errors {errors}"
 
 
 def _extended(key: str, value: JsonValue) -> str:
@@ -110,5 +123,5 @@ def _caveats(pair: Pair, row: Row) -> Iterable[str]:
     elif pair.pending:
         yield f"{formatting.plural(pair.pending, 'planned seed')} yet to end."
     elif pair.verdict == "undecided":
-        needed = what_would_settle(pair, row.n)
+        needed = what_would_settle(pair, row)
         yield f"{needed[0].upper()}{needed[1:]}."

@@ -46,6 +46,7 @@ SearchEvent = Asked | Arrived | Ended  # what the decisions of an arm's search d
 class History:
     """A study's state. Feed it records in the ledger's order; it never looks ahead."""
 
+    folder: Location | None = field(default=None, compare=False)  # the study's, where files lie beside the ledger
     study: records.StudyRecord | None = None  # of the last session
     corpus: records.CorpusRecord | None = None
     phases: dict[records.Phase, records.Status] = field(default_factory=dict)  # in the order of their beginnings
@@ -62,9 +63,9 @@ class History:
     updated: float = 0.0  # time of the last one
 
     @classmethod
-    def of(cls, written: Iterable[records.Record]) -> History:
+    def of(cls, written: Iterable[records.Record], folder: Location | None = None) -> History:
         """The state after what is ``written``. Raises InputError if one does not follow from those before it."""
-        history = cls()
+        history = cls(folder=folder)
         for record in written:
             history.apply(record)
         return history
@@ -227,7 +228,7 @@ class History:
 
 def read_history(folder: Location) -> History:
     """What a ledger adds up to. Raises InputError, with file and line, if a record is damaged or does not follow."""
-    history = History()
+    history = History(folder=folder.parent)
     for line in LedgerReader(folder).lines():
         try:
             history.apply(parse_line(line))

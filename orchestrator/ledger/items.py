@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -29,13 +30,16 @@ def read_items(folder: Location, run: TrialHistory) -> dict[tuple[str, str], Ite
     Raises InputError: the file is gone, or is not the one that the report is of.
     """
     digest = run.measures[-1].items if run.measures else None
-    if digest is None:
-        return {}
-    file = items_file(folder, run.trial)
+    return {} if digest is None else _read(items_file(folder, run.trial).uri, run.trial, digest)
+
+
+@lru_cache(maxsize=256)  # a dashboard asks again and again
+def _read(uri: str, trial: str, digest: str) -> dict[tuple[str, str], ItemScores]:
+    file = Location(uri)
     content = file.read_bytes() if file.exists() else b""
     if checksum(content) != digest:
         raise InputError(
-            f"the scores of the items of {run.trial} are {'not those that it reported' if content else 'missing'}",
+            f"the scores of the items of {trial} are {'not those that it reported' if content else 'missing'}",
             where=str(file),
             why=f"its report in the ledger has the digest {digest}",
             remedy="put back the file as the trial wrote it",

@@ -158,7 +158,7 @@ def _standing(comparison: Comparison, pair: Pair) -> Text:
     if pair.pending:
         state.append(f", {pair.pending} yet to end", "dim")
     elif pair.verdict == "undecided":
-        state.append(f", {what_would_settle(pair, row.n)}")
+        state.append(f", {what_would_settle(pair, row)}")
     reached = pair.time_to_target.get(comparison.unit)
     if reached and reached.ratio is not None:
         state.append(f"\n{_time_to_target(pair, reached, comparison.unit)}", "dim")

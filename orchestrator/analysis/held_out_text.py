@@ -1,0 +1,54 @@
+"""What held-out text adds to the chance in two arms' differences, by the scores of its documents or pairs."""
+
+from collections.abc import Callable, Sequence
+
+from orchestrator.analysis.selection import Runs, final_values
+from orchestrator.analysis.statistics.evidence import Evidence, Items, by_cluster, of_seeds, with_text
+from orchestrator.ledger.history import History
+from orchestrator.ledger.items import influences, read_items
+from orchestrator.ledger.trials import TrialHistory
+from trainables.evaluation.item_scores import ItemScores
+
+FEWEST_UNITS = 2  # of a language: of one nothing shows how much its text varies
+
+
+def evidence_of(
+    history: History, yardstick: str, a: Runs, b: Runs, values_a: dict[int, float], values_b: dict[int, float]
+) -> Callable[[int], Evidence]:
+    """Evidence of the first n pairs of runs that have both a value, in the order of their seeds.
+
+    Text counts where every one of them has scores by item of this yardstick, of two units a language at the least:
+    elsewhere it is taken as it is. Raises InputError where a file of such scores is gone or another.
+    """
+    seeds = sorted(values_a.keys() & values_b.keys())
+    differences = [values_a[seed] - values_b[seed] for seed in seeds]
+    items = _items(history, yardstick, [a[seed] for seed in seeds], [b[seed] for seed in seeds]) if seeds else None
+
+    def evidence(n: int) -> Evidence:
+        found = of_seeds(differences[:n])
+        return found if items is None else with_text(found, items._replace(influence_SC=items.influence_SC[:n]))
+
+    return evidence
+
+
+def of_runs(history: History, yardstick: str, a: Runs, b: Runs) -> Evidence:
+    """The same of all pairs of runs that completed."""
+    values = final_values(a, yardstick), final_values(b, yardstick)
+    return evidence_of(history, yardstick, a, b, *values)(len(values[0].keys() & values[1].keys()))
+
+
+def _items(history: History, yardstick: str, a: Sequence[TrialHistory], b: Sequence[TrialHistory]) -> Items | None:
+    """What each document does to the differences of runs, seed by seed."""
+    scores: list[ItemScores] = []
+    for run in (*a, *b):
+        own = {} if history.folder is None else read_items(history.folder, run)
+        found = own.get((yardstick, run.measures[-1].scorer or ""))
+        if found is None:
+            return None
+        scores.append(found)
+    found_SI = influences(scores)
+    names = list(zip(found_SI.language_I.tolist(), found_SI.item_I.tolist(), strict=True))
+    if any(len(own.item_I) < FEWEST_UNITS for own in scores[0].languages.values()):
+        return None
+    difference_SI = found_SI.influence_SI[: len(a)] - found_SI.influence_SI[len(a) :]
+    return by_cluster(difference_SI, names, found_SI.language_I.tolist())
