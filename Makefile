@@ -33,12 +33,13 @@ docs: $(VENV)/developing
 	$(BIN)/mkdocs build --strict --quiet
 
 # Not compiled: most of the modules are never imported, and those that are compile then. With a new pip: that of
-# Python 3.11 takes half as long again. (A Python without pip has at least ensurepip.)
+# Python 3.11 takes half as long again. (A Python without pip has at least ensurepip.) On GPUs trials run by Ray Train,
+# which needs all of Ray.
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(None if (3, 11) <= sys.version_info < (3, 14) else "Python 3.11 to 3.13 is needed: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv --without-pip $(VENV)
 	$(PYTHON) -m pip --python $(BIN)/python install --quiet --no-compile pip || $(BIN)/python -m ensurepip
-	$(PIP) --no-compile -e .
+	$(PIP) --no-compile -e '.$(if $(shell command -v nvidia-smi),[cluster])'
 	touch $@
 
 $(VENV)/developing: $(VENV)/installed

@@ -71,7 +71,7 @@ class LocalCluster:
                 raise InputError(what, where="cluster.local", remedy=f"give at least {least}")
         self._port = _checked(port, "port") if port else free_port()
         self._dashboard_port = _checked(dashboard_port, "dashboard_port") if dashboard_port else free_port()
-        self.mark = uuid.uuid4().hex
+        self.mark = uuid.uuid4().hex  # in the environment of all of its processes
         self._environment = {**os.environ, **(environment or {}), **self._own_environment()}
         self._watchdog: subprocess.Popen[bytes] | None = None
 

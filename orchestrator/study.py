@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,15 +43,9 @@ class StudyError(Exception):
 
 
 class Study:
-    """One study and its folder.
-
-    Args:
-        study: a YAML file, a shipped study's name, nested dictionaries, or a validated :class:`StudySpec`.
-        overrides: ``key=value`` each, as of ``--set``.
-
-    Raises:
-        InputError: something in it is wrong.
-    """
+    """One study and its folder: of a YAML file, a shipped study's name, nested dictionaries, or a validated
+    :class:`StudySpec`; with ``overrides``, ``key=value`` each, as of ``--set``. Raises InputError if something in it is
+    wrong."""
 
     def __init__(self, study: str | Path | Mapping[str, JsonValue] | StudySpec, overrides: Sequence[str] = ()) -> None:
         self.file, self._overrides = "study", overrides
@@ -68,11 +62,7 @@ class Study:
 
     @classmethod
     def open(cls, folder: str | Path | Location) -> Study:
-        """The study that lies in a folder, as it was frozen there.
-
-        Raises:
-            InputError: there is none.
-        """
+        """The study that lies in a folder, as it was frozen there. Raises InputError if there is none."""
         location = folder if isinstance(folder, Location) else Location(folder)
         study = cls(open_frozen(location))
         study.folder = location
@@ -105,11 +95,8 @@ class Study:
         return self._run(address)
 
     def resume(self, address: str | None = None) -> Results:
-        """Go on where the study was stopped, or cut off; of a finished study nothing is run again.
-
-        Raises:
-            As :meth:`run` does; and InputError: none has begun, or this one is another than it was when it began.
-        """
+        """Go on where the study was stopped, or cut off; of a finished study nothing is run again. Raises what
+        :meth:`run` does, and InputError if none has begun, or this one is another than it was when it began."""
         frozen = Study.open(self.folder)
         frozen.say = self.say
         require_same(self.spec, frozen.spec, self.folder)
@@ -125,9 +112,8 @@ class Study:
                 ``confirm.budget``, another ``confirm.stopping`` or other ``resources``.
             address: as of :meth:`run`.
 
-        Raises:
-            As :meth:`run` does; and InputError: nothing is changed, or something that may not be, or there would be
-                nothing to run.
+        Raises what :meth:`run` does, and InputError if nothing is changed, or something that may not be, or there would
+        be nothing to run.
         """
         from orchestrator.config.extension import extended
         from orchestrator.execution.ray_session import ray_address
@@ -159,37 +145,30 @@ class Study:
     def prepare(
         self, address: str | None = None, progress: Callable[[Progress], None] = lambda _: None
     ) -> PackedCorpus:
-        """Prepare the corpus alone; verify one that is there, and make again what is damaged.
-
-        Args:
-            address: as of :meth:`run`.
-            progress: told of every stage's begin, and of every part that is done.
-
-        Raises:
-            InputError: something is wrong with the study or its text.
-        """
+        """Prepare the corpus alone; verify one that is there, and make again what is damaged. ``address`` is as of
+        :meth:`run`; ``progress`` is told of every stage's begin, and of every part that is done. Raises InputError if
+        something is wrong with the study or its text."""
         from orchestrator.execution.ray_session import ray_address, ray_session
         from orchestrator.planning.machine import Machine
-        from orchestrator.planning.preflight import check_study
+        from orchestrator.planning.model_check import ModelCheck
+        from orchestrator.planning.preflight import check_text
         from trainables.corpora.preparation.prepare import Progress, prepare
         from trainables.corpora.stream.packed import PackedCorpus
 
         address, spec = ray_address(address), freeze(self.spec)
         store = Location(spec.storage) / "corpora"
-        with self.placed():
+        with self.placed(), closing(ModelCheck(spec)) as models:
             progress(Progress("tokenizer", 0, 1, 0))
-            tokenizer = check_study(spec)
+            tokenizer = check_text(spec, models)
             progress(Progress("tokenizer", 1, 1, 0))
             with ray_session(address, Machine.here(), dashboard=False):
+                models.require_sound()
                 manifest = prepare(spec.corpora, tokenizer, store, progress=progress, verify=True)
         return PackedCorpus(store / manifest.fingerprint)
 
     def corpus(self) -> PackedCorpus:
-        """The prepared corpus; does not need Ray.
-
-        Raises:
-            InputError: it is not prepared, or its sources cannot be read.
-        """
+        """The prepared corpus; does not need Ray. Raises InputError if it is not prepared, or its sources cannot be
+        read."""
         from trainables.corpora.preparation.fingerprint import fingerprint
         from trainables.corpora.preparation.tokenizer_sample import make_tokenizer
         from trainables.corpora.stream.packed import PackedCorpus
@@ -227,29 +206,35 @@ class Study:
         self.say("loading what checks the study")
         from orchestrator.execution.ray_session import cluster_machine, ray_address, ray_session
         from orchestrator.planning.machine import Machine
-        from orchestrator.planning.preflight import check_study
+        from orchestrator.planning.model_check import ModelCheck
+        from orchestrator.planning.preflight import check_text
 
         address, machine = ray_address(address), Machine.here()
-        with self.placed():
-            # What is prepared already needs its sources no more.
-            self.say("reading the text")
-            tokenizer = None if self._prepared_corpus(history) else check_study(self.spec)
-            self._require_placement(machine, address)
-        recorder = Recorder(self.folder / LEDGER)
-        try:
+        with ExitStack() as stack:
+            models = tokenizer = None
+            with self.placed():
+                self._require_placement(machine, address)
+                if not self._prepared_corpus(history):  # what is prepared needs its sources no more
+                    self.say("reading the text")
+                    models = stack.enter_context(closing(ModelCheck(self.spec)))
+                    tokenizer = check_text(self.spec, models)
             self.say("starting Ray on this machine" if address is None else f"connecting to Ray at {address}")
-            with ray_session(address, machine, dashboard=self._launcher(machine) == "ray_train"):
-                machine = machine if address is None else cluster_machine(self.spec.resources)
+            stack.enter_context(ray_session(address, machine, dashboard=self._launcher(machine) == "ray_train"))
+            machine = machine if address is None else cluster_machine(self.spec.resources)
+            if models is not None:
+                self.say("checking the models")
+                with self.placed():
+                    models.require_sound()
+            recorder = stack.enter_context(closing(Recorder(self.folder / LEDGER)))
+            try:
                 if recorder.history.study is None:  # only now: what cannot start takes no name
                     self._write_file()
                 self._run_phases(recorder, machine, tokenizer, own_cluster=address is None)
-        except KeyboardInterrupt:
-            if recorder.history.study is not None:
-                with suppress(FullDiskError):
-                    recorder.record(StopRecord(status="end"))
-            raise
-        finally:
-            recorder.close()
+            except KeyboardInterrupt:
+                if recorder.history.study is not None:
+                    with suppress(FullDiskError):
+                        recorder.record(StopRecord(status="end"))
+                raise
         return self.results
 
     def _prepared_corpus(self, history: History) -> Location | None:
@@ -260,12 +245,15 @@ class Study:
         return corpus if (corpus / "manifest.json").exists() else None
 
     def _require_placement(self, machine: Machine, address: str | None) -> None:
+        from orchestrator.execution.ray_session import require_whole_ray
         from orchestrator.planning.preflight import check_resources, require_measurable
 
         if address is None:
             gpus = machine.gpus_per_worker(self.spec.resources)
             check_resources(self.spec, machine, gpus)
             require_measurable(self.spec, gpus)
+            if self._launcher(machine) == "ray_train":  # Ray Train asks Ray's dashboard
+                require_whole_ray("a trial of several workers, or on a GPU,")
 
     def _launcher(self, machine: Machine) -> str:
         resources = self.spec.resources

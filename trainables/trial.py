@@ -77,16 +77,14 @@ class StopSignal:
 
 
 def trainable(config: dict[str, Any]) -> None:
-    """A Tune function. It reports ``{"report": JSON}``, of a :class:`trainables.training.state.Report`.
+    """A Tune function. It reports ``{"report": JSON}``, of a :class:`trainables.training.state.Report`. ``config`` has
+    ``trial`` and ``workers``, the records of :class:`TrialConfig` and :class:`WorkerConfig`; ``folder``, the URI of the
+    study's folder; ``stop``, the name of a :class:`StopSignal` actor; ``known_step``, the step of the last report that
+    the ledger has; ``attempt``, its number.
 
     The first report has the status ``begun`` and measures the step that the workers start from, their number, what the
     trial has spent up to that step, and this attempt's overhead so far. It comes again where Ray Train starts the
     workers again, after a preemption or on more workers. Raises TrialFailure for a reason that is known.
-
-    Args:
-        config: ``trial`` and ``workers``, the records of :class:`TrialConfig` and :class:`WorkerConfig`;
-            ``folder``, the URI of the study's folder; ``stop``, the name of a :class:`StopSignal` actor;
-            ``known_step``, the step of the last report that the ledger has; ``attempt``, its number.
     """
     import torch
     from ray import tune

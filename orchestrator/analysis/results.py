@@ -29,14 +29,8 @@ if TYPE_CHECKING:
 
 
 class Results:
-    """What a study spent, measured and concluded so far; also of a study that still runs.
-
-    Args:
-        folder: the study's folder, local or on an object store.
-
-    Raises:
-        InputError: the folder holds no study, or its ledger is damaged.
-    """
+    """What a study spent, measured and concluded so far; also of a study that still runs. ``folder`` is the study's,
+    local or on an object store. Raises InputError if it holds no study, or its ledger is damaged."""
 
     def __init__(self, folder: str | Location) -> None:
         self.folder = folder if isinstance(folder, Location) else Location(folder)
@@ -146,11 +140,8 @@ class Results:
         return frame
 
     def best(self, arm: str) -> Configuration:
-        """The configuration that stands for an arm: the confirmation's chosen one; before, the search's best.
-
-        Raises:
-            InputError: the study has no such arm, or no trial of it has ended yet.
-        """
+        """The configuration that stands for an arm: the confirmation's chosen one; before, the search's best. Raises
+        InputError if the study has no such arm, or no trial of it has ended yet."""
         arms = self.history.design.arms
         if arm not in arms:
             raise InputError(f"no arm is called '{arm}'", remedy=nearest(arm, arms))

@@ -59,7 +59,7 @@ def _plan(options: Options) -> int:
         from rich.console import Console
 
         from orchestrator.planning.forecast import forecast, require_feasible
-        from orchestrator.planning.preflight import check_text
+        from orchestrator.planning.preflight import check_places
         from orchestrator.reporting.plan_table import show_forecast, show_plan
 
         console = Console()
@@ -69,7 +69,7 @@ def _plan(options: Options) -> int:
     with study.placed():
         if not (options.address or os.environ.get("RAY_ADDRESS")):  # a cluster has other machines than this one
             require_feasible(study.spec)
-        check_text(study.spec, writing=False)
+        check_places(study.spec, writing=False)
     if options.calibration:
         with console.status("measuring a step of each arm"):
             found = forecast(study.spec)

@@ -1,4 +1,4 @@
-"""Studies as jobs of a Ray cluster: submit, follow, attach again, stop.
+"""Studies as jobs of a Ray cluster: submit and follow.
 
 A job's driver runs on the cluster's head node, so the study goes on when this machine sleeps. The study file and our
 own packages travel with the job; torch and the other dependencies are installed on the cluster. Results are read from
@@ -105,22 +105,6 @@ def submit(
     return _follow(client, submission_id, address, on_line)
 
 
-def attach(submission_id: str, *, address: str, on_line: Callable[[str], None] = print) -> Submission:
-    """Follow a submitted job from its first line of output to its end. Raises InputError if the cluster cannot be
-    reached, refuses the token, or knows no such job."""
-    client = _connect(address)
-    with _explained(address, submission_id):
-        client.get_job_info(submission_id)
-    return _follow(client, submission_id, address, on_line)
-
-
-def stop(submission_id: str, *, address: str) -> bool:
-    """Ask a job to stop; False where it had ended before. Raises InputError as :func:`attach` does."""
-    client = _connect(address)
-    with _explained(address, submission_id):
-        return bool(client.stop_job(submission_id))
-
-
 def read_runtime_env(text: str) -> dict[str, Any]:
     """A runtime environment, of a YAML or JSON file or text. Raises InputError if it is no YAML, or no mapping."""
     is_file = not text.lstrip().startswith("{") and Path(text).is_file()
@@ -209,7 +193,7 @@ def _authorization() -> dict[str, str]:
 
 
 @contextmanager
-def _explained(address: str, submission_id: str = "") -> Iterator[None]:
+def _explained(address: str) -> Iterator[None]:
     """Errors of Ray's client as errors that say what to do."""
     import requests
     from ray.exceptions import AuthenticationError
@@ -232,8 +216,6 @@ def _explained(address: str, submission_id: str = "") -> Iterator[None]:
         ) from error
     except (RuntimeError, ValueError, TypeError) as error:  # Ray's, for every refusal by client or server
         text = str(error)
-        if submission_id and "status code 404" in text:
-            raise InputError(f"the cluster at {address} knows no job {submission_id}") from error
         if "exceeds the maximum size" in text or "Maximum request body size" in text:
             raise InputError(
                 "the working folder is too large to travel with the job",

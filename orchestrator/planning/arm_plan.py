@@ -9,7 +9,7 @@ from orchestrator.config.arms import ArmSpec
 from orchestrator.config.study import StudySpec
 from orchestrator.scheduling.study_budget import require_confirmation
 from search_spaces import Dimension
-from trainables.corpora.tokenizers import load_tokenizer
+from trainables.corpora.tokenizers import load_tokenizer, require_mask_token
 from trainables.errors import InputError, nearest
 from trainables.models.body_config import body_config
 from trainables.models.config import ModelConfig
@@ -199,15 +199,54 @@ def _refuse_unknown_settings(model: ModelConfig, where: str) -> None:
             raise InputError(f"unknown key '{name}'", where=f"{where}.{name}", remedy=nearest(name, known))
 
 
+def checked_plans(spec: StudySpec) -> list[ArmPlan]:
+    """As :func:`arm_plans`. Raises InputError also if a model cannot be built, a budget or a restoration is below one
+    step, or the cap cannot pay for confirmation."""
+    plans = arm_plans(spec)
+    for plan in plans:
+        require_a_step(plan)
+    require_confirmable(plans)
+    return plans
+
+
 def arm_plans(spec: StudySpec) -> list[ArmPlan]:
-    """The plans of a study's arms, in its order. Raises InputError if there is no such pretrained tokenizer."""
+    """The plans of a study's arms, in its order. Raises InputError if there is no such pretrained tokenizer, or it has
+    no mask token for an objective that masks."""
     train, pretrained = spec.tokenizer.train, spec.tokenizer.pretrained
     if train is not None:
-        vocabulary_size = train.vocabulary_size
-    else:
-        assert pretrained is not None
-        vocabulary_size = max(load_tokenizer(pretrained).get_vocab().values()) + 1
-    return [ArmPlan(spec, name, vocabulary_size) for name in spec.arms]
+        return [ArmPlan(spec, name, train.vocabulary_size) for name in spec.arms]
+    assert pretrained is not None
+    tokenizer = load_tokenizer(pretrained)
+    plans = [ArmPlan(spec, name, max(tokenizer.get_vocab().values()) + 1) for name in spec.arms]
+    for plan in plans:
+        if plan.objective.task == "masked":
+            require_mask_token(tokenizer, plan.arm.objective)
+    return plans
+
+
+def require_a_step(plan: ArmPlan) -> None:
+    """Raises InputError if a budget or a restoration is below one step, or the model cannot be built."""
+    unit, workers = plan.spec.budget.unit, plan.spec.resources.workers
+    least = plan.step_flops(workers) + (plan.recomputed_flops(workers) if unit == "hardware_flops" else 0)
+    if unit in ("flops", "hardware_flops") and plan.spec.budget.amount < least:
+        raise InputError(
+            f"a budget of {plan.spec.budget.amount:g} FLOPs buys no training step of the arm {plan.name}",
+            where=f"budget.{unit}",
+            why=f"a step of one sequence a worker costs {least:.3g}",
+            remedy="h2h plan STUDY shows what a step costs; a trial wants hundreds of them",
+        )
+    _require_a_restoration(plan)
+
+
+def _require_a_restoration(plan: ArmPlan) -> None:
+    restoration, steps = plan.training.restoration, plan.trial_in_units().get("steps")
+    if restoration is not None and steps is not None and restoration.share * steps < 1:
+        raise InputError(
+            f"the arm {plan.name} has no step left to restore a head in",
+            where=f"arms.{plan.name}.training.restoration.share",
+            why=f"{restoration.share:g} of {steps:g} steps is less than one",
+            remedy="a larger share, or a larger budget",
+        )
 
 
 def require_confirmable(plans: Sequence[ArmPlan]) -> None:

@@ -1,4 +1,4 @@
-"""Everything that can be refused is refused here, before Ray starts."""
+"""What can be refused of a study's text, storage and place is refused here, before Ray starts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from orchestrator.config.study import StudySpec
-from orchestrator.planning.arm_plan import ArmPlan, require_confirmable
 from orchestrator.planning.machine import Machine
 from trainables.corpora.config import CorporaConfig, SourceConfig
 from trainables.corpora.preparation.packing import split_of
@@ -16,65 +15,32 @@ from trainables.corpora.reading.documents import Allowance, read_documents
 from trainables.corpora.reading.portions import expand
 from trainables.corpora.reading.tally import Document
 from trainables.corpora.stream.manifest import SPLITS
-from trainables.corpora.tokenizers import require_mask_token
 from trainables.errors import InputError
 from trainables.storage import Location, is_here
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-
-def check_study(spec: StudySpec) -> PreTrainedTokenizerFast:
-    """Check sources, models, storage, the cap, and make the tokenizer: training it shows whether the text supports its
-    vocabulary. Raises InputError if something is wrong."""
-    check_text(spec)
-    tokenizer = make_tokenizer(spec.corpora, spec.tokenizer)
-    plans = [ArmPlan(spec, name, max(tokenizer.get_vocab().values()) + 1) for name in spec.arms]
-    for plan in plans:
-        if plan.objective.task == "masked":
-            require_mask_token(tokenizer, plan.arm.objective)
-        require_a_step(plan)
-    require_confirmable(plans)
-    return tokenizer
+    from orchestrator.planning.model_check import ModelCheck
 
 
-def check_text(spec: StudySpec, *, writing: bool = True) -> None:
-    """Check what needs no tokenizer: models, storage, sources and their splits. Without ``writing``, the storage's
-    rights are looked at alone, and data sets on the hub are not asked for, nor other sources beside them: a plan needs
-    no network. Raises InputError if something is wrong."""
-    # Before the text is read, any vocabulary does: a model that cannot be built shows at once.
-    for name in spec.arms:
-        require_a_step(ArmPlan(spec, name, vocabulary_size=1000))
+def check_text(spec: StudySpec, models: ModelCheck) -> PreTrainedTokenizerFast:
+    """Check the storage and the sources, and make the tokenizer: training it shows whether the text supports its
+    vocabulary. Raises InputError if something is wrong, and of ``models`` what is known before the training."""
+    check_places(spec)
+    models.require_sound(waiting=False)
+    return make_tokenizer(spec.corpora, spec.tokenizer)
+
+
+def check_places(spec: StudySpec, *, writing: bool = True) -> None:
+    """Check the storage, and the sources with their splits. Without ``writing``, the storage's rights are looked at
+    alone, and data sets on the hub are not asked for, nor other sources beside them: a plan needs no network. Raises
+    InputError if something is wrong."""
     Location(spec.storage).require_writable(trying=writing)
     datasets = [source.dataset for source in spec.corpora.sources if source.dataset is not None]
     if writing or all(map(is_here, datasets)):
         check_sources(spec.corpora.sources, spec.corpora.malformed_share)
         check_splits(spec.corpora)
-
-
-def require_a_step(plan: ArmPlan) -> None:
-    """Raises InputError if a budget or a restoration is below one step, or the model cannot be built."""
-    unit, workers = plan.spec.budget.unit, plan.spec.resources.workers
-    least = plan.step_flops(workers) + (plan.recomputed_flops(workers) if unit == "hardware_flops" else 0)
-    if unit in ("flops", "hardware_flops") and plan.spec.budget.amount < least:
-        raise InputError(
-            f"a budget of {plan.spec.budget.amount:g} FLOPs buys no training step of the arm {plan.name}",
-            where=f"budget.{unit}",
-            why=f"a step of one sequence a worker costs {least:.3g}",
-            remedy="h2h plan STUDY shows what a step costs; a trial wants hundreds of them",
-        )
-    _require_a_restoration(plan)
-
-
-def _require_a_restoration(plan: ArmPlan) -> None:
-    restoration, steps = plan.training.restoration, plan.trial_in_units().get("steps")
-    if restoration is not None and steps is not None and restoration.share * steps < 1:
-        raise InputError(
-            f"the arm {plan.name} has no step left to restore a head in",
-            where=f"arms.{plan.name}.training.restoration.share",
-            why=f"{restoration.share:g} of {steps:g} steps is less than one",
-            remedy="a larger share, or a larger budget",
-        )
 
 
 CHECK_CHARACTERS = 1 << 26  # of each language's sources at most so much is read to see that no split is empty

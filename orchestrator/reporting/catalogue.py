@@ -24,11 +24,12 @@ _FAMILIES: dict[Task, str] = {"masked": "encoder", "causal": "decoder"}
 
 def catalogue() -> RenderableType:
     """What a study can be made of: everything shipped, by name."""
+    yardsticks = ((y.name, y.description + ("" if y.higher_is_better else "; lower is better")) for y in YARDSTICKS)
     return Group(
         _titled("Studies", "h2h run NAME", _pairs((name, load_study(name).question) for name in study_names())),
         _titled("Objectives", "arms.ARM.objective", _pairs(_objectives())),
         _titled("Search spaces", "arms.ARM.space", _pairs(_spaces())),
-        _titled("Yardsticks", "yardsticks.primary, yardsticks.others", _pairs(_yardsticks())),
+        _titled("Yardsticks", "yardsticks.primary, yardsticks.others", _pairs(yardsticks)),
         _titled("Shapes", "model.shape", _shapes_table()),
         _titled("Text", "corpora.sources", _pairs(_sources())),
     )
@@ -51,11 +52,6 @@ def _objectives() -> Iterator[tuple[str, str]]:
         kind = "headless" if objective.headless else "vocabulary head"
         options = ", ".join(objective.Options.model_fields)
         yield objective.name, f"{task}; {kind}" + (f"; options: {options}" if options else "")
-
-
-def _yardsticks() -> Iterator[tuple[str, str]]:
-    for yardstick in YARDSTICKS:
-        yield (yardstick.name, yardstick.description + ("" if yardstick.higher_is_better else "; lower is better"))
 
 
 def _spaces() -> Iterator[tuple[str, str]]:

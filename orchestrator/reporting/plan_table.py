@@ -9,7 +9,7 @@ from rich.text import Text
 from orchestrator import formatting
 from orchestrator.analysis.statistics.rule import FEWEST
 from orchestrator.config.study import StudySpec
-from orchestrator.planning.arm_plan import ArmPlan, arm_plans, require_confirmable
+from orchestrator.planning.arm_plan import ArmPlan, checked_plans
 from orchestrator.planning.forecast import ArmForecast, Forecast
 from orchestrator.reporting.layout import SideBySide, labelled, panel
 from orchestrator.reporting.table import Table, on_terminal
@@ -29,9 +29,8 @@ _ALGORITHMS = {
 
 
 def show_plan(spec: StudySpec) -> RenderableType:
-    """What the study will train and spend. Raises InputError as :func:`arm_plans` does, or if the cap is too small."""
-    plans = arm_plans(spec)
-    require_confirmable(plans)
+    """What the study will train and spend. Raises InputError as :func:`checked_plans` does."""
+    plans = checked_plans(spec)
     lines = [Text(f"! {warning}", style="yellow") for warning in warnings_of(spec)]
     if any(plan.objective.candidates_vary for plan in plans):
         lines.append(Text("* At most: how many candidates a position has depends on the text.", style="dim"))
@@ -156,7 +155,12 @@ def phases_table(spec: StudySpec) -> Table:
         ("all", "at most", arms * search.budget_per_arm + runs + cooldowns),
     ]
     rows = [
-        (phase, what, _budgets(budgets), formatting.quantity(budgets * amount, unit).removesuffix(f" {unit}"))
+        (
+            phase,
+            what,
+            f"{budgets:,.2f}".rstrip("0").rstrip("."),
+            formatting.quantity(budgets * amount, unit).removesuffix(f" {unit}"),
+        )
         for phase, what, budgets in phases
         if budgets
     ]
@@ -205,7 +209,3 @@ def _forecast_lines(found: Forecast) -> list[str]:
             f"{found.detectable:.2g} standard deviations of the paired differences four times in five."
         )
     return lines
-
-
-def _budgets(number: float) -> str:
-    return f"{number:,.2f}".rstrip("0").rstrip(".")

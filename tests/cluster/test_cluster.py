@@ -77,7 +77,7 @@ def test_launcher_files_fit_rays_schema(name: str) -> None:
 @pytest.mark.parametrize("name", LAUNCHER_FILES)
 def test_launcher_files_install_the_product_and_share_the_token(name: str) -> None:
     config = definition(name)
-    assert any(f'pip install "{project()["name"]}"' in command for command in config["setup_commands"])
+    assert any(f'pip install "{project()["name"]}[cluster]"' in command for command in config["setup_commands"])
     assert "~/.ray/auth_token" in config["file_mounts"].values()
     assert any("RAY_AUTH_MODE=token" in command for command in config["initialization_commands"])
     assert any("--dashboard-host=127.0.0.1" in command for command in config["head_start_ray_commands"])

@@ -89,11 +89,8 @@ def run_body(
     target_position_NT: Tensor | None = None,
 ) -> Tensor:
     """Last hidden states, (N, L, D), or (N, T, D) where target positions are named: ascending, a decoder's the first T.
-
-    Args:
-        attention_mask_NL: 0 where a position is padding.
-        document_NL: ascending numbers of documents: attention stays inside a document and positions restart with it.
-    """
+    The attention mask is 0 where a position is padding. Documents have ascending numbers: attention stays inside a
+    document, and positions restart with it."""
     causal = not isinstance(body, BertModel)
     arguments: dict[str, Any] = {"attention_mask": None}
     if attention_mask_NL is not None:

@@ -4,7 +4,6 @@ The training step waits for a copy to host memory only; a thread writes it. Shar
 workers that hold them, and read again by any number of workers, each only the files that its rows lie in.
 """
 
-import re
 import secrets
 import threading
 import time
@@ -20,7 +19,17 @@ from torch import Tensor
 
 from trainables.errors import InputError
 from trainables.storage import Location
-from trainables.training.checkpoint_record import CheckpointRecord, DamagedError, FileRecord, WorkerRecord, unfitting
+from trainables.training.checkpoint_record import (
+    STATE_FILE,
+    CheckpointRecord,
+    DamagedError,
+    FileRecord,
+    WorkerRecord,
+    begun_steps,
+    step_folder,
+    unfitting,
+    whole_steps,
+)
 from trainables.training.checkpoint_tensors import GroupReader, Part, Tensors
 from trainables.training.state import TrialState
 from trainables.training.world import World
@@ -56,14 +65,7 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """Steps at which whole checkpoints lie, ascending."""
-        return [step for step in self._begun() if (self._at(step) / "state.json").exists()]
-
-    def _begun(self) -> list[int]:
-        names = (re.fullmatch(r"step-(\d{8,18})", name) for name in self.folder.names())
-        return [int(name[1]) for name in names if name is not None]
-
-    def _at(self, step: int) -> Location:
-        return self.folder / f"step-{step:08d}"
+        return whole_steps(self.folder)
 
     def save(self, step: int, groups: Mapping[str, Tensors], state: TrialState, world: World | None = None) -> None:
         """Copy a checkpoint to host memory and begin to write it; all workers call it at the same step.
@@ -84,7 +86,7 @@ class Checkpoints:
         state = state.model_copy(deep=True)
 
         def write() -> None:
-            folder = self._at(step)
+            folder = step_folder(self.folder, step)
             files: dict[str, FileRecord] = {}
             for group, part in parts.items():
                 files |= part.write(folder, group, world)
@@ -101,7 +103,7 @@ class Checkpoints:
                 files={name: file for worker in workers for name, file in worker.files.items()},
                 random=tuple(worker.random for worker in workers),
             )
-            (folder / "state.json").write_json(record.to_json())
+            (folder / STATE_FILE).write_json(record.to_json())
             for other in others:
                 other.delete()
             self._sweep(step)
@@ -127,9 +129,9 @@ class Checkpoints:
     def _sweep(self, newest: int) -> None:
         """Remove what is older than the checkpoints that are kept, and what was not finished before the newest."""
         older = [step for step in self.steps() if step < newest]
-        for step in set(self._begun()) - set(older[len(older) - KEPT + 1 :]):
+        for step in set(begun_steps(self.folder)) - set(older[len(older) - KEPT + 1 :]):
             if step < newest:
-                self._at(step).delete()
+                step_folder(self.folder, step).delete()
 
     def _await(self, file: Location, number: int) -> WorkerRecord:
         """Another worker's record of this checkpoint. Files, not a collective: a thread must not disturb training's."""
@@ -172,16 +174,18 @@ class Checkpoints:
             if found is None or anywhere:
                 damaged[step] = problem or "another worker cannot read its part"
                 continue
-            _restore_random_state(record, self._at(step), world)
+            _restore_random_state(record, step_folder(self.folder, step), world)
             if world.rank == 0:
                 for bad in damaged:
-                    self._at(bad).delete()
+                    step_folder(self.folder, bad).delete()
             return found, [
                 f"the checkpoint of step {bad} was damaged and is removed ({why}); going on from step {step}"
                 for bad, why in damaged.items()
             ]
         if damaged:
-            raise _damaged(self._at(max(damaged)), f"{damaged[max(damaged)]}; there is no undamaged one before")
+            raise _damaged(
+                step_folder(self.folder, max(damaged)), f"{damaged[max(damaged)]}; there is no undamaged one before"
+            )
         return None, []
 
     def read_model(self, step: int) -> dict[str, Tensor]:
@@ -190,16 +194,16 @@ class Checkpoints:
             record = self._record(step)
             return self._read(record, lambda state: {"model": {}}).tensors["model"]
         except DamagedError as error:
-            raise _damaged(self._at(step), str(error)) from error
+            raise _damaged(step_folder(self.folder, step), str(error)) from error
 
     def _record(self, step: int) -> CheckpointRecord:
-        record = CheckpointRecord.read(self._at(step))
+        record = CheckpointRecord.read(step_folder(self.folder, step))
         if record.step != step:
             raise DamagedError(f"its state.json is of step {record.step}")
         return record
 
     def _read(self, record: CheckpointRecord, wanted: Callable[[TrialState], Mapping[str, Tensors]]) -> Saved:
-        folder, tensors = self._at(record.step), {}
+        folder, tensors = step_folder(self.folder, record.step), {}
         for group, layout in wanted(record.state).items():
             files = {name: file for name, file in record.files.items() if file.group == group}
             if files:

@@ -1,6 +1,7 @@
 """What a checkpoint's ``state.json`` says, and whether it is as it was written."""
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
@@ -12,6 +13,7 @@ from trainables.hashing import checksum
 from trainables.storage import Location
 from trainables.training.state import TrialState
 
+STATE_FILE = "state.json"
 Hexadecimal = Annotated[str, StringConstraints(pattern="^([0-9a-f]{2})*$")]
 FileName = Annotated[str, StringConstraints(pattern=r"^[a-z]+(-\d{5}-of-\d{5})?\.safetensors$")]
 
@@ -63,7 +65,7 @@ class CheckpointRecord(Config):
     def read(cls, folder: Location) -> Self:
         """The record in a checkpoint's folder. Raises DamagedError, or InputError where another version wrote it."""
         try:
-            content = json.loads((folder / "state.json").read_bytes())
+            content = json.loads((folder / STATE_FILE).read_bytes())
         except FileNotFoundError as error:
             raise DamagedError("state.json is missing") from error
         except (ValueError, RecursionError) as error:  # no JSON, or no UTF-8
@@ -94,3 +96,19 @@ def unfitting(folder: Location, what: str, why: str) -> InputError:
         why=why,
         remedy="resume the study with the code and configuration that made it",
     )
+
+
+def whole_steps(folder: Location) -> list[int]:
+    """Steps at which whole checkpoints lie in a trial's folder, ascending."""
+    return [step for step in begun_steps(folder) if (step_folder(folder, step) / STATE_FILE).exists()]
+
+
+def begun_steps(folder: Location) -> list[int]:
+    """Those of checkpoints that are not whole too."""
+    names = (re.fullmatch(r"step-(\d{8,18})", name) for name in folder.names())
+    return [int(name[1]) for name in names if name is not None]
+
+
+def step_folder(folder: Location, step: int) -> Location:
+    """Where the checkpoint of a step lies."""
+    return folder / f"step-{step:08d}"

@@ -118,14 +118,11 @@ class Rule:
             found = evidence(n)
             verdict = self.verdicts(found, look).item()
             if verdict != "continue":
-                return self._decision(verdict, found, look)
+                share = _stagewise(self.looks, look, self._level, float(found.p())) / self._level
+                return Decision(verdict, found, min(1.0, ALPHA * share), found.interval(float(self.levels[look])))
         if ended and pairs < self.maximum:
             return replace(self, maximum=pairs).decide(evidence, pairs, ended=True)
         return Decision("undecided" if ended else "continue", evidence(pairs), None, None)
-
-    def _decision(self, verdict: Verdict, found: Evidence, look: int) -> Decision:
-        share = _stagewise(self.looks, look, self._level, float(found.p())) / self._level
-        return Decision(verdict, found, min(1.0, ALPHA * share), found.interval(float(self.levels[look])))
 
     def verdicts(self, found: Evidence, look: int) -> Verdicts:
         """Of one look at one or many studies."""

@@ -4,7 +4,9 @@ import pytest
 import yaml
 
 from orchestrator.config.files import SHIPPED, dump_study, load_study, make_study, study_names
-from orchestrator.planning.preflight import check_study
+from orchestrator.planning.arm_plan import checked_plans
+from orchestrator.planning.preflight import check_places
+from trainables.corpora.preparation.tokenizer_sample import make_tokenizer
 from trainables.errors import InputError
 
 MISTAKES = {
@@ -216,21 +218,22 @@ def test_shipped_studies_survive_a_round_trip(name):
 def test_own_files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=r"no file matches .*text/\*\.txt"):
-        check_study(load_study("laptop"))
+        check_places(load_study("laptop"))
     words = [f"{a}{b}{c}" for a in "bdfgklmn" for b in ("ae", "io", "ou", "ar") for c in "prstvwxyz"]
     (tmp_path / "text").mkdir()
     (tmp_path / "text" / "all.txt").write_text(" ".join(words))
     with pytest.raises(InputError, match=r"no document of 'text' is in the \w+ split"):
-        check_study(load_study("laptop"))
+        check_places(load_study("laptop"))
     for number in range(400):
         text = " ".join(words[(number * i * i + i) % len(words)] for i in range(1000))
         (tmp_path / "text" / f"{number}.txt").write_text(text)
     spec = load_study("laptop", ["tokenizer.train.vocabulary_size=500"])
-    assert len(check_study(spec)) == 500
+    check_places(spec)
+    assert len(make_tokenizer(spec.corpora, spec.tokenizer)) == 500
 
 
 def test_a_budget_of_less_flops_than_a_step(tmp_path):
     source = "corpora.sources=[{language: a, grammar: veldan, documents: 500}]"
     spec = load_study("demo", [source, "budget={flops: 1e5}", f"storage={tmp_path}"])
     with pytest.raises(InputError, match="buys no training step of the arm"):
-        check_study(spec)
+        checked_plans(spec)

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from orchestrator.config.files import SHIPPED, dump_study, freeze, frozen_content, load_study, make_study, override
-from orchestrator.planning.preflight import check_text
+from orchestrator.planning.preflight import check_places
 from trainables.errors import InputError
 
 NO_YAML = {
@@ -143,9 +143,9 @@ def test_a_data_set_with_an_endless_name(monkeypatch: pytest.MonkeyPatch, tmp_pa
     source = f"corpora.sources=[{{language: en, dataset: {name}}}]"
     spec = freeze(load_study("demo", [source, "yardsticks.others=[]", f"storage={tmp_path}"]))
     assert spec.corpora.sources[0].dataset == name
-    check_text(spec, writing=False)  # it might be on the hub, which a plan does not ask
+    check_places(spec, writing=False)  # it might be on the hub, which a plan does not ask
     with pytest.raises(InputError) as caught:
-        check_text(spec)
+        check_places(spec)
     assert caught.value.where.startswith("corpora.sources[0]")
     assert len(str(caught.value)) < 10_000
 

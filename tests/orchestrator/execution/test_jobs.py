@@ -105,34 +105,49 @@ def test_a_failing_job_keeps_its_output_and_exits_with_1(
 
 
 @pytest.mark.slow
-def test_env_vars_pass_and_a_job_not_waited_for_can_be_attached_to_and_stopped(
+def test_env_vars_pass_and_following_can_be_interrupted_while_the_job_goes_on(
     server: str, study: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_instead(monkeypatch, "import os, time; print(os.environ['GREETING']); time.sleep(600)")
     lines: list[str] = []
     environment = {"py_modules": [], "env_vars": {"GREETING": "hello"}}
-    submitted = jobs.submit(study, address=server, runtime_env=environment, wait=False, on_line=lines.append)
-    assert (submitted.status, submitted.exit_code) == ("SUBMITTED", 0)
-    assert any(f"--follow {submitted.submission_id}" in line for line in lines)
 
     def interrupt_at_greeting(line: str) -> None:
         lines.append(line)
         if line == "hello":
             raise KeyboardInterrupt
 
-    left = jobs.attach(submitted.submission_id, address=server, on_line=interrupt_at_greeting)
+    left = jobs.submit(study, address=server, runtime_env=environment, on_line=interrupt_at_greeting)
     assert (left.status, left.exit_code) == ("DETACHED", 130), lines
     assert any("the job goes on" in line for line in lines)
-    assert jobs.stop(submitted.submission_id, address=server) is True
-    ended = jobs.attach(submitted.submission_id, address=server, on_line=lines.append)
+    assert any(f"--follow {left.submission_id}" in line for line in lines)
+    client = jobs._connect(server)
+    assert client.get_job_status(left.submission_id) == "RUNNING"
+    assert client.stop_job(left.submission_id)
+
+
+@pytest.mark.slow
+def test_a_job_that_somebody_stops_ends_as_stopped(server: str, study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_instead(monkeypatch, "import time; print('hello', flush=True); time.sleep(600)")
+    lines: list[str] = []
+
+    def stop_at_greeting(line: str) -> None:
+        lines.append(line)
+        if line == "hello":
+            jobs._connect(server).stop_job(lines[0].split()[1])
+
+    ended = jobs.submit(study, address=server, runtime_env={"py_modules": []}, on_line=stop_at_greeting)
     assert (ended.status, ended.exit_code) == ("STOPPED", 130)
-    assert lines.count("hello") == 2  # attached twice, shown once each time
-    assert jobs.stop(submitted.submission_id, address=server) is False
+    assert lines.count("hello") == 1
 
 
-def test_an_unknown_job_is_refused(server: str) -> None:
-    with pytest.raises(InputError, match="knows no job nothing"):
-        jobs.attach("nothing", address=server)
+def test_a_job_not_waited_for(server: str, study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_instead(monkeypatch, "print('hello')")
+    lines: list[str] = []
+    environment = {"py_modules": []}
+    submitted = jobs.submit(study, address=server, runtime_env=environment, wait=False, on_line=lines.append)
+    assert (submitted.status, submitted.exit_code) == ("SUBMITTED", 0)
+    assert any(f"--follow {submitted.submission_id}" in line for line in lines)
 
 
 @pytest.mark.parametrize("variable", [("RAY_AUTH_TOKEN", "wrong"), ("RAY_AUTH_MODE", "disabled")])

@@ -9,8 +9,7 @@ import torch
 from rich.console import Console
 
 from orchestrator.config.files import load_study, study_names
-from orchestrator.planning.arm_plan import ArmPlan, arm_plans
-from orchestrator.planning.preflight import require_a_step
+from orchestrator.planning.arm_plan import ArmPlan, arm_plans, require_a_step
 from orchestrator.reporting.catalogue import catalogue
 from orchestrator.reporting.plan_table import show_plan, warnings_of
 from trainables.errors import InputError

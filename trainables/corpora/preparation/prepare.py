@@ -62,14 +62,10 @@ def prepare(
     """Prepare the corpus in ``store/<fingerprint>``, unless it is there. Needs a Ray cluster.
 
     A preparation that was cut off, at whatever moment, goes on with the parts that are not whole, and ends with the
-    same files. Raises InputError: a source cannot be read or has too many malformed records, or a language's split has
-    not one whole sequence.
-
-    Args:
-        store: folder of prepared corpora.
-        progress: told of every stage's begin, and of every part that is done.
-        verify: read all shards of a corpus that is there, whether or not this machine has before, and make damaged
-            ones again.
+    same files. ``progress`` is told of every stage's begin, and of every part that is done. With ``verify`` all shards
+    of a corpus that is there are read, whether or not this machine has before, and damaged ones are made again. Raises
+    InputError: a source cannot be read or has too many malformed records, or a language's split has not one whole
+    sequence.
     """
     # Once, so that a fingerprint names one text, and all parts are of it.
     sources = [pinned(source, f"corpora.sources[{n}]") for n, source in enumerate(corpora.sources)]

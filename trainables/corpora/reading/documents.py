@@ -34,13 +34,9 @@ def read_documents(
     tally: Tally | None = None,
     allowance: Allowance | None = None,
 ) -> Iterator[Document]:
-    """The documents of a portion, in order, streamed. Raises InputError: it cannot be read.
-
-    Args:
-        where: how to call the source in an error.
-        tally: counts every record, those too of which no document comes.
-        allowance: the documents end early when it is used up.
-    """
+    """The documents of a portion, in order, streamed; they end early when the allowance is used up. The tally counts
+    every record, those too of which no document comes. Raises InputError, which calls the source ``where``, if it
+    cannot be read."""
     for item in read_items(portion, source, where, allowance):
         if tally is not None:
             tally.count(item)

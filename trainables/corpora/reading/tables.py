@@ -64,14 +64,9 @@ def _batch_rows(file: Location, group: Any, columns: list[str]) -> int:
 
 
 def table_rows(batch: Any, name: str, where: str, num_before: int) -> Iterator[Record | Malformed]:
-    """The rows of a record batch, after ``num_before`` others. ArrowInvalid: it is damaged in more than its text.
-
-    Nothing of it is looked at before pyarrow has validated it: an offset that points outside would end the process.
-
-    Args:
-        name: of the file or the data set.
-        where: its path, to be followed by the row.
-    """
+    """The rows of a record batch, after ``num_before`` others, of the file or data set ``name``, whose path is
+    ``where``. ArrowInvalid: it is damaged in more than its text. Nothing of it is looked at before pyarrow has
+    validated it: an offset that points outside would end the process."""
     try:
         batch.validate(full=True)
         rows = iter(batch.to_pylist())

@@ -85,12 +85,9 @@ class Tally:
         return found
 
     def require_sound(self, malformed_share: float, where: str, least_share: float = 0.0) -> None:
-        """Refuse, by an InputError, too many malformed records, or a file of which an unknown part is lost.
-
-        Args:
-            malformed_share: what the study tolerates; 1: that the rest of a file is lost, too.
-            least_share: tolerated at any rate, unless the study tolerates none: of a file's head alone.
-        """
+        """Refuse, by an InputError, too many malformed records, or a file of which an unknown part is lost. The study
+        tolerates ``malformed_share``; 1: that the rest of a file is lost, too. Unless that is 0, ``least_share`` is
+        tolerated at any rate: of a file's head alone."""
         tolerated = max(malformed_share, least_share) if malformed_share else 0.0
         is_tolerable = self.malformed <= tolerated * self.records + 1e-6  # a decimal fraction is rounded
         if is_tolerable and (not self.cut_short or malformed_share == 1):

@@ -13,14 +13,10 @@ _KEPT_PERIODS = 8
 
 
 def mixture_shares(size_l: NDArray[np.int64], alpha: float, maximum_repetition: float) -> NDArray[np.float64]:
-    """Each language's share of the stream, (languages,), summing to 1.
-
-    Args:
-        size_l: sequences each language has.
-        alpha: 1 keeps the corpora's proportions, 0 gives every language the same.
-        maximum_repetition: in one pass over a stream as long as all corpora together, no language is seen more
-            often than this; what a capped language gives up goes to the others in proportion.
-    """
+    """Each language's share of the stream, (languages,), summing to 1, by the sequences that each has. With ``alpha`` 1
+    the corpora keep their proportions, with 0 every language has the same. In one pass over a stream as long as all
+    corpora together, no language is seen more often than ``maximum_repetition``; what it gives up goes to the others in
+    proportion."""
     natural_l = size_l / size_l.sum()
     cap_l = maximum_repetition * natural_l
     weight_l = size_l.astype(np.float64) ** alpha
