@@ -102,7 +102,6 @@ def trainable(config: dict[str, Any]) -> None:
 def _reports(config: dict[str, Any], world: World) -> Iterator[dict[str, Any]]:
     from trainables.corpora.stream.packed import PackedCorpus
     from trainables.corpora.stream.token_stream import TokenStream, ray_data_batches
-    from trainables.evaluation.item_scores import items_file
     from trainables.training.checkpoint import Checkpoints
     from trainables.training.loop import Trial
 
@@ -113,9 +112,11 @@ def _reports(config: dict[str, Any], world: World) -> Iterator[dict[str, Any]]:
         stream = TokenStream(corpus, trial_config.seed, trial_config.alpha, trial_config.maximum_repetition)
         workers = WorkerConfig.model_validate(config["workers"])
         energy, price = _energy(trial_config, workers, world), workers.usd_per_hour
-        items = items_file(Location(config["folder"]), trial_config.trial) if trial_config.split == "test" else None
-        trial = Trial(trial_config, stream, checkpoints, world, ray_data_batches, should_stop, energy, price, items)
+        folder = Location(config["folder"]) if trial_config.split == "test" else None
+        trial = Trial(trial_config, stream, checkpoints, world, ray_data_batches, should_stop, energy, price, folder)
+        floors = trial.measure_floors()
         start = {
+            "floors": floors and floors.model_dump(),
             "step": trial.start_step,
             "workers": world.size,
             "spent": trial.billing.spent.record(),

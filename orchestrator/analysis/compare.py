@@ -10,6 +10,7 @@ import numpy as np
 from orchestrator.analysis import comparison
 from orchestrator.analysis.comparison import Comparison, Pair, Row
 from orchestrator.analysis.exploratory import describe_failures, describe_time_to_target, describe_tuning
+from orchestrator.analysis.floors import below_floor, floors_of
 from orchestrator.analysis.held_out_text import evidence_of, of_runs
 from orchestrator.analysis.selection import Runs, best_of_search, chosen_runs, confirmed, final_values
 from orchestrator.analysis.statistics.evidence import Evidence, of_seeds
@@ -40,14 +41,15 @@ def compare(history: History) -> Comparison:
     arms = sorted(design.arms, key=lambda arm: not design.arms[arm].headless)
     decisions = _decisions(history, runs, arms)
     pairs = [_pair(history, (a, b), runs, decision) for (a, b), decision in decisions.items()]
-    pairs = _judged(history, _adjusted(pairs, design.yardsticks.primary), decisions, runs)
+    summaries = {arm: _describe_arm(history, arm, runs[arm]) for arm in arms}
+    pairs = _judged(history, _adjusted(pairs, design.yardsticks.primary), decisions, runs, summaries)
     return Comparison(
         unit=design.unit,
         amount=design.confirm_amount,
         primary=design.yardsticks.primary,
         margin=design.margin,
         alpha=ALPHA,
-        arms={arm: _describe_arm(history, arm, runs[arm]) for arm in arms},
+        arms=summaries,
         pairs=tuple(pairs),
         not_compared=tuple((a, b) for a, b in combinations(arms, 2) if (a, b) not in decisions),
         extensions=tuple(record.changes for record in history.extensions),
@@ -274,7 +276,13 @@ def _holm(rows: Sequence[_AnyRow]) -> list[_AnyRow]:
     ]
 
 
-def _judged(history: History, pairs: Sequence[Pair], decisions: _Decisions, runs: Mapping[str, Runs]) -> list[Pair]:
+def _judged(
+    history: History,
+    pairs: Sequence[Pair],
+    decisions: _Decisions,
+    runs: Mapping[str, Runs],
+    arms: Mapping[str, comparison.ArmSummary],
+) -> list[Pair]:
     design, judged = history.design, []
     primary, rule = design.yardsticks.primary, _rule(design, len(pairs))
     for pair, decision in zip(pairs, decisions.values(), strict=True):
@@ -282,8 +290,9 @@ def _judged(history: History, pairs: Sequence[Pair], decisions: _Decisions, runs
         found = of_runs(history, primary, runs[pair.a], runs[pair.b])
         ended = found.n + len({gap.seed for gap in pair.missing})
         pending = 0 if decision.verdict != "continue" else max(0, history.planned_seeds - ended)
-        verdict = _verdict(pair, row, decision)
-        needed = what_would_settle(rule, found) if verdict == "undecided" else Settling(0, None)
+        learned = not all(below_floor(arms[arm], "unigram") for arm in (pair.a, pair.b))
+        verdict = _verdict(pair, row, decision) if learned else "undecided"
+        needed = what_would_settle(rule, found) if verdict == "undecided" and learned else Settling(0, None)
         judged.append(
             pair.model_copy(
                 update={
@@ -319,6 +328,7 @@ def _describe_arm(history: History, arm: str, runs: Runs) -> comparison.ArmSumma
         yardsticks={name: _summary(runs, name) for name in design.yardsticks.names},
         spent={phase: _total_spent(history, phase, arm) for phase in TRAINING_PHASES},
         tuning=describe_tuning(searched, primary, design.lower_is_better(primary)),
+        floors=dict(floors_of(history, arm, runs)),
     )
 
 

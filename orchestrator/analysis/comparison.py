@@ -164,6 +164,18 @@ class Summary(Config):
     """Means."""
 
 
+class Floor(Config):
+    """What a table of the training text alone comes to on the primary yardstick, and where an arm stands to it."""
+
+    value: float
+    difference: float | None
+    """Mean of the arm's completed runs minus it; None before two of them."""
+    interval: Interval | None
+    """95%, over seeds and text."""
+    above: bool | None
+    """Whether the arm is surely better: one-sided, at the level of the tests."""
+
+
 class ArmSummary(ArmDesign):
     """One arm."""
 
@@ -176,6 +188,8 @@ class ArmSummary(ArmDesign):
     yardsticks: dict[str, Summary]
     spent: dict[TrainingPhase, Spent]
     tuning: TuningCurve | None
+    floors: dict[str, Floor]
+    """By table: ``unigram``, ``bigram``; empty where they were not measured."""
 
 
 class Comparison(Config):

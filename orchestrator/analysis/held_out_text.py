@@ -2,6 +2,9 @@
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from orchestrator.analysis.selection import Runs, final_values
 from orchestrator.analysis.statistics.evidence import Evidence, Items, by_cluster, of_seeds, with_text
 from orchestrator.ledger.history import History
@@ -41,14 +44,37 @@ def _items(history: History, yardstick: str, a: Sequence[TrialHistory], b: Seque
     """What each document does to the differences of runs, seed by seed."""
     scores: list[ItemScores] = []
     for run in (*a, *b):
-        own = {} if history.folder is None else read_items(history.folder, run)
-        found = own.get((yardstick, run.measures[-1].scorer or ""))
+        found = _scores(history, yardstick, run)
         if found is None:
             return None
         scores.append(found)
     found_SI = influences(scores)
-    names = list(zip(found_SI.language_I.tolist(), found_SI.item_I.tolist(), strict=True))
-    if any(len(own.item_I) < FEWEST_UNITS for own in scores[0].languages.values()):
-        return None
     difference_SI = found_SI.influence_SI[: len(a)] - found_SI.influence_SI[len(a) :]
-    return by_cluster(difference_SI, names, found_SI.language_I.tolist())
+    return _units(scores[0], difference_SI)
+
+
+def of_differences(
+    history: History, yardstick: str, runs: Sequence[TrialHistory], fixed: ItemScores | None, value: float
+) -> Evidence:
+    """Evidence of completed runs' differences to a fixed value, whose items are ``fixed``; without these, of seeds."""
+    found = of_seeds([run.measures[-1].yardsticks[yardstick].overall - value for run in runs])
+    scores = [own for run in runs if (own := _scores(history, yardstick, run)) is not None]
+    if fixed is None or len(scores) < len(runs):
+        return found
+    influence_SI = influences([*scores, fixed]).influence_SI
+    items = _units(fixed, influence_SI[:-1] - influence_SI[-1])
+    return found if items is None else with_text(found, items)
+
+
+def _scores(history: History, yardstick: str, run: TrialHistory) -> ItemScores | None:
+    """A completed run's, by the scorer that its objective implies."""
+    own = {} if history.folder is None else read_items(history.folder, run)
+    return own.get((yardstick, run.measures[-1].scorer or ""))
+
+
+def _units(scores: ItemScores, influence_SI: NDArray[np.float64]) -> Items | None:
+    """Documents as units; None where a language has too few of them."""
+    if any(len(own.item_I) < FEWEST_UNITS for own in scores.languages.values()):
+        return None
+    names = list(zip(scores.language_I.tolist(), scores.item_I.tolist(), strict=True))
+    return by_cluster(influence_SI, names, scores.language_I.tolist())

@@ -7,6 +7,7 @@ from pydantic import JsonValue
 
 from orchestrator import formatting
 from orchestrator.analysis.comparison import Comparison, Pair, Row
+from orchestrator.analysis.floors import below_floor
 
 
 def verdict_in_words(comparison: Comparison) -> str:
@@ -96,7 +97,23 @@ def _pair_in_words(comparison: Comparison, pair: Pair) -> str:
         "equivalent": f"{a} and {b} are equivalent {where}, within ±{comparison.margin:g}",
         "undecided": f"{a} against {b} {where} is undecided",
     }.get(pair.verdict, f"{a} is ahead of {b} {where}")
-    return " ".join([_evidence_in_words(opening, row, len(comparison.pairs)), *_caveats(pair, row)])
+    floor, learned = _floor_in_words(comparison, pair)
+    evidence = _evidence_in_words(opening, row, len(comparison.pairs))
+    return " ".join(filter(None, [evidence, floor, *_caveats(pair, row, learned)]))
+
+
+def _floor_in_words(comparison: Comparison, pair: Pair) -> tuple[str, bool]:
+    """What neither arm is surely above, and whether one is above the lowest: else none can be named."""
+    for table, counted, therefore in (
+        ("unigram", "single tokens", "so neither can be named"),
+        ("bigram", "pairs of neighbours", "so neither has learned much at this budget"),
+    ):
+        arms = [comparison.arms[name] for name in (pair.a, pair.b)]
+        if all(below_floor(arm, table) for arm in arms):
+            value = formatting.score(arms[0].floors[table].value)
+            said = f"Neither is surely above what counting {counted} comes to ({value}), {therefore}."
+            return said, table != "unigram"
+    return "", True
 
 
 def _evidence_in_words(opening: str, row: Row, num_pairs: int) -> str:
@@ -111,7 +128,7 @@ def _evidence_in_words(opening: str, row: Row, num_pairs: int) -> str:
     )
 
 
-def _caveats(pair: Pair, row: Row) -> Iterable[str]:
+def _caveats(pair: Pair, row: Row, learned: bool) -> Iterable[str]:
     for gap in pair.missing:
         reason = f" ({gap.reason})" if gap.reason else ""
         yield f"Seed {gap.seed} is missing: {gap.arm} {gap.outcome}{reason}."
@@ -122,6 +139,6 @@ def _caveats(pair: Pair, row: Row) -> Iterable[str]:
         yield f"Seeds were added until it was settled; the rule allowed {stopping.maximum}."
     elif pair.pending:
         yield f"{formatting.plural(pair.pending, 'planned seed')} yet to end."
-    elif pair.verdict == "undecided":
+    elif pair.verdict == "undecided" and learned:
         needed = what_would_settle(pair, row)
         yield f"{needed[0].upper()}{needed[1:]}."

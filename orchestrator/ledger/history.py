@@ -104,7 +104,9 @@ class History:
             case records.TrialRecord():
                 self._ask(record, before)
             case records.BegunRecord():
-                self.trial(record.trial).attempt_records[-1].begin(record)
+                trial = self.trial(record.trial)
+                trial.attempt_records[-1].begin(record)
+                trial.floors = record.floors or trial.floors
             case records.MeasureRecord():
                 self._measure(record)
             case records.EndRecord():

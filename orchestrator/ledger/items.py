@@ -33,6 +33,13 @@ def read_items(folder: Location, run: TrialHistory) -> dict[tuple[str, str], Ite
     return {} if digest is None else _read(items_file(folder, run.trial).uri, run.trial, digest)
 
 
+def read_floors(folder: Location, run: TrialHistory) -> dict[tuple[str, str], ItemScores]:
+    """By yardstick and table (or ``untrained``), the item scores of the floors that a run measured; empty where it has
+    none. Raises as :func:`read_items` does."""
+    digest = None if run.floors is None else run.floors.items
+    return {} if digest is None else _read(items_file(folder, run.trial, floors=True).uri, run.trial, digest)
+
+
 @lru_cache(maxsize=256)  # a dashboard asks again and again
 def _read(uri: str, trial: str, digest: str) -> dict[tuple[str, str], ItemScores]:
     file = Location(uri)

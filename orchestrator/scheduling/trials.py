@@ -92,6 +92,7 @@ class Planner:
             rungs=spec.search.halving.fractions if searching else (),
             evaluations=tuple((i + 1) / evaluations for i in range(evaluations - 1)) if phase == "confirm" else (),
             branches=branches if phase == "confirm" else (),
+            floors=phase == "confirm" and seed == spec.seed + 1,
         )
         known = self.history.trials.get(name)
         attempt = known.attempts + 1 if known else 1

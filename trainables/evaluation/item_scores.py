@@ -24,7 +24,6 @@ from trainables.storage import Location
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from trainables.objectives.objective import Scorer
 
 _TRANSFORMS = b"transforms"
 
@@ -64,12 +63,12 @@ class ItemScores(NamedTuple):
         return influence_I * (self.overall if self.transform == "exp" else 1.0)
 
 
-def items_file(folder: Location, trial: str) -> Location:
-    """Where a study in the folder has a trial's."""
-    return folder / f"items/{trial}.parquet"
+def items_file(folder: Location, trial: str, *, floors: bool = False) -> Location:
+    """Where a study in the folder has a trial's, or those of its floors."""
+    return folder / f"items/{trial}{'-floors' if floors else ''}.parquet"
 
 
-def to_parquet(taken: Mapping[Scorer, Mapping[str, Mapping[str, Items]]]) -> bytes:
+def to_parquet(taken: Mapping[str, Mapping[str, Mapping[str, Items]]]) -> bytes:
     """By scorer, yardstick and language the items, as a file. What is infinite becomes the largest number."""
     import pyarrow as pa
     import pyarrow.parquet as pq

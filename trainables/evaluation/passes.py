@@ -45,8 +45,13 @@ class Passes:
     """The passes of held-out text through one model: each is made once for all yardsticks and scorers."""
 
     def __init__(self, learner: Learner, held_out: HeldOut, scorers: Sequence[Scorer]) -> None:
-        self.learner, self.held_out, self.scorers = learner, held_out, scorers
+        self._learner, self.held_out, self.scorers = learner, held_out, scorers
         self.task = learner.objective.task
+
+    @property
+    def learner(self) -> Learner:
+        """The model."""
+        return self._learner
 
     @cached_property
     def targets(self) -> Targets:
@@ -59,7 +64,7 @@ class Passes:
         return {language: np.flatnonzero(language_K == language) for language in self.held_out.corpus.languages}
 
     @cached_property
-    def tokens(self) -> dict[Scorer, Tokens]:
+    def tokens(self) -> Mapping[str, Tokens]:
         return score_targets(self.learner, self.targets, self.scorers)
 
     @cached_property
@@ -70,22 +75,23 @@ class Passes:
         return {name: (document_I, place_K) for name, (document_I, place_K) in found.items()}
 
     @cached_property
-    def sentences(self) -> dict[Scorer, NDArray[np.float64]]:
+    def sentences(self) -> Mapping[str, NDArray[np.float64]]:
         """(Pseudo-)log-likelihoods of the sentences of minimal pairs."""
         held_out = self.held_out
         return log_likelihoods(self.learner, held_out.sentences, held_out.corpus.manifest, self.scorers)
 
 
 class Taking:
-    """One model in evaluation mode, at one moment, by one of its scorers: that which its objective implies, if none is
-    named."""
+    """One model in evaluation mode, at one moment, by one of its scorers."""
 
-    def __init__(
-        self, learner: Learner, held_out: HeldOut, scorer: Scorer | None = None, passes: Passes | None = None
-    ) -> None:
-        self.learner, self.held_out, self.task = learner, held_out, learner.objective.task
-        self.scorer = scorer or learner.objective.scorers[0]
-        self._passes = passes or Passes(learner, held_out, (self.scorer,))
+    def __init__(self, passes: Passes, scorer: str) -> None:
+        self.held_out, self.task, self.scorer = passes.held_out, passes.task, scorer
+        self._passes = passes
+
+    @property
+    def learner(self) -> Learner:
+        """The model."""
+        return self._passes.learner
 
     @cached_property
     def tokens(self) -> dict[str, Tokens]:
@@ -123,12 +129,16 @@ class Taking:
         return Score(overall=float(np.mean(list(languages.values()))), languages=languages)
 
 
+Languages = Mapping[str, Items]
+"""By language what a score is made of."""
+
+
 class Taken(NamedTuple):
     """Yardsticks of one model by one scorer, by name."""
 
     scores: dict[str, Score]
-    items: dict[str, Mapping[str, Items]]
-    """By language what they are made of, of those that are made of items."""
+    items: dict[str, Languages]
+    """Of those that are made of items."""
 
 
 def take(
@@ -141,19 +151,22 @@ def take(
     training = learner.training
     learner.eval()
     scorers = scorers or learner.objective.scorers
-    yardsticks, passes = [find_yardstick(name) for name in names], Passes(learner, held_out, scorers)
-    found = {}
-    for scorer in scorers:
-        taking = Taking(learner, held_out, scorer, passes)
-        items = {yardstick.name: yardstick.items(taking) for yardstick in yardsticks}
-        scores = {yardstick.name: yardstick.measure(taking) for yardstick in yardsticks}
-        found[scorer] = Taken(scores, {name: own for name, own in items.items() if own is not None})
+    passes, names = Passes(learner, held_out, scorers), tuple(names)
+    found = {scorer: taken_by(passes, scorer, names) for scorer in scorers}
     learner.train(training)
     return found
 
 
+def taken_by(passes: Passes, scorer: str, names: Iterable[str]) -> Taken:
+    """The named yardsticks by one scorer."""
+    taking, yardsticks = Taking(passes, scorer), [find_yardstick(name) for name in names]
+    items = {yardstick.name: yardstick.items(taking) for yardstick in yardsticks}
+    scores = {yardstick.name: yardstick.measure(taking) for yardstick in yardsticks}
+    return Taken(scores, {name: own for name, own in items.items() if own is not None})
+
+
 @torch.no_grad()
-def score_targets(learner: Learner, targets: Targets, scorers: Sequence[Scorer]) -> dict[Scorer, Tokens]:
+def score_targets(learner: Learner, targets: Targets, scorers: Sequence[Scorer]) -> dict[str, Tokens]:
     """How well each target is recovered by each of the scorers: one pass for all, slice by slice."""
     device, sequence_K, num_targets = learner.embedding_VD.device, targets.sequence_K, len(targets.target_K)
     num_sequences, length = targets.input_NL.shape
@@ -186,13 +199,13 @@ def ranks_of(logits_KV: Tensor, target_K: Tensor) -> Tensor:
 @torch.no_grad()
 def log_likelihoods(
     learner: Learner, sentences: Sequence[Sequence[int]], manifest: Manifest, scorers: Sequence[Scorer]
-) -> dict[Scorer, NDArray[np.float64]]:
+) -> dict[str, NDArray[np.float64]]:
     """Log-likelihoods over the whole vocabulary, in nats, (S,), of sentences without special tokens, by each scorer.
 
     An encoder's are pseudo-log-likelihoods: each token masked in turn (arXiv 1910.14659).
     """
     rows = framed(sentences, manifest)
-    found = {scorer: np.zeros(len(rows)) for scorer in scorers}
+    found: dict[str, NDArray[np.float64]] = {scorer: np.zeros(len(rows)) for scorer in scorers}
     positions = slice_rows(learner.config.vocab_size, learner.config.hidden_size, learner.embedding_VD.device)
     batches_of = _causal if learner.objective.task == "causal" else _masked
     for owner_K, hidden_KD, target_K in batches_of(learner, rows, manifest):

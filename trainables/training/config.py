@@ -272,4 +272,5 @@ class TrialConfig(Config):
     rungs: tuple[float, ...] = ()  # progress where the search may stop the trial: an evaluation and a checkpoint each
     evaluations: tuple[float, ...] = ()  # further progress points with an evaluation and a checkpoint
     branches: tuple[Branch, ...] = ()  # runs that begin with this one's state on its way
+    floors: bool = False  # whether it measures, before its first step, what the yardsticks are where nothing is learned
     reports: int = 20  # reports over the run, evenly by progress

@@ -10,8 +10,9 @@ import torch
 from trainables.config import LARGEST
 from trainables.corpora.stream.token_stream import Batch, TokenStream, local_batches
 from trainables.evaluation.held_out import HeldOut
-from trainables.evaluation.item_scores import to_parquet
-from trainables.evaluation.passes import Taken, take
+from trainables.evaluation.item_scores import items_file, to_parquet
+from trainables.evaluation.passes import Languages, Taken, take
+from trainables.evaluation.tables import take_of_tables
 from trainables.hashing import checksum
 from trainables.models.body_config import body_config
 from trainables.models.config import Task
@@ -26,7 +27,7 @@ from trainables.training.config import TrialConfig
 from trainables.training.energy import EnergyCounter
 from trainables.training.meters import LossMeter, OverheadMeter, StreamMeter
 from trainables.training.micro_batch import largest_micro_batch
-from trainables.training.state import Measure, Report, Status, TrialState
+from trainables.training.state import Floors, Measure, Report, Status, TrialState
 from trainables.training.stepper import PreparedStep, Stepper
 from trainables.training.world import World
 
@@ -56,7 +57,7 @@ def _log_unigram(stream: TokenStream, task: Task, size: int) -> torch.Tensor:
 class Trial:
     """One trial on one worker: build, train, report. Without ``checkpoints`` it saves nothing.
 
-    Into the file ``items``, if one is named, the scores of the held-out text's items are written at the end.
+    Into the study's ``folder``, if it is named, the scores of the held-out text's items are written at the end.
 
     ``should_stop`` is asked between steps: True, to all workers, ends the run with a checkpoint, to be resumed. Raises
     InputError: the model does not fit the objective, or the budget is in a unit that is not measured here.
@@ -72,10 +73,10 @@ class Trial:
         should_stop: Callable[[], bool] = lambda: False,
         energy: EnergyCounter | None = None,
         usd_per_hour: float | None = None,
-        items: Location | None = None,
+        folder: Location | None = None,
     ) -> None:
         self.config, self.stream, self.checkpoints, self.feed = config, stream, checkpoints, feed
-        self.items = items
+        self.folder = folder
         self.world = world or World()
         self.should_stop = should_stop
         self.billing = Billing(config.budget, self.world, energy, usd_per_hour)
@@ -294,19 +295,41 @@ class Trial:
 
     def _keep_items(self, taken: Mapping[Scorer, Taken]) -> str | None:
         """Write the file; its digest. None where there is none to write, and on all workers but the first."""
-        found = {scorer: own.items for scorer, own in taken.items() if own.items}
-        if self.items is None or self.world.rank > 0 or not found:
+        found = {str(scorer): own.items for scorer, own in taken.items() if own.items}
+        return self._write_items(found)
+
+    def _write_items(self, found: Mapping[str, Mapping[str, Languages]], *, floors: bool = False) -> str | None:
+        if self.folder is None or self.world.rank > 0 or not found:
             return None
         with self.meter.measure("evaluation"):
             content = to_parquet(found)
-            self.items.write_bytes(content)
+            items_file(self.folder, self.config.trial, floors=floors).write_bytes(content)
         return checksum(content)
+
+    def measure_floors(self) -> Floors | None:
+        """What the yardsticks are before anything is learned; None where it was not asked for, or training has begun.
+        All workers must call it together."""
+        if not self.config.floors or self.start_step:
+            return None
+        taken = self._evaluate(final=True, others=False)
+        if not taken:
+            return None
+        (untrained,) = taken.values()
+        with self.meter.measure("evaluation"):
+            task = self.stepper.learner.objective.task
+            tables = take_of_tables(self.held_out[True], task, self.config.yardsticks)
+        items = {name: own.items for name, own in (tables | {"untrained": untrained}).items() if own.items}
+        return Floors(
+            untrained=untrained.scores,
+            tables={kind: own.scores for kind, own in tables.items()},
+            items=self._write_items(items, floors=True),
+        )
 
     def _with_overhead(self, measure: Measure) -> Measure:
         """The measure with this attempt's overhead so far: overhead is each attempt's own."""
         return measure.model_copy(update={"overhead": dict(self.meter.seconds)})
 
-    def _evaluate(self, *, final: bool) -> dict[Scorer, Taken]:
+    def _evaluate(self, *, final: bool, others: bool = True) -> dict[Scorer, Taken]:
         """By scorer, that of the objective first; before the end by that alone, of the primary yardstick."""
         names = self.config.yardsticks if final else self.config.yardsticks[:1]
         with self.meter.measure("evaluation"), self.stepper.evaluated() as learner:
@@ -314,7 +337,7 @@ class Trial:
                 return {}
             # Sharded weights are gathered layer by layer, by all workers together.
             scorers = learner.objective.scorers
-            return take(learner, self.held_out[final], names, scorers if final else scorers[:1])
+            return take(learner, self.held_out[final], names, scorers if final and others else scorers[:1])
 
     def _branch(self, before: float) -> None:
         """Leave the state to the branches whose point was crossed; before the own checkpoint, as a crash may follow."""

@@ -12,6 +12,7 @@ from trainables.training.config import UNITS, Unit
 
 Status = Literal["running", "completed", "interrupted", "diverged"]
 
+FileDigest = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
 Spent = dict[Unit, Amount]
 Overhead = dict[str, Amount]  # seconds, by cause
@@ -60,8 +61,16 @@ class Measure(Config):
     rung: Count | None  # the last of those passed since the report before
     yardsticks: Mapping[Name, Score]  # empty but at evaluations, and on all workers but the first
     scorer: Name | None = None  # how the model scored the vocabulary for them; None where there are none
-    items: Annotated[str, Field(pattern="^[0-9a-f]{32}$")] | None = None  # digest of the file of the items' scores
+    items: FileDigest | None = None  # digest of the file of the items' scores
     other_scorers: Mapping[Name, Mapping[Name, Score]] = {}  # the yardsticks by the model's other ones, at the end
+
+
+class Floors(Config):
+    """What the yardsticks are where nothing was learned, on a trial's own held-out text."""
+
+    untrained: Mapping[Name, Score]  # by yardstick, of its model before the first step
+    tables: Mapping[Name, Mapping[Name, Score]]  # by table (``evaluation.tables``) and yardstick
+    items: FileDigest | None  # of the file of the items' scores
 
 
 class Report(NamedTuple):

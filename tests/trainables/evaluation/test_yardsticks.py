@@ -259,7 +259,7 @@ def test_means_over_documents_tokens_and_languages(corpus):
         "fr": (np.array([0, 2]), np.array([0, 1, 0])),
         "sw": (np.array([5]), np.array([0])),
     }
-    taking = Taking(learner, passes_of.held_out, "head", passes_of)
+    taking = Taking(passes_of, "head")
     taking.tokens = tokens
     names = ("recovery_accuracy", "recovery_mrr", "perplexity", "bits_per_byte")
     scores = {name: find_yardstick(name).measure(taking) for name in names}

@@ -18,7 +18,7 @@ from tests.helpers.trials import NO_DROPOUT, comparable, make_config, make_trial
 from trainables.corpora.stream.packed import PackedCorpus
 from trainables.corpora.stream.token_stream import TokenStream, sequence_digest
 from trainables.errors import InputError
-from trainables.evaluation.item_scores import from_parquet
+from trainables.evaluation.item_scores import from_parquet, items_file
 from trainables.hashing import checksum
 from trainables.objectives import find_objective
 from trainables.storage import Location
@@ -229,11 +229,11 @@ def test_the_loss_falls_and_is_the_mean_since_the_last_report(corpus):
 def test_scores_by_every_scorer_and_item(corpus, tmp_path, objective, restored, scorers):
     """Beside that which the objective implies, at the end; item by item in a file, also of a run that was cut off."""
     training = {"restoration": {"share": 0.25}} if restored else {}
-    file = Location(tmp_path / "items.parquet")
-    config = make_config(objective, training=training)
-    run(corpus, config, tmp_path / "trial", should_stop=stop_after(13), items=file)
+    config, folder = make_config(objective, training=training), Location(tmp_path)
+    file = items_file(folder, config.trial)
+    run(corpus, config, tmp_path / "trial", should_stop=stop_after(13), folder=folder)
     assert not file.exists()
-    reports = run(corpus, config, tmp_path / "trial", items=file)
+    reports = run(corpus, config, tmp_path / "trial", folder=folder)
     measures = [report.measure for report in reports if report.measure.yardsticks]
     implied = find_objective(objective).of({}).scorers[0]
     assert [m.scorer for m in measures] == [implied] * (len(measures) - 1) + scorers[:1]
@@ -247,7 +247,7 @@ def test_scores_by_every_scorer_and_item(corpus, tmp_path, objective, restored, 
         for name, score in scores.items():
             assert found[name, scorer].overall == pytest.approx(score.overall)
     assert all(scores != last.yardsticks for scores in last.other_scorers.values())
-    again = run(corpus, config, items=Location(tmp_path / "again.parquet"))
+    again = run(corpus, config, folder=Location(tmp_path / "again"))
     assert comparable(again) == comparable(reports)
     assert run(corpus, config, tmp_path / "trial")[-1].measure.items == last.items, "as it was reported"
 
