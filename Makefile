@@ -39,7 +39,7 @@ $(VENV)/installed: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(None if (3, 11) <= sys.version_info < (3, 14) else "Python 3.11 to 3.13 is needed: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv --without-pip $(VENV)
 	$(PYTHON) -m pip --python $(BIN)/python install --quiet --no-compile pip || $(BIN)/python -m ensurepip
-	$(PIP) --no-compile -e '.$(if $(shell command -v nvidia-smi),[cluster])'
+	$(PIP) --no-compile -e '.$(if $(shell command -v nvidia-smi 2>/dev/null),[cluster])'
 	touch $@
 
 $(VENV)/developing: $(VENV)/installed

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from orchestrator.execution.privacy import LOOPBACK_ONLY, ensure_private_token, free_port
+from orchestrator.planning.machine import require_whole_ray
 from trainables.errors import InputError
 
 _MARK_VARIABLE = "H2H_LOCAL_CLUSTER"  # as in watchdog.py, which is not imported here: it imports ray
@@ -41,8 +42,7 @@ class LocalCluster:
         head_cpus: CPUs of the head node; by default 0 with autoscaling and 1 without.
         cpus_per_worker: CPUs of each worker node. Ray counts them; the machine need not have them.
         idle_seconds: a worker node without work goes after this time.
-        port: the port of Ray's control service (GCS), by default a free one.
-        dashboard_port: the port of the dashboard and job server, by default a free one.
+        port, dashboard_port: of Ray's control service (GCS), and of dashboard and job server; by default free ones.
         authentication: ``token`` refuses who does not have the user's token (``RAY_AUTH_TOKEN``,
             ``RAY_AUTH_TOKEN_PATH`` or ``~/.ray/auth_token``, made if there is none); ``disabled`` lets every
             user of this machine run code as you: for throw-away tests.
@@ -62,6 +62,7 @@ class LocalCluster:
         authentication: Literal["token", "disabled"] = "token",
         environment: Mapping[str, str] | None = None,
     ) -> None:
+        require_whole_ray("a cluster", "cluster.local")
         self.autoscaling, self.authentication, self.idle_seconds = autoscaling, authentication, idle_seconds
         self.head_cpus = head_cpus if head_cpus is not None else (0 if autoscaling else 1)
         self.max_workers, self.cpus_per_worker = max_workers, cpus_per_worker
@@ -227,7 +228,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     # A handler that raises also interrupts the start, after which the `with` block ends what has started.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
+        signal.signal(number, signal.default_int_handler)
     try:
         with LocalCluster(**vars(options)) as cluster:
             print(f"a local cluster of 0 to {options.max_workers} workers runs at {cluster.address}")
@@ -242,10 +243,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("the cluster has ended.")
     return 0
-
-
-def _interrupt(number: int, frame: object) -> None:
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,16 +74,9 @@ class Study:
         return Results(self.folder)
 
     def run(self, address: str | None = None) -> Results:
-        """Run the study from its beginning.
-
-        Args:
-            address: of a Ray cluster; None: the one of ``RAY_ADDRESS``, else this machine.
-
-        Raises:
-            InputError: something is wrong with it, or its folder holds a study already.
-            StudyInterrupted: Ctrl-C or SIGTERM; :meth:`resume` goes on.
-            StudyError: an arm has no completed trial.
-        """
+        """Run the study from its beginning, on the Ray cluster at ``address``; None: at ``RAY_ADDRESS``, else on this
+        machine. Raises InputError if something is wrong with it, or its folder holds a study already; StudyInterrupted
+        after Ctrl-C or SIGTERM (:meth:`resume` goes on); StudyError if an arm has no completed trial."""
         if (self.folder / STUDY_FILE).exists():
             raise InputError(
                 f"the study {self.spec.name} exists already",
@@ -103,17 +96,12 @@ class Study:
         return frozen._run(address)
 
     def extend(self, overrides: Sequence[str], address: str | None = None) -> Results:
-        """Let a study that has begun spend more, and go on with it; what it has done is kept.
+        """Let a study that has begun spend more, and go on with it; what it has done is kept. The protocol that was
+        fixed at its start is no longer what is followed: the comparison says so.
 
-        The protocol that was fixed at its start is no longer what is followed: the comparison says so.
-
-        Args:
-            overrides: ``key=value`` each: more of ``search.budget_per_arm``, ``confirm.seeds``, ``confirm.top`` or
-                ``confirm.budget``, another ``confirm.stopping`` or other ``resources``.
-            address: as of :meth:`run`.
-
-        Raises what :meth:`run` does, and InputError if nothing is changed, or something that may not be, or there would
-        be nothing to run.
+        ``overrides`` are ``key=value`` each: more of ``search.budget_per_arm``, ``confirm.seeds``, ``confirm.top`` or
+        ``confirm.budget``, another ``confirm.stopping`` or other ``resources``. Raises what :meth:`run` does, and
+        InputError if nothing is changed, or something that may not be, or there would be nothing to run.
         """
         from orchestrator.config.extension import extended
         from orchestrator.execution.ray_session import ray_address
@@ -150,19 +138,17 @@ class Study:
         something is wrong with the study or its text."""
         from orchestrator.execution.ray_session import ray_address, ray_session
         from orchestrator.planning.machine import Machine
-        from orchestrator.planning.model_check import ModelCheck
-        from orchestrator.planning.preflight import check_text
+        from orchestrator.planning.preflight import check_study
         from trainables.corpora.preparation.prepare import Progress, prepare
         from trainables.corpora.stream.packed import PackedCorpus
 
         address, spec = ray_address(address), freeze(self.spec)
         store = Location(spec.storage) / "corpora"
-        with self.placed(), closing(ModelCheck(spec)) as models:
+        with self.placed():
             progress(Progress("tokenizer", 0, 1, 0))
-            tokenizer = check_text(spec, models)
+            tokenizer = check_study(spec)
             progress(Progress("tokenizer", 1, 1, 0))
             with ray_session(address, Machine.here(), dashboard=False):
-                models.require_sound()
                 manifest = prepare(spec.corpora, tokenizer, store, progress=progress, verify=True)
         return PackedCorpus(store / manifest.fingerprint)
 
@@ -206,35 +192,29 @@ class Study:
         self.say("loading what checks the study")
         from orchestrator.execution.ray_session import cluster_machine, ray_address, ray_session
         from orchestrator.planning.machine import Machine
-        from orchestrator.planning.model_check import ModelCheck
-        from orchestrator.planning.preflight import check_text
+        from orchestrator.planning.preflight import check_study
 
         address, machine = ray_address(address), Machine.here()
-        with ExitStack() as stack:
-            models = tokenizer = None
-            with self.placed():
-                self._require_placement(machine, address)
-                if not self._prepared_corpus(history):  # what is prepared needs its sources no more
-                    self.say("reading the text")
-                    models = stack.enter_context(closing(ModelCheck(self.spec)))
-                    tokenizer = check_text(self.spec, models)
+        with self.placed():
+            # What is prepared already needs its sources no more.
+            self.say("reading the text, checking the models")
+            tokenizer = None if self._prepared_corpus(history) else check_study(self.spec)
+            self._require_placement(machine, address)
+        recorder = Recorder(self.folder / LEDGER)
+        try:
             self.say("starting Ray on this machine" if address is None else f"connecting to Ray at {address}")
-            stack.enter_context(ray_session(address, machine, dashboard=self._launcher(machine) == "ray_train"))
-            machine = machine if address is None else cluster_machine(self.spec.resources)
-            if models is not None:
-                self.say("checking the models")
-                with self.placed():
-                    models.require_sound()
-            recorder = stack.enter_context(closing(Recorder(self.folder / LEDGER)))
-            try:
+            with ray_session(address, machine, dashboard=machine.launcher(self.spec.resources) == "ray_train"):
+                machine = machine if address is None else cluster_machine(self.spec.resources)
                 if recorder.history.study is None:  # only now: what cannot start takes no name
                     self._write_file()
                 self._run_phases(recorder, machine, tokenizer, own_cluster=address is None)
-            except KeyboardInterrupt:
-                if recorder.history.study is not None:
-                    with suppress(FullDiskError):
-                        recorder.record(StopRecord(status="end"))
-                raise
+        except KeyboardInterrupt:
+            if recorder.history.study is not None:
+                with suppress(FullDiskError):
+                    recorder.record(StopRecord(status="end"))
+            raise
+        finally:
+            recorder.close()
         return self.results
 
     def _prepared_corpus(self, history: History) -> Location | None:
@@ -245,21 +225,12 @@ class Study:
         return corpus if (corpus / "manifest.json").exists() else None
 
     def _require_placement(self, machine: Machine, address: str | None) -> None:
-        from orchestrator.execution.ray_session import require_whole_ray
         from orchestrator.planning.preflight import check_resources, require_measurable
 
         if address is None:
             gpus = machine.gpus_per_worker(self.spec.resources)
             check_resources(self.spec, machine, gpus)
             require_measurable(self.spec, gpus)
-            if self._launcher(machine) == "ray_train":  # Ray Train asks Ray's dashboard
-                require_whole_ray("a trial of several workers, or on a GPU,")
-
-    def _launcher(self, machine: Machine) -> str:
-        resources = self.spec.resources
-        if resources.launcher != "auto":
-            return resources.launcher
-        return "direct" if resources.workers == 1 and not machine.gpus_per_worker(resources) else "ray_train"
 
     def _run_phases(
         self, recorder: Recorder, machine: Machine, tokenizer: PreTrainedTokenizerFast | None, *, own_cluster: bool
@@ -269,7 +240,7 @@ class Study:
         from orchestrator.execution.watches import watching
 
         begin_session(recorder, self.spec, self.folder, machine, on_cluster=not own_cluster)
-        launcher = self._launcher(machine)
+        launcher = machine.launcher(self.spec.resources)
         executor = make_executor(recorder, self.spec, self.folder, machine, launcher, keeps_processes=own_cluster)
         with watching(executor):
             corpus = self._corpus_of(recorder, tokenizer)

@@ -69,7 +69,7 @@ def _plan(options: Options) -> int:
     with study.placed():
         if not (options.address or os.environ.get("RAY_ADDRESS")):  # a cluster has other machines than this one
             require_feasible(study.spec)
-        check_places(study.spec, writing=False)
+        check_places(study.spec, network=False)
     if options.calibration:
         with console.status("measuring a step of each arm"):
             found = forecast(study.spec)

@@ -15,7 +15,7 @@ from orchestrator.ledger.records import AttemptOutcome, BegunRecord, EndRecord, 
 from orchestrator.ledger.trials import TrialHistory
 from orchestrator.scheduling.trials import PhaseOfTrials, PlannedTrial
 from trainables.storage import FullDiskError, Location
-from trainables.training.checkpoint_record import whole_steps
+from trainables.training.checkpoint_record import CheckpointFolders
 from trainables.trial import DiskFull, OutOfMemory, StopSignal, TrialFailure, WorkerConfig, WrongInput
 
 
@@ -116,7 +116,7 @@ class Executor:
 
     def _steps_kept(self, planned: PlannedTrial) -> int:
         """The step of the newest checkpoint."""
-        return max(whole_steps(self.folder / "trials" / planned.trial), default=0)
+        return max(CheckpointFolders(self.folder / "trials" / planned.trial).steps(), default=0)
 
     def history_of(self, name: str) -> TrialHistory:
         """What the ledger has of a trial."""

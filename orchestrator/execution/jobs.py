@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 
 from orchestrator.config.files import override
 from orchestrator.config.yaml_text import parse_yaml
+from orchestrator.planning.machine import require_whole_ray
 from trainables.errors import InputError
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ def submit(
             then the cluster has them installed.
         wait: follow the job to its end, each line of its output to ``on_line``; Ctrl-C ends that, not the job.
     """
+    require_whole_ray("a job", "h2h submit")
     _require_url(address)
     environment = dict(runtime_env or {})
     if working_dir is not None and "working_dir" in environment:

@@ -6,7 +6,6 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from importlib.util import find_spec
 
 from orchestrator.config.resources import ResourcesSpec
 from orchestrator.execution.privacy import LOOPBACK_ONLY, ensure_private_token, free_port, private_ray_folder
@@ -39,12 +38,6 @@ def ray_address(given: str | None) -> str | None:
     except (OSError, ValueError, OverflowError) as error:  # no name, no number, no port
         raise _no_cluster(address, str(error)) from error
     return address
-
-
-def require_whole_ray(what: str) -> None:
-    """Raises InputError if Ray's dashboard and job server, which ``what`` needs, are not installed here."""
-    if find_spec("aiohttp_cors") is None:
-        raise InputError(f"{what} needs all of Ray", why="a part is not installed", remedy="pip install 'ray[default]'")
 
 
 def _no_cluster(address: str, why: str) -> InputError:

@@ -1,12 +1,14 @@
-"""What can be refused of a study's text, storage and place is refused here, before Ray starts."""
+"""Everything that can be refused is refused here, before Ray starts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from orchestrator.config.study import StudySpec
-from orchestrator.planning.machine import Machine
+from orchestrator.planning.machine import Machine, require_whole_ray
+from orchestrator.planning.model_check import ModelCheck
 from trainables.corpora.config import CorporaConfig, SourceConfig
 from trainables.corpora.preparation.packing import split_of
 from trainables.corpora.preparation.tokenizer_sample import documents_in_turn, make_tokenizer
@@ -21,24 +23,29 @@ from trainables.storage import Location, is_here
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-    from orchestrator.planning.model_check import ModelCheck
+
+QUICK_CHARACTERS = 1 << 22  # a tokenizer is trained on so many in seconds; on more, once the models are sound
 
 
-def check_text(spec: StudySpec, models: ModelCheck) -> PreTrainedTokenizerFast:
-    """Check the storage and the sources, and make the tokenizer: training it shows whether the text supports its
-    vocabulary. Raises InputError if something is wrong, and of ``models`` what is known before the training."""
-    check_places(spec)
-    models.require_sound(waiting=False)
-    return make_tokenizer(spec.corpora, spec.tokenizer)
+def check_study(spec: StudySpec) -> PreTrainedTokenizerFast:
+    """Check sources, models, storage, the cap, and make the tokenizer: training it shows whether the text supports its
+    vocabulary. Raises InputError if something is wrong."""
+    with closing(ModelCheck(spec)) as models:
+        check_places(spec)
+        tokenizer = make_tokenizer(
+            spec.corpora, spec.tokenizer, lambda characters: models.require_sound(waiting=characters > QUICK_CHARACTERS)
+        )
+        models.require_sound()
+    Location(spec.storage).require_writable()  # last: it may make the folder
+    return tokenizer
 
 
-def check_places(spec: StudySpec, *, writing: bool = True) -> None:
-    """Check the storage, and the sources with their splits. Without ``writing``, the storage's rights are looked at
-    alone, and data sets on the hub are not asked for, nor other sources beside them: a plan needs no network. Raises
-    InputError if something is wrong."""
-    Location(spec.storage).require_writable(trying=writing)
+def check_places(spec: StudySpec, *, network: bool = True) -> None:
+    """Check the storage by its rights, and the sources with their splits. Without the network, data sets on the hub are
+    not asked for, nor other sources beside them. Raises InputError if something is wrong."""
+    Location(spec.storage).require_writable(trying=False)
     datasets = [source.dataset for source in spec.corpora.sources if source.dataset is not None]
-    if writing or all(map(is_here, datasets)):
+    if network or all(map(is_here, datasets)):
         check_sources(spec.corpora.sources, spec.corpora.malformed_share)
         check_splits(spec.corpora)
 
@@ -92,8 +99,11 @@ def _documents(sources: list[tuple[SourceConfig, str]], allowance: Allowance) ->
 
 
 def check_resources(spec: StudySpec, machine: Machine, gpus_per_worker: int) -> None:
-    """Raises InputError if a trial needs more than there is, and would wait for ever."""
+    """Raises InputError if a trial needs more than there is, and would wait for ever, or a part of Ray that is not
+    installed."""
     resources = spec.resources
+    if machine.launcher(resources) == "ray_train":
+        require_whole_ray("Ray Train, which runs trials of several workers or on GPUs,", "resources")
     for kind, per_worker, available in (
         ("CPU", resources.cpus_per_worker, machine.cpus),
         ("GPU", gpus_per_worker, machine.gpus),

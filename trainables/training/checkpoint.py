@@ -21,14 +21,12 @@ from trainables.errors import InputError
 from trainables.storage import Location
 from trainables.training.checkpoint_record import (
     STATE_FILE,
+    CheckpointFolders,
     CheckpointRecord,
     DamagedError,
     FileRecord,
     WorkerRecord,
-    begun_steps,
-    step_folder,
     unfitting,
-    whole_steps,
 )
 from trainables.training.checkpoint_tensors import GroupReader, Part, Tensors
 from trainables.training.state import TrialState
@@ -50,7 +48,7 @@ class Saved(NamedTuple):
     """By group and name: on the CPU and whole, or sharded as the tensor of that name that was given."""
 
 
-class Checkpoints:
+class Checkpoints(CheckpointFolders):
     """The checkpoints of one trial: ``step-00000123/`` with a safetensors file a group of tensors and ``state.json``.
 
     A group is one file, ``model.safetensors``; if it is sharded, one a worker, ``model-00001-of-00002.safetensors``.
@@ -58,14 +56,10 @@ class Checkpoints:
     """
 
     def __init__(self, folder: Location) -> None:
-        self.folder = folder
+        super().__init__(folder)
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self._writing: Future[None] | None = None
         self._closing = threading.Event()
-
-    def steps(self) -> list[int]:
-        """Steps at which whole checkpoints lie, ascending."""
-        return whole_steps(self.folder)
 
     def save(self, step: int, groups: Mapping[str, Tensors], state: TrialState, world: World | None = None) -> None:
         """Copy a checkpoint to host memory and begin to write it; all workers call it at the same step.
@@ -86,7 +80,7 @@ class Checkpoints:
         state = state.model_copy(deep=True)
 
         def write() -> None:
-            folder = step_folder(self.folder, step)
+            folder = self.at(step)
             files: dict[str, FileRecord] = {}
             for group, part in parts.items():
                 files |= part.write(folder, group, world)
@@ -129,9 +123,9 @@ class Checkpoints:
     def _sweep(self, newest: int) -> None:
         """Remove what is older than the checkpoints that are kept, and what was not finished before the newest."""
         older = [step for step in self.steps() if step < newest]
-        for step in set(begun_steps(self.folder)) - set(older[len(older) - KEPT + 1 :]):
+        for step in set(self.begun()) - set(older[len(older) - KEPT + 1 :]):
             if step < newest:
-                step_folder(self.folder, step).delete()
+                self.at(step).delete()
 
     def _await(self, file: Location, number: int) -> WorkerRecord:
         """Another worker's record of this checkpoint. Files, not a collective: a thread must not disturb training's."""
@@ -174,18 +168,16 @@ class Checkpoints:
             if found is None or anywhere:
                 damaged[step] = problem or "another worker cannot read its part"
                 continue
-            _restore_random_state(record, step_folder(self.folder, step), world)
+            _restore_random_state(record, self.at(step), world)
             if world.rank == 0:
                 for bad in damaged:
-                    step_folder(self.folder, bad).delete()
+                    self.at(bad).delete()
             return found, [
                 f"the checkpoint of step {bad} was damaged and is removed ({why}); going on from step {step}"
                 for bad, why in damaged.items()
             ]
         if damaged:
-            raise _damaged(
-                step_folder(self.folder, max(damaged)), f"{damaged[max(damaged)]}; there is no undamaged one before"
-            )
+            raise _damaged(self.at(max(damaged)), f"{damaged[max(damaged)]}; there is no undamaged one before")
         return None, []
 
     def read_model(self, step: int) -> dict[str, Tensor]:
@@ -194,16 +186,16 @@ class Checkpoints:
             record = self._record(step)
             return self._read(record, lambda state: {"model": {}}).tensors["model"]
         except DamagedError as error:
-            raise _damaged(step_folder(self.folder, step), str(error)) from error
+            raise _damaged(self.at(step), str(error)) from error
 
     def _record(self, step: int) -> CheckpointRecord:
-        record = CheckpointRecord.read(step_folder(self.folder, step))
+        record = CheckpointRecord.read(self.at(step))
         if record.step != step:
             raise DamagedError(f"its state.json is of step {record.step}")
         return record
 
     def _read(self, record: CheckpointRecord, wanted: Callable[[TrialState], Mapping[str, Tensors]]) -> Saved:
-        folder, tensors = step_folder(self.folder, record.step), {}
+        folder, tensors = self.at(record.step), {}
         for group, layout in wanted(record.state).items():
             files = {name: file for name, file in record.files.items() if file.group == group}
             if files:

@@ -98,17 +98,21 @@ def unfitting(folder: Location, what: str, why: str) -> InputError:
     )
 
 
-def whole_steps(folder: Location) -> list[int]:
-    """Steps at which whole checkpoints lie in a trial's folder, ascending."""
-    return [step for step in begun_steps(folder) if (step_folder(folder, step) / STATE_FILE).exists()]
+class CheckpointFolders:
+    """Where a trial's checkpoints lie: a folder each."""
 
+    def __init__(self, folder: Location) -> None:
+        self.folder = folder
 
-def begun_steps(folder: Location) -> list[int]:
-    """Those of checkpoints that are not whole too."""
-    names = (re.fullmatch(r"step-(\d{8,18})", name) for name in folder.names())
-    return [int(name[1]) for name in names if name is not None]
+    def steps(self) -> list[int]:
+        """Steps at which whole checkpoints lie, ascending."""
+        return [step for step in self.begun() if (self.at(step) / STATE_FILE).exists()]
 
+    def begun(self) -> list[int]:
+        """Those of checkpoints that are not whole too."""
+        names = (re.fullmatch(r"step-(\d{8,18})", name) for name in self.folder.names())
+        return [int(name[1]) for name in names if name is not None]
 
-def step_folder(folder: Location, step: int) -> Location:
-    """Where the checkpoint of a step lies."""
-    return folder / f"step-{step:08d}"
+    def at(self, step: int) -> Location:
+        """The folder of a step's."""
+        return self.folder / f"step-{step:08d}"

@@ -104,13 +104,8 @@ class Rule:
         return self._spendable / self.family_size
 
     def decide(self, evidence: Callable[[int], Evidence], pairs: int, *, ended: bool = False) -> Decision:
-        """The verdict of the first look that has one: pairs beyond it change nothing.
-
-        Args:
-            evidence: of the first n pairs.
-            pairs: how many there are.
-            ended: no further one will come: fewer than the maximum are then looked at as if they were it.
-        """
+        """The verdict of the first look that has one: pairs beyond it change nothing. ``evidence`` is of the first n of
+        them. Once ``ended`` no further one will come: fewer than the maximum are looked at as if they were it."""
         pairs = min(pairs, self.maximum)
         for look, n in enumerate(self.looks):
             if n > pairs:

@@ -143,7 +143,7 @@ def test_a_data_set_with_an_endless_name(monkeypatch: pytest.MonkeyPatch, tmp_pa
     source = f"corpora.sources=[{{language: en, dataset: {name}}}]"
     spec = freeze(load_study("demo", [source, "yardsticks.others=[]", f"storage={tmp_path}"]))
     assert spec.corpora.sources[0].dataset == name
-    check_places(spec, writing=False)  # it might be on the hub, which a plan does not ask
+    check_places(spec, network=False)  # it might be on the hub, which a plan does not ask
     with pytest.raises(InputError) as caught:
         check_places(spec)
     assert caught.value.where.startswith("corpora.sources[0]")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from trainables.corpora.config import CorporaConfig, SourceConfig, TokenizerConfig
@@ -24,15 +24,24 @@ SAMPLE_READ_CHARACTERS = 1 << 28
 a language that is rare in files of several gives what is found until then."""
 
 
-def make_tokenizer(corpora: CorporaConfig, tokenizer: TokenizerConfig) -> PreTrainedTokenizerFast:
-    """The pretrained tokenizer, or one trained on a sample of the training split; does not need Ray.
-
-    Raises InputError: a source cannot be read, there is no such tokenizer, or the vocabulary does not fit.
-    """
+def make_tokenizer(
+    corpora: CorporaConfig, tokenizer: TokenizerConfig, sampled: Callable[[int], None] = lambda characters: None
+) -> PreTrainedTokenizerFast:
+    """The pretrained tokenizer, or one trained on a sample of the training split; does not need Ray. Before it is
+    trained ``sampled`` is told how many characters there are. Raises InputError: a source cannot be read, there is no
+    such tokenizer, or the vocabulary does not fit."""
     if tokenizer.train is None:
         assert tokenizer.pretrained is not None
         return load_tokenizer(tokenizer.pretrained)
-    return train_tokenizer(tokenizer.train, sample(corpora, tokenizer.train.sample_bytes))
+    return train_tokenizer(tokenizer.train, _counted(sample(corpora, tokenizer.train.sample_bytes), sampled))
+
+
+def _counted(texts: Iterator[str], sampled: Callable[[int], None]) -> Iterator[str]:
+    characters = 0
+    for text in texts:
+        characters += len(text)
+        yield text
+    sampled(characters)
 
 
 def sample(corpora: CorporaConfig, sample_bytes: int) -> Iterator[str]:
