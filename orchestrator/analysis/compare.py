@@ -12,7 +12,7 @@ from orchestrator.analysis.comparison import Comparison, Pair, Row
 from orchestrator.analysis.exploratory import describe_failures, describe_time_to_target, describe_tuning
 from orchestrator.analysis.floors import below_floor, floors_of
 from orchestrator.analysis.held_out_text import evidence_of, of_runs
-from orchestrator.analysis.selection import Runs, best_of_search, chosen_runs, confirmed, final_values
+from orchestrator.analysis.selection import Runs, best_of_search, chosen_runs, confirmed, final_values, worth
 from orchestrator.analysis.statistics.evidence import Evidence, of_seeds
 from orchestrator.analysis.statistics.holm import holm
 from orchestrator.analysis.statistics.planning import Settling, minimum_detectable_effect, what_would_settle
@@ -84,17 +84,19 @@ def _decision(history: History, rule: Rule, a: Runs, b: Runs) -> Decision:
         seeds = range(design.seed + 1, design.seed + 1 + rule.maximum)
         ended = set(takewhile(ended.__contains__, seeds))
     primary = design.yardsticks.primary
-    values = [{s: v for s, v in final_values(runs, primary).items() if s in ended} for runs in (a, b)]
+    values = [{s: v for s, v in worth(history, runs, primary).items() if s in ended} for runs in (a, b)]
     all_ended = len(ended) >= min(rule.maximum, history.planned_seeds)
     evidence = evidence_of(history, primary, a, b, *values)
     return rule.decide(evidence, len(values[0].keys() & values[1].keys()), ended=all_ended)
 
 
-def _settled(a: Runs, b: Runs, design: Design, decision: Decision) -> tuple[Runs, Runs]:
+def _settled(history: History, a: Runs, b: Runs, decision: Decision) -> tuple[Runs, Runs]:
     """The runs that a pair's numbers rest on: all, or those up to the look that settled it."""
+    design = history.design
     if design.minimum_seeds is None or decision.verdict in ("continue", "undecided"):
         return a, b
-    last = sorted(_paired(a, b, ("completed",), design.yardsticks.primary))[decision.evidence.n - 1]
+    primary = design.yardsticks.primary
+    last = sorted(worth(history, a, primary).keys() & worth(history, b, primary).keys())[decision.evidence.n - 1]
     one, other = ({seed: run for seed, run in runs.items() if seed <= last} for runs in (a, b))
     return one, other
 
@@ -103,7 +105,7 @@ def _pair(history: History, names: tuple[str, str], runs: Mapping[str, Runs], de
     """All of a pair but its adjusted p-values and its verdict."""
     (a, b), design = names, history.design
     primary = design.yardsticks.primary
-    runs_a, runs_b = _settled(runs[a], runs[b], design, decision)
+    runs_a, runs_b = _settled(history, runs[a], runs[b], decision)
     both_ended = _paired(runs_a, runs_b, ("completed", *_BROKEN), primary)
     rows = {name: _final_row(history, name, runs_a, runs_b) for name in design.yardsticks.names}
     p = None if decision.p is None else float(decision.evidence.p())
@@ -123,7 +125,8 @@ def _pair(history: History, names: tuple[str, str], runs: Mapping[str, Runs], de
         more_text=None,
         detectable=None,
         pending=0,
-        missing=_missing(runs_a, primary) + _missing(runs_b, primary),
+        missing=_missing(history, runs_a, primary) + _missing(history, runs_b, primary),
+        untrained=_untrained(history, runs_a, primary) + _untrained(history, runs_b, primary),
         stopping=None if minimum is None else comparison.Stopping(minimum=minimum, maximum=design.seeds),
         yardsticks=rows,
         matched={unit: _matched(history, runs_a, runs_b, unit) for unit in MATCHED_UNITS},
@@ -151,8 +154,8 @@ def _deviation(values: Sequence[float]) -> float | None:
 
 
 def _final_row(history: History, yardstick: str, a: Runs, b: Runs) -> Row:
-    """Of the runs that completed."""
-    values = (final_values(runs, yardstick) for runs in (a, b))
+    """Of the runs that are worth something."""
+    values = (worth(history, runs, yardstick) for runs in (a, b))
     return _row(history.design, yardstick, of_runs(history, yardstick, a, b), *values)
 
 
@@ -189,20 +192,27 @@ def _at_shares(history: History, a: Runs, b: Runs) -> tuple[comparison.BranchRow
             **_final_row(history, name, *both).model_dump() | {"role": "exploratory"},
             share=share,
             yardstick=name,
-            missing=tuple(gap for runs in both for gap in _missing(runs, name)),
+            missing=tuple(gap for runs in both for gap in _missing(history, runs, name)),
         )
         for (share, both), name in product(sorted(branches.items()), design.yardsticks.names)
     )
 
 
-def _missing(runs: Runs, yardstick: str) -> tuple[comparison.Gap, ...]:
-    """The runs that ended without a value."""
-    values = final_values(runs, yardstick)
-    return tuple(
-        comparison.Gap(seed=seed, arm=run.arm, outcome=run.outcome, reason=run.reason)
-        for seed, run in sorted(runs.items())
-        if run.outcome is not None and seed not in values
-    )
+def _missing(history: History, runs: Runs, yardstick: str) -> tuple[comparison.Gap, ...]:
+    """The runs that ended without being worth anything."""
+    values = worth(history, runs, yardstick)
+    return tuple(_gap(run) for seed, run in sorted(runs.items()) if run.outcome is not None and seed not in values)
+
+
+def _untrained(history: History, runs: Runs, yardstick: str) -> tuple[comparison.Gap, ...]:
+    """The runs that are worth what an untrained model is."""
+    broken = worth(history, runs, yardstick).keys() - final_values(runs, yardstick).keys()
+    return tuple(_gap(runs[seed]) for seed in sorted(broken))
+
+
+def _gap(run: TrialHistory) -> comparison.Gap:
+    assert run.outcome is not None
+    return comparison.Gap(seed=run.seed, arm=run.arm, outcome=run.outcome, reason=run.reason)
 
 
 def _matched(history: History, a: Runs, b: Runs, unit: Unit) -> comparison.Matched:
@@ -312,7 +322,8 @@ def _judged(
 def _verdict(pair: Pair, row: Row, decision: Decision) -> str:
     if decision.verdict in ("a", "b"):
         return pair.a if (decision.verdict == "a") != row.lower_is_better else pair.b
-    return "equivalent" if decision.verdict == "equivalent" else "undecided"
+    differ = len({sum(gap.arm == arm for gap in pair.untrained) for arm in (pair.a, pair.b)}) > 1
+    return "equivalent" if decision.verdict == "equivalent" and not differ else "undecided"
 
 
 def _describe_arm(history: History, arm: str, runs: Runs) -> comparison.ArmSummary:

@@ -12,7 +12,9 @@ study to confirm.
 The verdict is that of :mod:`orchestrator.analysis.statistics.rule`, once every planned seed has ended. With adaptive
 stopping a pair of arms is settled by its first look that has a verdict, and its numbers are those of the seeds up to
 there, in their order; what was trained beyond, for another pair's sake, is not in them. Until then it has neither p nor
-interval. A seed at which either arm's run failed or diverged is no pair: it is missing, and listed.
+interval. A run that diverged is worth what its arm's untrained model is: a seed that it fails at counts
+against the arm (the composite estimand of ICH E9(R1)). A seed at which either arm's run failed, or of which that is not
+known, is no pair: it is missing, and listed.
 
 Only the primary yardstick was named beforehand, with margin, seeds and stopping rule. All others are exploratory, as
 are ``matched``, ``branches``, ``time_to_target`` and ``tuning``: they may suggest a question, and answer none. Their
@@ -125,6 +127,8 @@ class Pair(Config):
     pending: int
     """Planned seeds yet to end; 0 once settled."""
     missing: tuple[Gap, ...]
+    untrained: tuple[Gap, ...]
+    """Runs that diverged: each is worth what its arm's untrained model is."""
     stopping: Stopping | None
     yardsticks: dict[str, Row]
     matched: dict[Unit, Matched]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from orchestrator.analysis.comparison import ArmSummary, Floor
 from orchestrator.analysis.held_out_text import of_differences
-from orchestrator.analysis.selection import Runs, final_values
+from orchestrator.analysis.selection import Runs, worth
 from orchestrator.config.confirmation import ALPHA
 from orchestrator.ledger.history import History
 from orchestrator.ledger.items import read_floors
@@ -46,11 +46,12 @@ def _measured(history: History, arm: str) -> tuple[TrialHistory, Floors] | None:
 
 def _floor(history: History, runs: Runs, measured: TrialHistory, table: str, value: float) -> Floor:
     primary = history.design.yardsticks.primary
-    values = final_values(runs, primary)
+    values = worth(history, runs, primary)
     if len(values) < FEWEST:
         return Floor(value=value, difference=None, interval=None, above=None)
     floor = None if history.folder is None else read_floors(history.folder, measured).get((primary, table))
-    found = of_differences(history, primary, [runs[seed] for seed in sorted(values)], floor, value)
+    differences = {seed: own - value for seed, own in values.items()}
+    found = of_differences(history, primary, runs, differences, floor)
     low, high = found.interval(2 * ALPHA)  # one-sided
     above = high < 0 if history.design.lower_is_better(primary) else low > 0
     return Floor(value=value, difference=float(found.mean), interval=found.interval(ALPHA), above=above)

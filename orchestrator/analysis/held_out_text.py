@@ -1,14 +1,14 @@
 """What held-out text adds to the chance in two arms' differences, by the scores of its documents or pairs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.analysis.selection import Runs, final_values
+from orchestrator.analysis.selection import Runs, untrained, worth
 from orchestrator.analysis.statistics.evidence import Evidence, Items, by_cluster, of_seeds, with_text
 from orchestrator.ledger.history import History
-from orchestrator.ledger.items import influences, read_items
+from orchestrator.ledger.items import influences, read_floors, read_items
 from orchestrator.ledger.trials import TrialHistory
 from trainables.evaluation.item_scores import ItemScores
 
@@ -35,8 +35,8 @@ def evidence_of(
 
 
 def of_runs(history: History, yardstick: str, a: Runs, b: Runs) -> Evidence:
-    """The same of all pairs of runs that completed."""
-    values = final_values(a, yardstick), final_values(b, yardstick)
+    """The same of all pairs of runs that are worth something."""
+    values = worth(history, a, yardstick), worth(history, b, yardstick)
     return evidence_of(history, yardstick, a, b, *values)(len(values[0].keys() & values[1].keys()))
 
 
@@ -54,12 +54,13 @@ def _items(history: History, yardstick: str, a: Sequence[TrialHistory], b: Seque
 
 
 def of_differences(
-    history: History, yardstick: str, runs: Sequence[TrialHistory], fixed: ItemScores | None, value: float
+    history: History, yardstick: str, runs: Runs, differences: Mapping[int, float], fixed: ItemScores | None
 ) -> Evidence:
-    """Evidence of completed runs' differences to a fixed value, whose items are ``fixed``; without these, of seeds."""
-    found = of_seeds([run.measures[-1].yardsticks[yardstick].overall - value for run in runs])
-    scores = [own for run in runs if (own := _scores(history, yardstick, run)) is not None]
-    if fixed is None or len(scores) < len(runs):
+    """Evidence of runs' differences, by seed, to a fixed value whose items are ``fixed``; without these, of seeds."""
+    seeds = sorted(differences)
+    found = of_seeds([differences[seed] for seed in seeds])
+    scores = [own for seed in seeds if (own := _scores(history, yardstick, runs[seed])) is not None]
+    if fixed is None or len(scores) < len(seeds):
         return found
     influence_SI = influences([*scores, fixed]).influence_SI
     items = _units(fixed, influence_SI[:-1] - influence_SI[-1])
@@ -67,7 +68,12 @@ def of_differences(
 
 
 def _scores(history: History, yardstick: str, run: TrialHistory) -> ItemScores | None:
-    """A completed run's, by the scorer that its objective implies."""
+    """Of a run that is worth something: a completed one's, by the scorer that its objective implies; those of its arm's
+    untrained model, where it diverged."""
+    if run.outcome == "diverged":
+        before = untrained(history, run.arm)
+        known = {} if before is None or history.folder is None else read_floors(history.folder, before)
+        return known.get((yardstick, "untrained"))
     own = {} if history.folder is None else read_items(history.folder, run)
     return own.get((yardstick, run.measures[-1].scorer or ""))
 

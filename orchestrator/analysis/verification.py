@@ -8,7 +8,7 @@ ledger is also held against itself: what trials spent, which data they saw, what
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -273,12 +273,15 @@ def _check_comparison(found: Verification, written: Sequence[records.Record], fo
 
 
 Values = dict[tuple[str, str], dict[str, dict[int, float]]]
-"""Of each arm and yardstick: by configuration and seed, the last value of the completed runs."""
+"""Of each arm and yardstick: by configuration and seed, the last value of the completed runs, and what the untrained
+model has of those that diverged."""
 
 
 def _final_values(written: Sequence[records.Record], amount: float) -> Values:
     """From the records themselves, not by way of :class:`History`."""
     begun: dict[str, records.TrialRecord] = {}
+    diverged: list[records.TrialRecord] = []
+    untrained: dict[str, Mapping[str, Score]] = {}
     last: dict[str, records.MeasureRecord] = {}
     values: Values = defaultdict(lambda: defaultdict(dict))
     for record in written:
@@ -286,12 +289,20 @@ def _final_values(written: Sequence[records.Record], amount: float) -> Values:
             begun.setdefault(record.trial, record)
         elif isinstance(record, records.MeasureRecord):
             last[record.trial] = record
+        elif isinstance(record, records.BegunRecord) and record.floors is not None:
+            untrained.setdefault(record.arm, record.floors.untrained)
+        elif isinstance(record, records.EndRecord) and record.outcome == "diverged" and record.phase == "confirm":
+            diverged.append(begun[record.trial])
         elif isinstance(record, records.EndRecord) and record.outcome == "completed" and record.phase == "confirm":
             begin = begun[record.trial]
             if begin.amount == amount:
                 for name, score in last[record.trial].yardsticks.items():
                     own = values[begin.arm, name][same_configuration(begin.configuration)]
                     own[begin.seed] = score.overall
+    for begin in diverged:
+        if begin.amount == amount:
+            for name, score in untrained.get(begin.arm, {}).items():
+                values[begin.arm, name][same_configuration(begin.configuration)][begin.seed] = score.overall
     return values
 
 

@@ -98,7 +98,7 @@ def _pair_in_words(comparison: Comparison, pair: Pair) -> str:
         "undecided": f"{a} against {b} {where} is undecided",
     }.get(pair.verdict, f"{a} is ahead of {b} {where}")
     floor, learned = _floor_in_words(comparison, pair)
-    evidence = _evidence_in_words(opening, row, len(comparison.pairs))
+    evidence = _evidence_in_words(opening, row, len(comparison.pairs), _diverged(pair, row.n))
     return " ".join(filter(None, [evidence, floor, *_caveats(pair, row, learned)]))
 
 
@@ -116,7 +116,14 @@ def _floor_in_words(comparison: Comparison, pair: Pair) -> tuple[str, bool]:
     return "", True
 
 
-def _evidence_in_words(opening: str, row: Row, num_pairs: int) -> str:
+def _diverged(pair: Pair, seeds: int) -> str:
+    """At how many seeds each arm's run diverged, where one did."""
+    counts = {arm: sum(gap.arm == arm for gap in pair.untrained) for arm in (pair.a, pair.b)}
+    said = " and ".join(f"{arm} at {count}" for arm, count in counts.items() if count)
+    return f" ({said} of {seeds} diverged, which counts as an untrained model)" if said else ""
+
+
+def _evidence_in_words(opening: str, row: Row, num_pairs: int, diverged: str) -> str:
     if row.n == 0:
         return f"{opening}: no pair of runs is complete yet."
     family = f" (adjusted for {num_pairs} pairs of arms)" if num_pairs > 1 else ""
@@ -124,7 +131,7 @@ def _evidence_in_words(opening: str, row: Row, num_pairs: int) -> str:
     return (
         f"{opening}: {formatting.score(row.mean_a)} against {formatting.score(row.mean_b)}, "
         f"difference {formatting.difference(row.difference, row.interval)}, "
-        f"n = {formatting.plural(row.n, 'seed')}{p}."
+        f"n = {formatting.plural(row.n, 'seed')}{diverged}{p}."
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +22,7 @@ from trainables.hashing import checksum
 from trainables.storage import Location
 from trainables.training.state import Floors
 
-PRIMARY, SEEDS, DOCUMENTS = "recovery_mrr", 6, 40
+PRIMARY, SEEDS, DOCUMENTS, UNTRAINED = "recovery_mrr", 6, 40, 0.001
 NOISE = (0.3, -1.2, 0.9, -0.4, 1.1, -0.7)
 
 
@@ -35,8 +35,15 @@ def written(folder: Path, name: str, *, floors: bool, **values: np.ndarray) -> t
 
 
 def records(
-    folder: Path, vanilla: float, headless: float, *, unigram: float = 0.06, bigram: float = 0.12
+    folder: Path,
+    vanilla: float,
+    headless: float,
+    *,
+    unigram: float = 0.06,
+    bigram: float = 0.12,
+    diverged: Mapping[str, int] | None = None,
 ) -> Iterator[Record]:
+    """Six seeds of two arms, of which the first so many ``diverged``."""
     rng = np.random.default_rng(3)
     base_I = 0.01 * rng.standard_normal(DOCUMENTS)
     base_I -= base_I.mean()
@@ -45,17 +52,20 @@ def records(
         for arm, level in (("vanilla", vanilla), ("headless", headless)):
             begin = trial("confirm", arm, place, seed=seed)
             yield begin
-            if place == 0 and arm == "vanilla":
+            if place == 0:
                 noise_I = 0.004 * rng.standard_normal(DOCUMENTS)
                 noise_I -= noise_I.mean()
                 tables = {"unigram": unigram + base_I + noise_I, "bigram": bigram + base_I - noise_I}
-                digest, scores = written(folder, begin.trial, floors=True, untrained=base_I + 0.001, **tables)
+                digest, scores = written(folder, begin.trial, floors=True, untrained=base_I + UNTRAINED, **tables)
                 floors = Floors(
                     untrained={PRIMARY: scores["untrained"]},
                     tables={name: {PRIMARY: scores[name]} for name in tables},
                     items=digest,
                 )
                 yield begun(begin, floors=floors)
+            if diverged is not None and place < diverged.get(arm, 0):
+                yield end(begin, "diverged", reason="the loss is not finite")
+                continue
             value_I = level + 0.0005 * NOISE[(place + len(arm)) % SEEDS] + base_I
             digest, scores = written(folder, begin.trial, floors=False, head=value_I)
             amounts = spent(tokens=begin.amount, flops=1e12, hardware_flops=1e12, device_seconds=9.0, wall_seconds=9.0)
@@ -120,3 +130,37 @@ def test_a_study_that_measured_none_is_judged_without(tmp_path: Path) -> None:
     comparison = compare(History.of(found, Location(tmp_path)))
     assert comparison.arms["vanilla"].floors == {}
     assert comparison.pairs[0].verdict == "vanilla"
+
+
+def test_an_arm_that_diverges_at_most_seeds_does_not_win_by_the_others(tmp_path: Path) -> None:
+    """It is better wherever it comes to its end."""
+    comparison = compare(History.of(records(tmp_path, 0.2, 0.25, diverged={"headless": 4}), Location(tmp_path)))
+    (pair,) = comparison.pairs
+    row = pair.yardsticks[PRIMARY]
+    expected = [UNTRAINED - 0.2] * 4 + [0.05] * 2
+    assert row.n == SEEDS
+    assert row.difference == pytest.approx(np.mean(expected), abs=2e-3)
+    assert pair.verdict != "headless"
+    assert pair.missing == ()
+    assert [gap.seed for gap in pair.untrained] == [1, 2, 3, 4]
+    first = verdict_in_words(comparison).split(". ")[0]
+    assert "n = 6 seeds (headless at 4 of 6 diverged, which counts as an untrained model)" in first
+
+
+def test_arms_that_fail_differently_are_not_equivalent(tmp_path: Path) -> None:
+    for diverged, verdict in (
+        ({}, "equivalent"),
+        ({"headless": 6}, "undecided"),
+        ({"headless": 6, "vanilla": 6}, "undecided"),
+    ):
+        folder = tmp_path / str(len(diverged) + sum(diverged.values()))
+        found = list(records(folder, 0.2, 0.2, diverged=diverged))
+        found[0] = study(primary=PRIMARY, others=(), margin=0.5)
+        (pair,) = compare(History.of(found, Location(folder))).pairs
+        assert pair.verdict == verdict, diverged
+
+
+def test_what_diverged_is_missing_where_nothing_was_measured_before(tmp_path: Path) -> None:
+    found = [record for record in records(tmp_path, 0.2, 0.25, diverged={"headless": 1}) if record.kind != "begun"]
+    (pair,) = compare(History.of(found, Location(tmp_path))).pairs
+    assert (pair.yardsticks[PRIMARY].n, len(pair.missing), pair.untrained) == (5, 1, ())
