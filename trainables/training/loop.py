@@ -57,7 +57,7 @@ def _log_unigram(stream: TokenStream, task: Task, size: int) -> torch.Tensor:
 class Trial:
     """One trial on one worker: build, train, report. Without ``checkpoints`` it saves nothing.
 
-    Into the study's ``folder``, if it is named, the scores of the held-out text's items are written at the end.
+    Into the ``study_folder``, if it is named, the scores of the held-out text's items are written at the end.
 
     ``should_stop`` is asked between steps: True, to all workers, ends the run with a checkpoint, to be resumed. Raises
     InputError: the model does not fit the objective, or the budget is in a unit that is not measured here.
@@ -73,10 +73,10 @@ class Trial:
         should_stop: Callable[[], bool] = lambda: False,
         energy: EnergyCounter | None = None,
         usd_per_hour: float | None = None,
-        folder: Location | None = None,
+        study_folder: Location | None = None,
     ) -> None:
         self.config, self.stream, self.checkpoints, self.feed = config, stream, checkpoints, feed
-        self.folder = folder
+        self.study_folder = study_folder
         self.world = world or World()
         self.should_stop = should_stop
         self.billing = Billing(config.budget, self.world, energy, usd_per_hour)
@@ -299,11 +299,11 @@ class Trial:
         return self._write_items(found)
 
     def _write_items(self, found: Mapping[str, Mapping[str, Languages]], *, floors: bool = False) -> str | None:
-        if self.folder is None or self.world.rank > 0 or not found:
+        if self.study_folder is None or self.world.rank > 0 or not found:
             return None
         with self.meter.measure("evaluation"):
             content = to_parquet(found)
-            items_file(self.folder, self.config.trial, floors=floors).write_bytes(content)
+            items_file(self.study_folder, self.config.trial, floors=floors).write_bytes(content)
         return checksum(content)
 
     def measure_floors(self) -> Floors | None:

@@ -19,6 +19,7 @@ from trainables.corpora.stream.packed import PackedCorpus
 from trainables.corpora.stream.token_stream import TokenStream, sequence_digest
 from trainables.errors import InputError
 from trainables.evaluation.item_scores import from_parquet, items_file
+from trainables.evaluation.passes import take
 from trainables.hashing import checksum
 from trainables.objectives import find_objective
 from trainables.storage import Location
@@ -231,9 +232,9 @@ def test_scores_by_every_scorer_and_item(corpus, tmp_path, objective, restored, 
     training = {"restoration": {"share": 0.25}} if restored else {}
     config, folder = make_config(objective, training=training), Location(tmp_path)
     file = items_file(folder, config.trial)
-    run(corpus, config, tmp_path / "trial", should_stop=stop_after(13), folder=folder)
+    run(corpus, config, tmp_path / "trial", should_stop=stop_after(13), study_folder=folder)
     assert not file.exists()
-    reports = run(corpus, config, tmp_path / "trial", folder=folder)
+    reports = run(corpus, config, tmp_path / "trial", study_folder=folder)
     measures = [report.measure for report in reports if report.measure.yardsticks]
     implied = find_objective(objective).of({}).scorers[0]
     assert [m.scorer for m in measures] == [implied] * (len(measures) - 1) + scorers[:1]
@@ -247,7 +248,7 @@ def test_scores_by_every_scorer_and_item(corpus, tmp_path, objective, restored, 
         for name, score in scores.items():
             assert found[name, scorer].overall == pytest.approx(score.overall)
     assert all(scores != last.yardsticks for scores in last.other_scorers.values())
-    again = run(corpus, config, folder=Location(tmp_path / "again"))
+    again = run(corpus, config, study_folder=Location(tmp_path / "again"))
     assert comparable(again) == comparable(reports)
     assert run(corpus, config, tmp_path / "trial")[-1].measure.items == last.items, "as it was reported"
 
@@ -543,3 +544,29 @@ def test_a_trial_trains_on_documents_one_by_one_where_it_is_to(corpus, objective
         difference = np.abs(np.array(losses[inside]) - separate)
         assert (difference < 1e-5).all() if inside else (difference > 1e-4).all()
     assert (np.abs(np.subtract(*losses.values())) > 1e-4).all()
+
+
+@pytest.mark.parametrize("objective", ["headless_clm", "mlm"])
+def test_floors_are_measured_before_the_first_step_and_change_nothing(corpus, tmp_path, objective):
+    yardsticks = ("recovery_accuracy", "recovery_mrr", "perplexity")
+    plain = make_config(objective, yardsticks=yardsticks)
+    config = plain.model_copy(update={"floors": True})
+    trial = make_trial(corpus, config, tmp_path / "trial", study_folder=Location(tmp_path))
+    floors = trial.measure_floors()
+    fresh = make_trial(corpus, plain)
+    untrained = next(iter(take(fresh.stepper.learner, fresh.held_out[True], yardsticks).values()))
+    assert floors.untrained == untrained.scores
+    assert list(floors.tables) == ["unigram", "bigram"]
+    content = items_file(Location(tmp_path), config.trial, floors=True).read_bytes()
+    assert checksum(content) == floors.items
+    found = from_parquet(content, "here")
+    for name, scores in {"untrained": floors.untrained, **floors.tables}.items():
+        assert list(scores) == list(yardsticks)
+        for yardstick, score in scores.items():
+            assert found[yardstick, name].overall == pytest.approx(score.overall)
+    nats = [math.log(floors.tables[name]["perplexity"].overall) for name in ("unigram", "bigram")]
+    assert max(nats) < math.log(corpus.manifest.vocabulary_size) * 1.05
+    other = Location(tmp_path / "other")
+    assert comparable(list(trial.run())) == comparable(run(corpus, plain, study_folder=other))
+    assert make_trial(corpus, config, tmp_path / "trial").measure_floors() is None, "it is trained"
+    assert fresh.measure_floors() is None, "it was not asked for"
