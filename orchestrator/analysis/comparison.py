@@ -178,6 +178,9 @@ class Floor(Config):
     """95%, over seeds and text."""
     above: bool | None
     """Whether the arm is surely better: one-sided, at the level of the tests."""
+    times_budget: float | None
+    """By the trend of its runs, how many times the budget would bring the arm's mean there: an indication. None where
+    it is there, or no practical number would."""
 
 
 class ArmSummary(ArmDesign):

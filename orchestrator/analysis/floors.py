@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from orchestrator.analysis.comparison import ArmSummary, Floor
 from orchestrator.analysis.held_out_text import of_differences
 from orchestrator.analysis.selection import Runs, worth
@@ -11,6 +13,9 @@ from orchestrator.ledger.items import read_floors
 from orchestrator.ledger.trials import TrialHistory
 from trainables.training.state import Floors
 
+TREND_FROM = 0.25  # of the budget
+FEWEST_POINTS = 3  # of a run's course, for a trend
+MOST_TIMES = 1000.0
 FEWEST = 2  # runs of an arm: of one nothing shows how much they vary
 
 
@@ -48,10 +53,37 @@ def _floor(history: History, runs: Runs, measured: TrialHistory, table: str, val
     primary = history.design.yardsticks.primary
     values = worth(history, runs, primary)
     if len(values) < FEWEST:
-        return Floor(value=value, difference=None, interval=None, above=None)
+        return Floor(value=value, difference=None, interval=None, above=None, times_budget=None)
     floor = None if history.folder is None else read_floors(history.folder, measured).get((primary, table))
     differences = {seed: own - value for seed, own in values.items()}
     found = of_differences(history, primary, runs, differences, floor)
     low, high = found.interval(2 * ALPHA)  # one-sided
     above = high < 0 if history.design.lower_is_better(primary) else low > 0
-    return Floor(value=value, difference=float(found.mean), interval=found.interval(ALPHA), above=above)
+    return Floor(
+        value=value,
+        difference=float(found.mean),
+        interval=found.interval(ALPHA),
+        above=above,
+        times_budget=None if above else _times_budget(history, runs, value),
+    )
+
+
+def _times_budget(history: History, runs: Runs, value: float) -> float | None:
+    """Where the mean of the completed runs' evaluations, which grows with the logarithm of what is spent, comes to the
+    value; of the first part of a run, which is warm-up, nothing counts."""
+    primary = history.design.yardsticks.primary
+    points = [
+        (measure.progress, measure.yardsticks[primary].overall)
+        for run in runs.values()
+        if run.outcome == "completed"
+        for measure in run.evaluations
+        if measure.progress >= TREND_FROM and primary in measure.yardsticks
+    ]
+    if len({progress for progress, _ in points}) < FEWEST_POINTS:
+        return None
+    progress, scores = np.array(points).T
+    slope, _ = np.polyfit(np.log(progress), scores, 1)
+    missing = value - scores[progress == progress.max()].mean()
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        times = float(np.exp(missing / slope))
+    return times if 1.0 < times <= MOST_TIMES else None

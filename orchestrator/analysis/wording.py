@@ -112,6 +112,10 @@ def _floor_in_words(comparison: Comparison, pair: Pair) -> tuple[str, bool]:
         if all(below_floor(arm, table) for arm in arms):
             value = formatting.score(arms[0].floors[table].value)
             said = f"Neither is surely above what counting {counted} comes to ({value}), {therefore}."
+            times = [(arm.floors[table].times_budget, name) for name, arm in zip((pair.a, pair.b), arms, strict=True)]
+            known = sorted((number, name) for number, name in times if number is not None)
+            for number, name in known[:1]:
+                said += f" By the trend of its runs {name} would be at {number:.2g} times the budget."
             return said, table != "unigram"
     return "", True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -42,6 +43,7 @@ def records(
     unigram: float = 0.06,
     bigram: float = 0.12,
     diverged: Mapping[str, int] | None = None,
+    slope: float = 0.0,
 ) -> Iterator[Record]:
     """Six seeds of two arms, of which the first so many ``diverged``."""
     rng = np.random.default_rng(3)
@@ -69,8 +71,12 @@ def records(
             value_I = level + 0.0005 * NOISE[(place + len(arm)) % SEEDS] + base_I
             digest, scores = written(folder, begin.trial, floors=False, head=value_I)
             amounts = spent(tokens=begin.amount, flops=1e12, hardware_flops=1e12, device_seconds=9.0, wall_seconds=9.0)
+            for step, progress in enumerate((0.1, 0.25, 0.5, 0.75), 1):
+                on_the_way = 0.0 if progress < 0.25 else scores["head"].overall + slope * math.log(progress)
+                score = Score(overall=on_the_way, languages={"en": on_the_way})
+                yield measure(begin, step, progress, scores={PRIMARY: score}, scorer="head")
             report = {"scores": {PRIMARY: scores["head"]}, "spent": amounts, "scorer": "head", "items": digest}
-            yield measure(begin, 1, 1.0, **report)
+            yield measure(begin, 5, 1.0, **report)
             yield end(begin)
 
 
@@ -164,3 +170,19 @@ def test_what_diverged_is_missing_where_nothing_was_measured_before(tmp_path: Pa
     found = [record for record in records(tmp_path, 0.2, 0.25, diverged={"headless": 1}) if record.kind != "begun"]
     (pair,) = compare(History.of(found, Location(tmp_path))).pairs
     assert (pair.yardsticks[PRIMARY].n, len(pair.missing), pair.untrained) == (5, 1, ())
+
+
+@pytest.mark.parametrize(
+    ("slope", "times"), [(0.03, math.exp(0.045 / 0.03)), (0.0, None), (-0.03, None), (0.001, None)]
+)
+def test_the_budget_that_would_do_follows_the_trend(tmp_path: Path, slope: float, times: float | None) -> None:
+    comparison = compared(tmp_path, 0.075, 0.045, slope=slope)
+    floor = comparison.arms["vanilla"].floors["bigram"]
+    said = verdict_in_words(comparison)
+    if times is None:
+        assert floor.times_budget is None
+        assert "times the budget" not in said
+    else:
+        assert floor.times_budget == pytest.approx(times, rel=0.01)
+        assert "By the trend of its runs vanilla would be at 4.5 times the budget." in said
+    assert comparison.arms["vanilla"].floors["unigram"].times_budget is None, "it is above"
