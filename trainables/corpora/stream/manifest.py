@@ -19,7 +19,7 @@ SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 class Shard(Config):
     """One file of packed sequences."""
 
-    file: str = Field(pattern=r"^shards/\w+/[\w-]+\.npy$")  # path in the corpus's folder
+    file: str = Field(pattern=r"^shards/[a-z]+/[A-Za-z0-9_-]{1,200}\.npy$")  # path in the corpus's folder
     sequences: int = Field(ge=1)  # rows of the array
     checksum: str  # blake2b of the file, hexadecimal
 

@@ -42,6 +42,7 @@ def counts(content: Content) -> Content:
         lambda content: counts(content)["shards"][0].update(sequences=-5),
         lambda content: counts(content)["shards"][0].update(file="../../etc/passwd"),
         lambda content: counts(content)["shards"][0].update(file="shards/../../../x.npy"),
+        lambda content: counts(content)["shards"][0].update(file=f"shards/train/{'x' * 300}.npy"),
         lambda content: content.update(sources=[{"documents": "many"}]),
         lambda content: content.update(sources=[{"examples": [["what"]]}]),
     ],
