@@ -116,6 +116,7 @@ def _reports(config: dict[str, Any], world: World) -> Iterator[dict[str, Any]]:
         trial = Trial(trial_config, stream, checkpoints, world, ray_data_batches, should_stop, energy, price, folder)
         floors = trial.measure_floors()
         start = {
+            "built": trial.built().model_dump(),
             "floors": floors and floors.model_dump(),
             "step": trial.start_step,
             "workers": world.size,

@@ -330,6 +330,7 @@ def _describe_arm(history: History, arm: str, runs: Runs) -> comparison.ArmSumma
     design, searched = history.design, history.trials_of("search", arm)
     primary = design.yardsticks.primary
     best = next(iter(runs.values()), None) or best_of_search(history, arm)
+    completed = [run for run in runs.values() if run.outcome == "completed"]
     return comparison.ArmSummary(
         **dict(design.arms[arm]),
         configuration=best.configuration if best else None,
@@ -339,8 +340,16 @@ def _describe_arm(history: History, arm: str, runs: Runs) -> comparison.ArmSumma
         yardsticks={name: _summary(runs, name) for name in design.yardsticks.names},
         spent={phase: _total_spent(history, phase, arm) for phase in TRAINING_PHASES},
         tuning=describe_tuning(searched, primary, design.lower_is_better(primary)),
+        built=tuple(dict.fromkeys(built for run in completed for built in run.built)),
+        a_run={
+            unit: float(np.mean([run.spent.get(unit, 0.0) for run in completed])) for unit in MATCHED_UNITS if completed
+        },
         floors=dict(floors_of(history, arm, runs)),
     )
+
+
+def _mean_spent(runs: Sequence[TrialHistory]) -> dict[Unit, float]:
+    return {unit: float(np.mean([run.spent.get(unit, 0.0) for run in runs])) for unit in MATCHED_UNITS if runs}
 
 
 def _count(history: History, phase: TrainingPhase, arm: str) -> comparison.Counts:

@@ -35,7 +35,7 @@ from search_spaces import Configuration
 from trainables.config import Config
 from trainables.models.config import Task
 from trainables.training.config import Unit
-from trainables.training.state import Spent
+from trainables.training.state import Built, Spent
 
 Role = Literal["primary", "exploratory"]
 Standing = Literal["confirmatory", "exploratory"]
@@ -195,6 +195,10 @@ class ArmSummary(ArmDesign):
     yardsticks: dict[str, Summary]
     spent: dict[TrainingPhase, Spent]
     tuning: TuningCurve | None
+    built: tuple[Built, ...]
+    """What its completed runs trained, and on what: each once."""
+    a_run: dict[Unit, float]
+    """What a completed run spent in the mean."""
     floors: dict[str, Floor]
     """By table: ``unigram``, ``bigram``; empty where they were not measured."""
 

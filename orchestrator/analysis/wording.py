@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from pydantic import JsonValue
 
 from orchestrator import formatting
-from orchestrator.analysis.comparison import Comparison, Pair, Row
+from orchestrator.analysis.comparison import ArmSummary, Comparison, Pair, Row
 from orchestrator.analysis.floors import below_floor
+
+SAME_RUN = 0.98  # of what a run spends: less is a difference worth a word
 
 
 def verdict_in_words(comparison: Comparison) -> str:
@@ -99,7 +101,25 @@ def _pair_in_words(comparison: Comparison, pair: Pair) -> str:
     }.get(pair.verdict, f"{a} is ahead of {b} {where}")
     floor, learned = _floor_in_words(comparison, pair)
     evidence = _evidence_in_words(opening, row, len(comparison.pairs), _diverged(pair, row.n))
-    return " ".join(filter(None, [evidence, floor, *_caveats(pair, row, learned)]))
+    confounds = ", ".join(_confounds(comparison.arms[a], comparison.arms[b]))
+    between = f"Between them differ too: {confounds} ({a} against {b})." if confounds else ""
+    return " ".join(filter(None, [evidence, floor, *_caveats(pair, row, learned), between]))
+
+
+def _confounds(a: ArmSummary, b: ArmSummary) -> Iterable[str]:
+    """What else differs between two arms than what they were compared for, each with both values."""
+    for said, values in (
+        ("parameters", [{f"{built.parameters:,}" for built in arm.built} for arm in (a, b)]),
+        ("devices", [{built.device for built in arm.built} for arm in (a, b)]),
+        ("precision", [{built.precision for built in arm.built} for arm in (a, b)]),
+    ):
+        if all(values) and values[0] != values[1]:
+            yield f"{said} {' and '.join(sorted(values[0]))} against {' and '.join(sorted(values[1]))}"
+    for unit, one in a.a_run.items():
+        other = b.a_run.get(unit, one)
+        if min(one, other) < SAME_RUN * max(one, other):
+            of_device = "of device time " if unit == "device_seconds" else ""
+            yield f"{formatting.quantity(one, unit)} {of_device}a run against {formatting.quantity(other, unit)}"
 
 
 def _floor_in_words(comparison: Comparison, pair: Pair) -> tuple[str, bool]:

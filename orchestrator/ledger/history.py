@@ -107,6 +107,8 @@ class History:
                 trial = self.trial(record.trial)
                 trial.attempt_records[-1].begin(record)
                 trial.floors = record.floors or trial.floors
+                if record.built is not None and record.built not in trial.built:
+                    trial.built += (record.built,)
             case records.MeasureRecord():
                 self._measure(record)
             case records.EndRecord():

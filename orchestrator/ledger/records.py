@@ -14,7 +14,7 @@ from trainables.config import Amount, Config, Count, Name, Number, Positive, Sev
 from trainables.errors import printable
 from trainables.models.config import Task
 from trainables.training.config import Unit
-from trainables.training.state import Floors, Measure, Measured, Overhead
+from trainables.training.state import Built, Floors, Measure, Measured, Overhead
 
 TrainingPhase = Literal["search", "confirm", "anytime"]
 TRAINING_PHASES: tuple[TrainingPhase, ...] = get_args(TrainingPhase)
@@ -164,6 +164,7 @@ class BegunRecord(_AttemptRecord):
     workers: Count
     spent: Measured  # up to that step
     overhead: Overhead  # so far
+    built: Built | None = None
     floors: Floors | None = None  # of the attempt that measured them
 
 

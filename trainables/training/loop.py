@@ -27,7 +27,7 @@ from trainables.training.config import TrialConfig
 from trainables.training.energy import EnergyCounter
 from trainables.training.meters import LossMeter, OverheadMeter, StreamMeter
 from trainables.training.micro_batch import largest_micro_batch
-from trainables.training.state import Floors, Measure, Report, Status, TrialState
+from trainables.training.state import Built, Floors, Measure, Report, Status, TrialState
 from trainables.training.stepper import PreparedStep, Stepper
 from trainables.training.world import World
 
@@ -103,6 +103,7 @@ class Trial:
         config = self.config
         torch.manual_seed(config.seed)
         learner = make_learner(config, self.stream)
+        self.num_parameters = sum(parameter.numel() for parameter in learner.parameters())
         if config.model.pretrained is not None:
             load_pretrained(learner.body, learner.head, learner.config, config.model.pretrained)
         return Stepper(learner.to(self.world.device), self.stream, config.training, self.world)
@@ -305,6 +306,12 @@ class Trial:
             content = to_parquet(found)
             items_file(self.study_folder, self.config.trial, floors=floors).write_bytes(content)
         return checksum(content)
+
+    def built(self) -> Built:
+        """What it trains, and on what."""
+        device = self.world.device
+        name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+        return Built(parameters=self.num_parameters, device=name, precision=self.stepper.precision)
 
     def measure_floors(self) -> Floors | None:
         """What the yardsticks are before anything is learned; None where it was not asked for, or training has begun.

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import AfterValidator, Field
 
 from trainables.config import Amount, Config, Count, Name, Number
+from trainables.errors import printable
 from trainables.evaluation.yardstick import Score
 from trainables.training.config import UNITS, Unit
 
@@ -63,6 +64,14 @@ class Measure(Config):
     scorer: Name | None = None  # how the model scored the vocabulary for them; None where there are none
     items: FileDigest | None = None  # digest of the file of the items' scores
     other_scorers: Mapping[Name, Mapping[Name, Score]] = {}  # the yardsticks by the model's other ones, at the end
+
+
+class Built(Config):
+    """What an attempt trains, and on what."""
+
+    parameters: Count
+    device: Annotated[str, AfterValidator(printable)]  # ``cpu``, or the GPU's name
+    precision: Literal["float32", "bfloat16"]  # of matrix products
 
 
 class Floors(Config):

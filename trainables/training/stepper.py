@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -91,13 +91,20 @@ class Stepper:
         tokens = num_sequences * length * self.world.size
         return PreparedStep(batch, parts, num_targets, flops, flops + again, tokens)
 
+    @property
+    def precision(self) -> Literal["float32", "bfloat16"]:
+        """Of matrix products under autocast."""
+        wanted = self.training.precision
+        if wanted == "auto":
+            return "bfloat16" if self.world.device.type == "cuda" else "float32"
+        return wanted
+
     def gradients(self, step: PreparedStep, *, synchronise: bool = True) -> tuple[Tensor, list[Tensor]]:
         """This worker's part of the step's mean loss, and the touched rows of tables, with their gradients."""
         row_R = self.batches.rows(step.parts, self.tables)
         rows = {name: self.optimiser.rows[name].fetch(self.batches.to_device(r)) for name, r in row_R.items()}
         total = torch.zeros((), device=self.world.device)
-        cuda, precision = self.world.device.type == "cuda", self.training.precision
-        bfloat16 = precision == "bfloat16" or (precision == "auto" and cuda)
+        bfloat16 = self.precision == "bfloat16"
         for number, part in enumerate(step.parts):
             last = number == len(step.parts) - 1
             micro_batch = self.batches.send(part, row_R, rows)

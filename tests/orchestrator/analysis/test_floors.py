@@ -21,7 +21,7 @@ from trainables.evaluation import Items, Score
 from trainables.evaluation.item_scores import items_file, to_parquet
 from trainables.hashing import checksum
 from trainables.storage import Location
-from trainables.training.state import Floors
+from trainables.training.state import Built, Floors
 
 PRIMARY, SEEDS, DOCUMENTS, UNTRAINED = "recovery_mrr", 6, 40, 0.001
 NOISE = (0.3, -1.2, 0.9, -0.4, 1.1, -0.7)
@@ -186,3 +186,18 @@ def test_the_budget_that_would_do_follows_the_trend(tmp_path: Path, slope: float
         assert floor.times_budget == pytest.approx(times, rel=0.01)
         assert "By the trend of its runs vanilla would be at 4.5 times the budget." in said
     assert comparison.arms["vanilla"].floors["unigram"].times_budget is None, "it is above"
+
+
+def test_what_else_differs_is_named(tmp_path: Path) -> None:
+    found = list(records(tmp_path, 0.2, 0.15))
+    parameters = {"vanilla": 908_800, "headless": 652_800}
+    for number, record in enumerate(found):
+        if record.kind == "begun":
+            built = Built(parameters=parameters[record.arm], device="cpu", precision="float32")
+            found[number] = record.model_copy(update={"built": built})
+        if record.kind == "measure" and record.arm == "headless":
+            spending = dict(record.spent) | {"flops": 0.8 * record.spent["flops"]}
+            found[number] = record.model_copy(update={"spent": spending})
+    said = verdict_in_words(compare(History.of(found, Location(tmp_path))))
+    expected = "Between them differ too: parameters 908,800 against 652,800, 1.0 TFLOP a run against 800 GFLOP"
+    assert f"{expected} (vanilla against headless)." in said
