@@ -84,6 +84,9 @@ def _times_budget(history: History, runs: Runs, value: float) -> float | None:
     progress, scores = np.array(points).T
     slope, _ = np.polyfit(np.log(progress), scores, 1)
     missing = value - scores[progress == progress.max()].mean()
-    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+    better = -1.0 if history.design.lower_is_better(primary) else 1.0
+    if better * missing <= 0 or better * slope <= 0:  # it is there in the mean, or does not come nearer
+        return None
+    with np.errstate(over="ignore"):
         times = float(np.exp(missing / slope))
     return times if 1.0 < times <= MOST_TIMES else None

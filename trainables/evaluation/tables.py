@@ -130,7 +130,9 @@ class _TablePasses(Passes):
 def take_of_tables(held_out: HeldOut, task: Task, names: Sequence[str]) -> dict[str, Taken]:
     """The named yardsticks of the tables, by the table's kind; without those that need a model."""
     corpus = held_out.corpus
-    passes = _TablePasses(held_out, task, {language: tables_of(corpus, language) for language in corpus.languages})
+    passes = _TablePasses(
+        held_out, task, {language: tables_of(corpus, language, task) for language in corpus.languages}
+    )
     found: dict[str, Taken] = {}
     for kind in KINDS:
         taken = Taken({}, {})
@@ -144,10 +146,12 @@ def take_of_tables(held_out: HeldOut, task: Task, names: Sequence[str]) -> dict[
     return found
 
 
-def tables_of(corpus: PackedCorpus, language: str) -> dict[Kind, TokenTable]:
+def tables_of(corpus: PackedCorpus, language: str, task: Task) -> dict[Kind, TokenTable]:
     """The tables of a language's training text: ``unigram``, of all of it, and ``bigram``, of as much as
     :data:`MOST_TOKENS`. Raises InputError for a damaged shard."""
     count_V, nothing = corpus.token_counts.of(language), np.empty(0, dtype=np.int64)
+    if task == "masked":  # special tokens are never masked: a table that expects them is no floor
+        count_V[list(corpus.manifest.special_tokens)] = 0
     most = max(1, min(corpus.sequences("train", language), MOST_TOKENS // corpus.manifest.sequence_length))
     token_NL = corpus.take("train", language, np.arange(most)).astype(np.int64)
     neighbours = token_NL[:, :-1].ravel(), token_NL[:, 1:].ravel()
