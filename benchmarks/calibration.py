@@ -121,10 +121,11 @@ def followed(case: Case, differences: Floats) -> tuple[Verdicts, Floats, Floats]
     language = np.arange(DOCUMENTS) % LANGUAGES
     mean = np.stack([differences[..., language == own].mean(-1) for own in range(LANGUAGES)], -1)
     influence = (differences - mean[..., language]) / DOCUMENTS
+    share = 1.0 / np.bincount(language)[language]
 
     def evidence(n: int, which: Indices) -> Evidence:
         seeds = of_seeds(mean.mean(-1)[which, :n])
-        return with_text(seeds, Items(influence[which, :n], language)) if case.text else seeds
+        return with_text(seeds, Items(influence[which, :n], language, share)) if case.text else seeds
 
     verdicts, looks = follow(case.rule, len(differences), evidence)
     low, high = np.empty(len(differences)), np.empty(len(differences))

@@ -12,7 +12,7 @@ from orchestrator.ledger.items import influences, read_floors, read_items
 from orchestrator.ledger.trials import TrialHistory
 from trainables.evaluation.item_scores import ItemScores
 
-FEWEST_UNITS = 2  # of a language: of one nothing shows how much its text varies
+FEWEST_UNITS = 3  # of a language, of equal weight: of fewer it hardly shows how much its text varies
 
 
 def evidence_of(
@@ -79,8 +79,7 @@ def _scores(history: History, yardstick: str, run: TrialHistory) -> ItemScores |
 
 
 def _units(scores: ItemScores, influence_SI: NDArray[np.float64]) -> Items | None:
-    """Documents as units; None where a language has too few of them."""
-    if any(len(own.item_I) < FEWEST_UNITS for own in scores.languages.values()):
-        return None
+    """Documents as units; None where a language has too few of them, or a few that outweigh the others."""
     names = list(zip(scores.language_I.tolist(), scores.item_I.tolist(), strict=True))
-    return by_cluster(influence_SI, names, scores.language_I.tolist())
+    found = by_cluster(influence_SI, names, scores.language_I.tolist(), scores.weight_I)
+    return found if found.effective_L.min() >= FEWEST_UNITS else None

@@ -64,7 +64,7 @@ def compare_scores(
     difference_SI = a_SI - b_SI
     mean_SL = difference_SI @ member_IL / member_IL.sum(0)
     weight_I = 1 / (member_IL @ member_IL.sum(0) * len(number))
-    items = by_cluster((difference_SI - mean_SL @ member_IL.T) * weight_I, own, names)
+    items = by_cluster((difference_SI - mean_SL @ member_IL.T) * weight_I, own, names, weight_I)
     rule = Rule(len(a_SI), len(a_SI), margin)
     found = with_text(of_seeds(mean_SL.mean(1)), items)
     decision = rule.decide(lambda n: found, found.n, ended=True)

@@ -104,13 +104,23 @@ class Items(NamedTuple):
     influence_SC: Floats
     """What each cluster adds to a seed's difference beyond its mean, (..., S, C): a row sums to 0 in each stratum."""
     stratum_C: NDArray[np.intp]
+    share_C: Floats
+    """Of its stratum's weight: they sum to 1 in each."""
+
+    @property
+    def effective_L(self) -> Floats:
+        """How many clusters of equal weight would be as many, by stratum."""
+        return 1.0 / np.bincount(self.stratum_C, self.share_C**2)
 
 
 def by_cluster(
-    influence_SI: Floats, clusters: Sequence[Hashable] | NDArray[Any], strata: Sequence[Hashable] | NDArray[Any]
+    influence_SI: Floats,
+    clusters: Sequence[Hashable] | NDArray[Any],
+    strata: Sequence[Hashable] | NDArray[Any],
+    weight_I: Floats,
 ) -> Items:
-    """Influences of items summed over clusters. Strata that share a cluster, as languages do the translations of one
-    sentence, vary together: they are one."""
+    """Influences of items summed over clusters, whose shares are their items' weights. Strata that share a cluster, as
+    languages do the translations of one sentence, vary together: they are one."""
     from scipy.sparse import coo_array  # some tenths of a second to import
     from scipy.sparse.csgraph import connected_components
 
@@ -124,15 +134,18 @@ def by_cluster(
     np.add.at(influence_SC.T, cluster_I, influence_SI.T)
     stratum_C = np.zeros(len(number), dtype=np.intp)
     stratum_C[cluster_I] = whole[stratum_I]
-    return Items(influence_SC, stratum_C)
+    weight_C = np.bincount(cluster_I, weight_I)
+    return Items(influence_SC, stratum_C, weight_C / np.bincount(stratum_C, weight_C)[stratum_C])
 
 
 def with_text(seeds: Evidence, items: Items) -> Evidence:
     """The evidence with what its text adds.
 
     The clusters' mean influences over seeds vary by the text and by a share 1 / S of what seeds and text have in
-    common, which the seeds' spread has already: products of different seeds have the first alone. In each stratum of C
-    clusters the sum has C - 1 degrees of freedom; a stratum of one cluster says nothing of the others, and is refused.
+    common, which the seeds' spread has already: products of different seeds have the first alone. Deviations from the
+    mean are too small, the more the larger a cluster's share s of its stratum: by 1 - 2 s + sum of s^2, in squares. The
+    sum has 1 / sum of s^2 - 1 degrees of freedom, C - 1 of C equal clusters; a stratum of one cluster says nothing of
+    the others, and is refused.
 
     Raises InputError for a stratum of one cluster.
     """
@@ -144,14 +157,15 @@ def with_text(seeds: Evidence, items: Items) -> Evidence:
             remedy="smaller clusters, or fewer strata",
         )
     num_seeds = items.influence_SC.shape[-2]
-    larger_C = (count_L / (count_L - 1))[items.stratum_C]
+    squares_L = 1.0 / items.effective_L
+    larger_C = 1.0 / (1.0 - 2.0 * items.share_C + squares_L[items.stratum_C])
     own_C = (items.influence_SC**2).sum(-2)
     whole_C = items.influence_SC.sum(-2) ** 2
     of_mean_C = larger_C * whole_C / num_seeds**2
     # Of one seed nothing tells the two apart: all counts as the text's.
     shared_C = larger_C * (whole_C - own_C) / (num_seeds * (num_seeds - 1)) if num_seeds > 1 else of_mean_C
     variance_L = of_mean_C @ np.eye(len(count_L))[items.stratum_C]
-    spread = (variance_L**2 / (count_L - 1)).sum(-1)
+    spread = (variance_L**2 / (items.effective_L - 1.0)).sum(-1)
     with np.errstate(invalid="ignore", divide="ignore"):
         degrees = np.where(spread > 0, variance_L.sum(-1) ** 2 / spread, np.inf)
     return seeds._replace(text_variance=np.maximum(shared_C.sum(-1), 0.0), text_degrees=degrees)

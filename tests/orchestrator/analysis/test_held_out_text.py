@@ -58,24 +58,20 @@ def records(folder, *, lead=0.02, seed_deviation=0.004, document_deviation=0.05,
 
 def brute_force(difference_SLC, weight_C):
     """Mean, variances and degrees of freedom of seeds and of text, by sums over seeds and pairs of seeds."""
-    S, L, C = difference_SLC.shape
+    S, L, _ = difference_SLC.shape
     share_C = weight_C / weight_C.sum()
     mean_SL = difference_SLC @ share_C
     by_seed = mean_SL.mean(1)
     influence_SLC = (difference_SLC - mean_SL[:, :, None]) * share_C / L
+    squares = (share_C**2).sum()
+    larger_C = 1 / (1 - 2 * share_C + squares)  # a deviation from a mean that the document is part of is too small
     text = spread = total = 0.0
     for language in range(L):
-        text += (
-            C
-            / (C - 1)
-            * sum(
-                influence_SLC[one, language] @ influence_SLC[other, language]
-                for one, other in permutations(range(S), 2)
-            )
-            / (S * (S - 1))
-        )
-        of_mean = C / (C - 1) * (influence_SLC[:, language].mean(0) ** 2).sum()
-        spread += of_mean**2 / (C - 1)
+        own_SC = influence_SLC[:, language]
+        pairs = permutations(range(S), 2)
+        text += sum((larger_C * own_SC[one]) @ own_SC[other] for one, other in pairs) / (S * (S - 1))
+        of_mean = (larger_C * own_SC.mean(0) ** 2).sum()
+        spread += of_mean**2 / (1 / squares - 1)
         total += of_mean
     seeds, degrees = by_seed.var(ddof=1) / S, total**2 / spread
     whole = (seeds + text) ** 2 / (seeds**2 / (S - 1) + text**2 / degrees)
