@@ -18,7 +18,7 @@ MODULES = [
 ]
 
 
-def test_the_studys_process_imports_neither_torch_nor_transformers() -> None:
+def test_modules_of_the_studys_process_import_neither_torch_nor_transformers() -> None:
     code = (
         f"import sys, {', '.join(MODULES)}; print([name for name in ('torch', 'transformers') if name in sys.modules])"
     )
