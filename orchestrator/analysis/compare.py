@@ -1,8 +1,8 @@
 """From a study's state to its :class:`Comparison`."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import combinations, product, takewhile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import combinations, takewhile
 from typing import TypeVar, get_args
 
 import numpy as np
@@ -10,13 +10,14 @@ import numpy as np
 from orchestrator.analysis import comparison
 from orchestrator.analysis.comparison import Comparison, Pair, Row
 from orchestrator.analysis.exploratory import describe_failures, describe_time_to_target, describe_tuning
-from orchestrator.analysis.floors import below_floor, floors_of
-from orchestrator.analysis.held_out_text import evidence_of, of_runs
-from orchestrator.analysis.selection import Runs, best_of_search, chosen_runs, confirmed, final_values, worth
+from orchestrator.analysis.floors import below, floors_of
+from orchestrator.analysis.held_out_text import evidence_of
+from orchestrator.analysis.selection import Runs, best_of_search, chosen_runs, confirmed, final_values
 from orchestrator.analysis.statistics.evidence import Evidence, of_seeds
 from orchestrator.analysis.statistics.holm import holm
 from orchestrator.analysis.statistics.planning import Settling, minimum_detectable_effect, what_would_settle
-from orchestrator.analysis.statistics.rule import FEWEST, Decision, Rule
+from orchestrator.analysis.statistics.rule import FEWEST, Decision, Rule, Verdict, Withheld
+from orchestrator.analysis.worth import Pairs, pairs_of, up_to
 from orchestrator.config.confirmation import ALPHA
 from orchestrator.ledger.history import History
 from orchestrator.ledger.records import TRAINING_PHASES, Design, Outcome, TrainingPhase
@@ -42,7 +43,7 @@ def compare(history: History) -> Comparison:
     decisions = _decisions(history, runs, arms)
     pairs = [_pair(history, (a, b), runs, decision) for (a, b), decision in decisions.items()]
     summaries = {arm: _describe_arm(history, arm, runs[arm]) for arm in arms}
-    pairs = _judged(history, _adjusted(pairs, design.yardsticks.primary), decisions, runs, summaries)
+    pairs = list(_judged(history, _adjusted(pairs, design.yardsticks.primary), decisions, runs))
     return Comparison(
         unit=design.unit,
         amount=design.confirm_amount,
@@ -72,22 +73,41 @@ def _decisions(history: History, runs: Mapping[str, Runs], arms: Sequence[str]) 
     design = history.design
     pairs = [(a, b) for a, b in combinations(arms, 2) if design.arms[a].task == design.arms[b].task]
     rule = _rule(design, len(pairs))
-    return {(a, b): _decision(history, rule, runs[a], runs[b]) for a, b in pairs}
+    return {names: _decision(history, rule, names, runs) for names in pairs}
 
 
-def _decision(history: History, rule: Rule, a: Runs, b: Runs) -> Decision:
-    design = history.design
+def _decision(history: History, rule: Rule, names: tuple[str, str], by_arm: Mapping[str, Runs]) -> Decision:
+    design, (a, b) = history.design, (by_arm[name] for name in names)
     ended = {seed for seed in a.keys() & b.keys() if a[seed].outcome is not None and b[seed].outcome is not None}
     if design.minimum_seeds is not None:
         # Looks are at the protocol's seeds in their order: a run that ends early must not be looked at before its turn,
         # nor one beyond a seed that somebody took out.
-        seeds = range(design.seed + 1, design.seed + 1 + rule.maximum)
-        ended = set(takewhile(ended.__contains__, seeds))
+        planned = range(design.seed + 1, design.seed + 1 + rule.maximum)
+        ended = set(takewhile(ended.__contains__, planned))
     primary = design.yardsticks.primary
-    values = [{s: v for s, v in worth(history, runs, primary).items() if s in ended} for runs in (a, b)]
-    all_ended = len(ended) >= min(rule.maximum, history.planned_seeds)
-    evidence = evidence_of(history, primary, a, b, *values)
-    return rule.decide(evidence, len(values[0].keys() & values[1].keys()), ended=all_ended)
+    a, b = ({seed: run for seed, run in runs.items() if seed in ended} for runs in (a, b))
+    seeds = list(pairs_of(history, primary, a, b))
+
+    def first(n: int) -> tuple[Runs, Runs]:
+        last = seeds[n - 1] if n else -1
+        return up_to(last, a), up_to(last, b)
+
+    return rule.decide(
+        lambda n: evidence_of(history, primary, list(pairs_of(history, primary, *first(n)).values())),
+        len(seeds),
+        ended=len(ended) >= min(rule.maximum, history.planned_seeds),
+        withheld=lambda n, verdict: _withheld(history, names, verdict, *first(n)),
+    )
+
+
+def _withheld(history: History, names: tuple[str, str], verdict: Verdict, a: Runs, b: Runs) -> Withheld | None:
+    """Why what the rule finds of these runs is no verdict."""
+    pairs = pairs_of(history, history.design.yardsticks.primary, a, b)
+    counts = [sum(runs[seed].outcome == "diverged" for seed in pairs) for runs in (a, b)]
+    winners = {"a": counts[:1], "b": counts[1:]}.get(verdict, counts)
+    if any(2 * count > len(pairs) for count in winners) or (verdict == "equivalent" and counts[0] != counts[1]):
+        return "diverged"
+    return "floor" if below(history, names, list(pairs.values())).keys() - {"bigram"} else None
 
 
 def _settled(history: History, a: Runs, b: Runs, decision: Decision) -> tuple[Runs, Runs]:
@@ -95,10 +115,8 @@ def _settled(history: History, a: Runs, b: Runs, decision: Decision) -> tuple[Ru
     design = history.design
     if design.minimum_seeds is None or decision.verdict in ("continue", "undecided"):
         return a, b
-    primary = design.yardsticks.primary
-    last = sorted(worth(history, a, primary).keys() & worth(history, b, primary).keys())[decision.evidence.n - 1]
-    one, other = ({seed: run for seed, run in runs.items() if seed <= last} for runs in (a, b))
-    return one, other
+    last = list(pairs_of(history, design.yardsticks.primary, a, b))[decision.evidence.n - 1]
+    return up_to(last, a), up_to(last, b)
 
 
 def _pair(history: History, names: tuple[str, str], runs: Mapping[str, Runs], decision: Decision) -> Pair:
@@ -106,8 +124,11 @@ def _pair(history: History, names: tuple[str, str], runs: Mapping[str, Runs], de
     (a, b), design = names, history.design
     primary = design.yardsticks.primary
     runs_a, runs_b = _settled(history, runs[a], runs[b], decision)
+    pairs = pairs_of(history, primary, runs_a, runs_b)
     both_ended = _paired(runs_a, runs_b, ("completed", *_BROKEN), primary)
-    rows = {name: _final_row(history, name, runs_a, runs_b) for name in design.yardsticks.names}
+    rows = {
+        name: _final_row(history, name, pairs_of(history, name, runs_a, runs_b)) for name in design.yardsticks.names
+    }
     p = None if decision.p is None else float(decision.evidence.p())
     # With a fixed number, the interval of the seeds so far is an indication.
     interval = decision.interval or (rows[primary].interval if design.minimum_seeds is None else None)
@@ -125,23 +146,26 @@ def _pair(history: History, names: tuple[str, str], runs: Mapping[str, Runs], de
         more_text=None,
         detectable=None,
         pending=0,
-        missing=_missing(history, runs_a, primary) + _missing(history, runs_b, primary),
-        untrained=_untrained(history, runs_a, primary) + _untrained(history, runs_b, primary),
+        missing=_missing(runs_a, runs_b, primary, pairs),
+        diverged=_diverged(runs_a, runs_b, pairs),
+        withheld=decision.withheld,
+        below=below(history, names, list(pairs.values())),
         stopping=None if minimum is None else comparison.Stopping(minimum=minimum, maximum=design.seeds),
         yardsticks=rows,
         matched={unit: _matched(history, runs_a, runs_b, unit) for unit in MATCHED_UNITS},
         time_to_target={
             unit: describe_time_to_target(
-                both_ended, unit, primary, design.yardsticks.target, design.lower_is_better(primary)
+                both_ended,
+                history.trials_of("anytime"),
+                unit,
+                primary,
+                design.yardsticks.target,
+                design.lower_is_better(primary),
             )
             for unit in MATCHED_UNITS
         },
         branches=_at_shares(history, runs_a, runs_b),
     )
-
-
-def _differences(a: Mapping[int, float], b: Mapping[int, float]) -> tuple[float, ...]:
-    return tuple(a[seed] - b[seed] for seed in sorted(a.keys() & b.keys()))
 
 
 def _mean(values: Iterable[float]) -> float | None:
@@ -153,20 +177,19 @@ def _deviation(values: Sequence[float]) -> float | None:
     return float(np.std(values, ddof=1)) if len(values) > 1 else None
 
 
-def _final_row(history: History, yardstick: str, a: Runs, b: Runs) -> Row:
-    """Of the runs that are worth something."""
-    values = (worth(history, runs, yardstick) for runs in (a, b))
-    return _row(history.design, yardstick, of_runs(history, yardstick, a, b), *values)
+def _final_row(history: History, yardstick: str, pairs: Pairs) -> Row:
+    scores = [(a.score, b.score) for a, b in pairs.values()]
+    return _row(history.design, yardstick, evidence_of(history, yardstick, list(pairs.values())), scores)
 
 
-def _row(design: Design, yardstick: str, found: Evidence, a: Mapping[int, float], b: Mapping[int, float]) -> Row:
-    differences, seeds = _differences(a, b), a.keys() & b.keys()
+def _row(design: Design, yardstick: str, found: Evidence, scores: Sequence[tuple[float, float]]) -> Row:
+    differences = [a - b for a, b in scores]
     return Row(
         role="primary" if yardstick == design.yardsticks.primary else "exploratory",
         lower_is_better=design.lower_is_better(yardstick),
         n=len(differences),
-        mean_a=_mean(a[seed] for seed in seeds),
-        mean_b=_mean(b[seed] for seed in seeds),
+        mean_a=_mean(a for a, _ in scores),
+        mean_b=_mean(b for _, b in scores),
         difference=_mean(differences),
         deviation=_deviation(differences),
         seed_error=float(found.seed_variance) ** 0.5 if found.n > 1 else None,
@@ -178,36 +201,44 @@ def _row(design: Design, yardstick: str, found: Evidence, a: Mapping[int, float]
 
 
 def _at_shares(history: History, a: Runs, b: Runs) -> tuple[comparison.BranchRow, ...]:
-    """The yardsticks where the branches of these runs ended, by share of the budget, ascending."""
-    design = history.design
-    branches: dict[float, tuple[Runs, Runs]] = defaultdict(lambda: ({}, {}))
-    for trial in history.trials_of("anytime"):
-        for side, runs in enumerate((a, b)):
-            trunk = runs.get(trial.seed)
-            same = trunk is not None and (trunk.arm, trunk.number) == (trial.arm, trial.number)
-            if same and trial.share is not None:
-                branches[trial.share][side][trial.seed] = trial
-    return tuple(
-        comparison.BranchRow(
-            **_final_row(history, name, *both).model_dump() | {"role": "exploratory"},
-            share=share,
-            yardstick=name,
-            missing=tuple(gap for runs in both for gap in _missing(history, runs, name)),
+    """The yardsticks where the branches of these runs ended, by share of the budget, ascending. A run that broke has no
+    branches: it stands for them."""
+    design, rows = history.design, list[comparison.BranchRow]()
+    for share in sorted({trial.share for trial in history.trials_of("anytime") if trial.share is not None}):
+        branches = {(t.arm, t.number): t for t in history.trials_of("anytime") if t.share == share}
+        one, other = (
+            {
+                seed: branches.get((run.arm, run.number), run)
+                for seed, run in runs.items()
+                if run.outcome in _BROKEN or (run.arm, run.number) in branches
+            }
+            for runs in (a, b)
         )
-        for (share, both), name in product(sorted(branches.items()), design.yardsticks.names)
+        if not (one and other):
+            continue
+        for name in design.yardsticks.names:
+            pairs = pairs_of(history, name, one, other)
+            row = _final_row(history, name, pairs).model_dump() | {"role": "exploratory"}
+            rows.append(
+                comparison.BranchRow(**row, share=share, yardstick=name, missing=_missing(one, other, name, pairs))
+            )
+    return tuple(rows)
+
+
+def _missing(a: Runs, b: Runs, yardstick: str, pairs: Pairs) -> tuple[comparison.Gap, ...]:
+    """The runs that ended without being worth anything."""
+    return tuple(
+        _gap(run)
+        for runs, others in ((a, b), (b, a))
+        for seed, run in sorted(runs.items())
+        if run.outcome == "failed"
+        or (run.outcome == "completed" and run.score(yardstick) is None)
+        or (run.outcome == "diverged" and seed not in pairs and seed in others and others[seed].outcome == "completed")
     )
 
 
-def _missing(history: History, runs: Runs, yardstick: str) -> tuple[comparison.Gap, ...]:
-    """The runs that ended without being worth anything."""
-    values = worth(history, runs, yardstick)
-    return tuple(_gap(run) for seed, run in sorted(runs.items()) if run.outcome is not None and seed not in values)
-
-
-def _untrained(history: History, runs: Runs, yardstick: str) -> tuple[comparison.Gap, ...]:
-    """The runs that are worth what an untrained model is."""
-    broken = worth(history, runs, yardstick).keys() - final_values(runs, yardstick).keys()
-    return tuple(_gap(runs[seed]) for seed in sorted(broken))
+def _diverged(a: Runs, b: Runs, pairs: Pairs) -> tuple[comparison.Gap, ...]:
+    return tuple(_gap(runs[seed]) for runs in (a, b) for seed in pairs if runs[seed].outcome == "diverged")
 
 
 def _gap(run: TrialHistory) -> comparison.Gap:
@@ -240,13 +271,19 @@ def _matched(history: History, a: Runs, b: Runs, unit: Unit) -> comparison.Match
         nothing = dict.fromkeys(("spent", "progress", "mean_a", "mean_b", "difference", "interval"))
         return comparison.Matched(n=0, annealed=False, **nothing)
     at = {key: float(np.interp(progress, curve[:, 0], curve[:, 2])) for key, curve in curves.items()}
-    values = [{seed: at[run.arm, seed] for seed, run in runs.items() if (run.arm, seed) in at} for runs in (a, b)]
+    scores = [(at[one.arm, seed], at[other.arm, seed]) for seed, (one, other) in paired.items()]
     annealed = bool(completed)
-    found = of_runs(history, primary, a, b) if annealed else of_seeds(_differences(*values))
-    row = _row(design, primary, found, *values)
+    found = of_seeds([one - other for one, other in scores])
+    if annealed:
+        found = evidence_of(history, primary, list(pairs_of(history, primary, *_sides(paired)).values()))
+    row = _row(design, primary, found, scores)
     shown = row.model_dump(include={"n", "mean_a", "mean_b", "difference"})
     interval = row.interval if annealed else None
     return comparison.Matched(**shown, interval=interval, spent=min(spent), progress=progress, annealed=annealed)
+
+
+def _sides(paired: Mapping[int, tuple[TrialHistory, TrialHistory]]) -> tuple[Runs, Runs]:
+    return {seed: one for seed, (one, _) in paired.items()}, {seed: other for seed, (_, other) in paired.items()}
 
 
 def _paired(
@@ -286,44 +323,32 @@ def _holm(rows: Sequence[_AnyRow]) -> list[_AnyRow]:
     ]
 
 
-def _judged(
-    history: History,
-    pairs: Sequence[Pair],
-    decisions: _Decisions,
-    runs: Mapping[str, Runs],
-    arms: Mapping[str, comparison.ArmSummary],
-) -> list[Pair]:
-    design, judged = history.design, []
-    primary, rule = design.yardsticks.primary, _rule(design, len(pairs))
+def _judged(history: History, pairs: Sequence[Pair], decisions: _Decisions, runs: Mapping[str, Runs]) -> Iterator[Pair]:
+    primary, rule = history.design.yardsticks.primary, _rule(history.design, len(pairs))
     for pair, decision in zip(pairs, decisions.values(), strict=True):
         row = pair.yardsticks[primary]
-        found = of_runs(history, primary, runs[pair.a], runs[pair.b])
-        ended = found.n + len({gap.seed for gap in pair.missing})
-        pending = 0 if decision.verdict != "continue" else max(0, history.planned_seeds - ended)
-        learned = not all(below_floor(arms[arm], "unigram") for arm in (pair.a, pair.b))
-        verdict = _verdict(pair, row, decision) if learned else "undecided"
-        needed = what_would_settle(rule, found) if verdict == "undecided" and learned else Settling(0, None)
-        judged.append(
-            pair.model_copy(
-                update={
-                    "pending": pending,
-                    "verdict": verdict,
-                    "more_seeds": needed.seeds,
-                    "more_text": needed.text,
-                    "detectable": minimum_detectable_effect(rule, row.deviation, row.text_error or 0.0)
-                    if row.deviation
-                    else None,
-                }
-            )
+        known = pairs_of(history, primary, runs[pair.a], runs[pair.b])
+        ended = len(known) + len({gap.seed for gap in pair.missing})
+        verdict = _verdict(pair, row, decision)
+        needed = Settling(None if pair.barred and verdict == "undecided" else 0, None)
+        if verdict == "undecided" and not pair.barred:
+            needed = what_would_settle(rule, evidence_of(history, primary, list(known.values())))
+        effect = minimum_detectable_effect(rule, row.deviation, row.text_error or 0.0) if row.deviation else None
+        yield pair.model_copy(
+            update={
+                "pending": max(0, history.planned_seeds - ended) if decision.verdict == "continue" else 0,
+                "verdict": verdict,
+                "more_seeds": needed.seeds,
+                "more_text": needed.text,
+                "detectable": effect,
+            }
         )
-    return judged
 
 
 def _verdict(pair: Pair, row: Row, decision: Decision) -> str:
     if decision.verdict in ("a", "b"):
         return pair.a if (decision.verdict == "a") != row.lower_is_better else pair.b
-    differ = len({sum(gap.arm == arm for gap in pair.untrained) for arm in (pair.a, pair.b)}) > 1
-    return "equivalent" if decision.verdict == "equivalent" and not differ else "undecided"
+    return "equivalent" if decision.verdict == "equivalent" else "undecided"
 
 
 def _describe_arm(history: History, arm: str, runs: Runs) -> comparison.ArmSummary:
@@ -346,10 +371,6 @@ def _describe_arm(history: History, arm: str, runs: Runs) -> comparison.ArmSumma
         },
         floors=dict(floors_of(history, arm, runs)),
     )
-
-
-def _mean_spent(runs: Sequence[TrialHistory]) -> dict[Unit, float]:
-    return {unit: float(np.mean([run.spent.get(unit, 0.0) for run in runs])) for unit in MATCHED_UNITS if runs}
 
 
 def _count(history: History, phase: TrainingPhase, arm: str) -> comparison.Counts:

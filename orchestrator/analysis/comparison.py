@@ -12,9 +12,10 @@ study to confirm.
 The verdict is that of :mod:`orchestrator.analysis.statistics.rule`, once every planned seed has ended. With adaptive
 stopping a pair of arms is settled by its first look that has a verdict, and its numbers are those of the seeds up to
 there, in their order; what was trained beyond, for another pair's sake, is not in them. Until then it has neither p nor
-interval. A run that diverged is worth what its arm's untrained model is: a seed that it fails at counts
-against the arm (the composite estimand of ICH E9(R1)). A seed at which either arm's run failed, or of which that is not
-known, is no pair: it is missing, and listed.
+interval. A run that diverged counts as the worst model that is known (:mod:`orchestrator.analysis.worth`). A seed at
+which either arm's run failed is no pair: it is missing, and listed. A verdict is withheld where neither arm has surely
+learned anything (:mod:`orchestrator.analysis.floors`), and where it would rest on what did not diverge
+(:data:`orchestrator.analysis.statistics.rule.Withheld`).
 
 Only the primary yardstick was named beforehand, with margin, seeds and stopping rule. All others are exploratory, as
 are ``matched``, ``branches``, ``time_to_target`` and ``tuning``: they may suggest a question, and answer none. Their
@@ -28,6 +29,7 @@ from typing import Literal
 from pydantic import JsonValue, ValidationError
 
 from orchestrator.analysis.statistics.evidence import Interval
+from orchestrator.analysis.statistics.rule import Withheld
 from orchestrator.analysis.statistics.time_to_target import TimeToTarget
 from orchestrator.analysis.statistics.tuning_curves import TuningCurve
 from orchestrator.ledger.records import ArmDesign, Outcome, TrainingPhase
@@ -39,6 +41,7 @@ from trainables.training.state import Built, Spent
 
 Role = Literal["primary", "exploratory"]
 Standing = Literal["confirmatory", "exploratory"]
+FloorName = Literal["chance", "untrained", "unigram", "bigram"]
 
 
 class Difference(Config):
@@ -127,16 +130,24 @@ class Pair(Config):
     pending: int
     """Planned seeds yet to end; 0 once settled."""
     missing: tuple[Gap, ...]
-    untrained: tuple[Gap, ...]
-    """Runs that diverged: each is worth what its arm's untrained model is."""
+    diverged: tuple[Gap, ...]
+    """Runs of the pairs that count as the worst model known."""
+    withheld: Withheld | None
+    below: dict[FloorName, float]
+    """What neither arm is surely above, by value: of the floors that bar a verdict the highest; the bigram table."""
     stopping: Stopping | None
     yardsticks: dict[str, Row]
     matched: dict[Unit, Matched]
     time_to_target: dict[Unit, TimeToTarget | None]
     """What the first of the two spends to reach the study's target or, where it names none, the worse of the two final
-    means, over what the second does. None before a run has completed."""
+    means, over what the second does, by annealed models alone. None without branches of every completed run."""
     branches: tuple[BranchRow, ...]
     """By share of the budget, ascending."""
+
+    @property
+    def barred(self) -> bool:
+        """Whether no verdict can be had where it stands: for another reason than chance."""
+        return self.withheld is not None or bool(self.below.keys() - {"bigram"})
 
 
 class Counts(Config):
@@ -169,7 +180,7 @@ class Summary(Config):
 
 
 class Floor(Config):
-    """What a table of the training text alone comes to on the primary yardstick, and where an arm stands to it."""
+    """What comes of nothing learned, or of counting alone, on the primary yardstick, and where an arm stands to it."""
 
     value: float
     difference: float | None
@@ -179,8 +190,8 @@ class Floor(Config):
     above: bool | None
     """Whether the arm is surely better: one-sided, at the level of the tests."""
     times_budget: float | None
-    """By the trend of its runs, how many times the budget would bring the arm's mean there: an indication. None where
-    it is there, or no practical number would."""
+    """By the trend of its branches, how many times the budget would bring the arm's mean there: an indication. None
+    where it is there, no practical number would, or there are no branches."""
 
 
 class ArmSummary(ArmDesign):
@@ -199,8 +210,8 @@ class ArmSummary(ArmDesign):
     """What its completed runs trained, and on what: each once."""
     a_run: dict[Unit, float]
     """What a completed run spent in the mean."""
-    floors: dict[str, Floor]
-    """By table: ``unigram``, ``bigram``; empty where they were not measured."""
+    floors: dict[FloorName, Floor]
+    """Empty where they were not measured."""
 
 
 class Comparison(Config):

@@ -1,11 +1,12 @@
 """What a study shows beside its question: how search went, and what it takes to get far. None of it decides."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from orchestrator.analysis.comparison import Failures
-from orchestrator.analysis.statistics.time_to_target import Curves, TimeToTarget, time_to_target
+from orchestrator.analysis.statistics.time_to_target import Curve, TimeToTarget, time_to_target
 from orchestrator.analysis.statistics.tuning_curves import TuningCurve, tuning_curve
 from orchestrator.ledger.trials import TrialHistory
 from trainables.training.config import Unit
@@ -13,31 +14,36 @@ from trainables.training.config import Unit
 
 def describe_time_to_target(
     paired: Mapping[int, tuple[TrialHistory, TrialHistory]],
+    branches: Iterable[TrialHistory],
     unit: Unit,
     yardstick: str,
     target: float | None,
     lower_is_better: bool,
 ) -> TimeToTarget | None:
-    """What the first of two arms spends to reach a target, over what the second does, by their ended runs by seed; None
-    before any completed run. Those that diverged or failed never reach it. No target: the worse of the final means."""
-    if not any(run.outcome == "completed" for both in paired.values() for run in both):
+    """What the first of two arms spends to reach a target, over what the second does, by their ended runs by seed.
+
+    Only annealed models count, those of the runs' ends and of their branches': without branches of every completed run,
+    and before any, there is no answer. Runs that diverged or failed never reach it. No target: the worse of the final
+    means.
+    """
+    by_run: dict[tuple[str, int], list[TrialHistory]] = defaultdict(list)
+    for branch in branches:
+        if branch.outcome == "completed":
+            by_run[branch.arm, branch.number].append(branch)
+    completed = [run for both in paired.values() for run in both if run.outcome == "completed"]
+    if not completed or not all((run.arm, run.number) in by_run for run in completed):
         return None
     worst = math.inf if lower_is_better else -math.inf
-    a, b = (_curves([both[side] for both in paired.values()], unit, yardstick, worst) for side in (0, 1))
+
+    def curve(run: TrialHistory) -> Curve:
+        if run.outcome != "completed":
+            return ((run.progress, run.spent.get(unit, 0.0), worst),)
+        ends = [(branch.share or 1.0, branch) for branch in (*by_run[run.arm, run.number], run)]
+        known = [(share, end.spent[unit], end.score(yardstick)) for share, end in ends]
+        return tuple(sorted((share, spent, score) for share, spent, score in known if score is not None))
+
+    a, b = (tuple(curve(both[side]) for both in paired.values()) for side in (0, 1))
     return time_to_target(a, b, target, lower_is_better=lower_is_better)
-
-
-def _curves(runs: Sequence[TrialHistory], unit: Unit, yardstick: str, worst: float) -> Curves:
-    return tuple(
-        ((run.progress, run.spent.get(unit, 0.0), worst),)
-        if run.outcome != "completed"
-        else tuple(
-            (measure.progress, measure.spent[unit], measure.yardsticks[yardstick].overall)
-            for measure in run.evaluations
-            if yardstick in measure.yardsticks
-        )
-        for run in runs
-    )
 
 
 def describe_tuning(trials: Sequence[TrialHistory], yardstick: str, lower_is_better: bool) -> TuningCurve | None:

@@ -1,89 +1,121 @@
-"""Whether an arm has learned more than counting does: its runs against the tables of their held-out text."""
+"""Whether arms have learned anything: their runs against what counting, chance and the model they began with come to.
 
-from collections.abc import Mapping
+An arm can be named only where it or the other is surely above the highest of these: chance, the unigram table, the
+models that the two began with. The bigram table is no such bar: below it the answer says how little was learned.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from orchestrator.analysis.comparison import ArmSummary, Floor
-from orchestrator.analysis.held_out_text import of_differences
-from orchestrator.analysis.selection import Runs, worth
+from orchestrator.analysis.comparison import Floor, FloorName
+from orchestrator.analysis.held_out_text import evidence_against, items_before
+from orchestrator.analysis.selection import Runs, final_values
+from orchestrator.analysis.worth import Worth, untrained, untrained_worth
 from orchestrator.config.confirmation import ALPHA
 from orchestrator.ledger.history import History
 from orchestrator.ledger.items import read_floors
-from orchestrator.ledger.trials import TrialHistory
+from trainables.evaluation import find_yardstick
+from trainables.evaluation.item_scores import ItemScores
 from trainables.training.state import Floors
 
-TREND_FROM = 0.25  # of the budget
-FEWEST_POINTS = 3  # of a run's course, for a trend
 MOST_TIMES = 1000.0
 FEWEST = 2  # runs of an arm: of one nothing shows how much they vary
 
 
-def floors_of(history: History, arm: str, runs: Runs) -> Mapping[str, Floor]:
-    """By table, where the arm's completed runs stand to it on the primary yardstick; empty where no run of the study
-    measured tables on the arm's task. Raises InputError where a file of item scores is gone or another."""
-    measured = _measured(history, arm)
-    if measured is None:
+class _Known(NamedTuple):
+    """A floor on the primary yardstick."""
+
+    name: FloorName
+    value: float
+    items: ItemScores | None
+
+
+def floors_of(history: History, arm: str, runs: Runs) -> Mapping[FloorName, Floor]:
+    """By name, where the arm's completed runs stand to its floors on the primary yardstick; empty where no run of the
+    study measured any. Raises InputError where a file of item scores is gone or another."""
+    values = final_values(runs, history.design.yardsticks.primary)
+    models = [Worth(values[seed], runs[seed], False) for seed in sorted(values)]
+    return {floor.name: _floor(history, arm, models, floor) for floor in _known(history, arm)}
+
+
+def below(history: History, arms: tuple[str, str], pairs: Sequence[tuple[Worth, Worth]]) -> dict[FloorName, float]:
+    """The floors that neither arm's models are surely above, by value: of those that bar a verdict at most the highest,
+    and the bigram table. None of fewer than two pairs."""
+    if len(pairs) < FEWEST:
         return {}
-    primary = history.design.yardsticks.primary
-    run, floors = measured
+    sign = -1 if history.design.lower_is_better(history.design.yardsticks.primary) else 1
+    known = {floor.name: floor for arm in arms for floor in _known(history, arm) if floor.name != "untrained"}
+    bars = [floor for floor in known.values() if floor.name != "bigram"]
+    bars += [floor for arm in arms for floor in _known(history, arm) if floor.name == "untrained"]
+    highest = [max(bars, key=lambda floor: sign * floor.value)] if bars else []
+    sides = list(zip(*pairs, strict=True))
     return {
-        table: _floor(history, runs, run, table, scores[primary].overall)
-        for table, scores in floors.tables.items()
-        if primary in scores
+        floor.name: floor.value
+        for floor in (*highest, *(floor for floor in known.values() if floor.name == "bigram"))
+        if not any(_is_above(history, side, floor) for side in sides)
     }
 
 
-def below_floor(arm: ArmSummary, table: str) -> bool:
-    """Whether an arm's runs are there, and not surely above what the table comes to."""
-    floor = arm.floors.get(table)
-    return floor is not None and floor.above is False
-
-
-def _measured(history: History, arm: str) -> tuple[TrialHistory, Floors] | None:
-    """The first run of the arm's task that measured its floors: tables and text are the same for all of them."""
+def _known(history: History, arm: str) -> list[_Known]:
     design = history.design
-    arms = sorted(design.arms, key=lambda name: name != arm)
-    same = [name for name in arms if design.arms[name].task == design.arms[arm].task]
-    runs = (run for name in same for run in history.trials_of("confirm", name))
-    return next(((run, run.floors) for run in runs if run.floors is not None), None)
+    primary, found = design.yardsticks.primary, list[_Known]()
+    before = untrained(history, arm)
+    if (own := untrained_worth(history, primary, arm)) is not None:
+        found.append(_Known("untrained", own.score, items_before(history, primary, own)))
+    # Tables and text are the same for all arms of a task.
+    same = [
+        before,
+        *(untrained(history, other) for other, arms in design.arms.items() if arms.task == design.arms[arm].task),
+    ]
+    run = next((run for run in same if run is not None), None)
+    if run is None:
+        return found
+    assert isinstance(run.floors, Floors)
+    files = {} if history.folder is None else read_floors(history.folder, run)
+    for name in ("unigram", "bigram"):
+        if name in run.floors.tables and primary in run.floors.tables[name]:
+            found.append(_Known(name, run.floors.tables[name][primary].overall, files.get((primary, name))))
+    chance = find_yardstick(primary, "primary").chance
+    return found if chance is None else [*found, _Known("chance", chance, None)]
 
 
-def _floor(history: History, runs: Runs, measured: TrialHistory, table: str, value: float) -> Floor:
-    primary = history.design.yardsticks.primary
-    values = worth(history, runs, primary)
-    if len(values) < FEWEST:
-        return Floor(value=value, difference=None, interval=None, above=None, times_budget=None)
-    floor = None if history.folder is None else read_floors(history.folder, measured).get((primary, table))
-    differences = {seed: own - value for seed, own in values.items()}
-    found = of_differences(history, primary, runs, differences, floor)
-    low, high = found.interval(2 * ALPHA)  # one-sided
-    above = high < 0 if history.design.lower_is_better(primary) else low > 0
+def _floor(history: History, arm: str, models: Sequence[Worth], floor: _Known) -> Floor:
+    if len(models) < FEWEST:
+        return Floor(value=floor.value, difference=None, interval=None, above=None, times_budget=None)
+    found = evidence_against(history, history.design.yardsticks.primary, models, floor.value, floor.items)
+    above = _is_above(history, models, floor)
     return Floor(
-        value=value,
+        value=floor.value,
         difference=float(found.mean),
         interval=found.interval(ALPHA),
         above=above,
-        times_budget=None if above else _times_budget(history, runs, value),
+        times_budget=None if above else _times_budget(history, arm, models, floor.value),
     )
 
 
-def _times_budget(history: History, runs: Runs, value: float) -> float | None:
-    """Where the mean of the completed runs' evaluations, which grows with the logarithm of what is spent, comes to the
-    value; of the first part of a run, which is warm-up, nothing counts."""
+def _is_above(history: History, models: Sequence[Worth], floor: _Known) -> bool:
+    """Whether they are surely better: one-sided, over seeds and text."""
     primary = history.design.yardsticks.primary
-    points = [
-        (measure.progress, measure.yardsticks[primary].overall)
-        for run in runs.values()
-        if run.outcome == "completed"
-        for measure in run.evaluations
-        if measure.progress >= TREND_FROM and primary in measure.yardsticks
-    ]
-    if len({progress for progress, _ in points}) < FEWEST_POINTS:
+    low, high = evidence_against(history, primary, models, floor.value, floor.items).interval(2 * ALPHA)
+    return high < 0 if history.design.lower_is_better(primary) else low > 0
+
+
+def _times_budget(history: History, arm: str, models: Sequence[Worth], value: float) -> float | None:
+    """Where the mean of the arm's annealed models, at the whole budget and where its branches end, comes to the value,
+    growing with the logarithm of what is spent."""
+    primary = history.design.yardsticks.primary
+    scores = defaultdict[float, list[float]](list, {1.0: [worth.score for worth in models]})
+    for branch in history.trials_of("anytime", arm):
+        score = branch.score(primary)
+        if branch.outcome == "completed" and branch.share is not None and score is not None:
+            scores[branch.share].append(score)
+    if len(scores) < 2:
         return None
-    progress, scores = np.array(points).T
-    slope, _ = np.polyfit(np.log(progress), scores, 1)
-    missing = value - scores[progress == progress.max()].mean()
+    slope, _ = np.polyfit(np.log(list(scores)), [np.mean(found) for found in scores.values()], 1)
+    missing = value - np.mean(scores[1.0])
     better = -1.0 if history.design.lower_is_better(primary) else 1.0
     if better * missing <= 0 or better * slope <= 0:  # it is there in the mean, or does not come nearer
         return None

@@ -61,22 +61,6 @@ def chosen_runs(history: History, arm: str) -> Runs:
     return max(confirmed(history, arm), key=rank, default={})
 
 
-def untrained(history: History, arm: str) -> TrialHistory | None:
-    """The arm's first confirmation run that measured its model before the first step."""
-    return next((run for run in history.trials_of("confirm", arm) if run.floors is not None), None)
-
-
-def worth(history: History, runs: Runs, yardstick: str) -> dict[int, float]:
-    """By seed, what the yardstick says of a run that ended: a confirmation run that diverged is worth what its arm's
-    untrained model is, where that was measured (a composite estimand, ICH E9(R1)). Else such a run has no value."""
-    values = final_values(runs, yardstick)
-    for seed, run in runs.items():
-        floors = (before := untrained(history, run.arm)) and before.floors
-        if run.outcome == "diverged" and run.phase == "confirm" and floors and yardstick in floors.untrained:
-            values[seed] = floors.untrained[yardstick].overall
-    return values
-
-
 def final_values(runs: Runs, yardstick: str) -> dict[int, float]:
     """By seed, the yardstick at the end of the runs that completed."""
     return {

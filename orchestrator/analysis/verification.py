@@ -8,7 +8,7 @@ ledger is also held against itself: what trials spent, which data they saw, what
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -261,69 +261,87 @@ def _check_comparison(found: Verification, written: Sequence[records.Record], fo
     if recorded is None:
         found.check("comparison", "the comparison's form", "unknown to this version", "known")
         return
-    values = _final_values(before, history.design.confirm_amount)
+    raw = _raw(before, history.design.confirm_amount)
     for pair in recorded.pairs:
         for name, row in pair.yardsticks.items():
             where, shown = (
                 f"{pair.a} against {pair.b}, {name}",
                 {"n", "mean_a", "mean_b", "difference", "seed_error", "p"},
             )
-            derived = _by_other_code(values, pair, name, row)
+            derived = _by_other_code(raw, pair, name, row)
             found.check("comparison, by other code", where, row.model_dump(include=shown), derived)
 
 
-Values = dict[tuple[str, str], dict[str, dict[int, float]]]
-"""Of each arm and yardstick: by configuration and seed, the last value of the completed runs, and what the untrained
-model has of those that diverged."""
+class _Raw(NamedTuple):
+    """What the records themselves say of the confirmation, not by way of :class:`History`."""
+
+    values: dict[tuple[str, str], dict[str, dict[int, float]]]
+    """Of each arm and yardstick: by configuration and seed, the last value of the completed runs."""
+    diverged: dict[str, dict[str, set[int]]]
+    """Of each arm: by configuration, the seeds at which it diverged."""
+    untrained: dict[tuple[str, str], float]
+    """Of each arm and yardstick, before training."""
 
 
-def _final_values(written: Sequence[records.Record], amount: float) -> Values:
-    """From the records themselves, not by way of :class:`History`."""
+def _raw(written: Sequence[records.Record], amount: float) -> _Raw:
     begun: dict[str, records.TrialRecord] = {}
-    diverged: list[records.TrialRecord] = []
-    untrained: dict[str, Mapping[str, Score]] = {}
     last: dict[str, records.MeasureRecord] = {}
-    values: Values = defaultdict(lambda: defaultdict(dict))
+    raw = _Raw(defaultdict(lambda: defaultdict(dict)), defaultdict(lambda: defaultdict(set)), {})
     for record in written:
         if isinstance(record, records.TrialRecord):
             begun.setdefault(record.trial, record)
         elif isinstance(record, records.MeasureRecord):
             last[record.trial] = record
         elif isinstance(record, records.BegunRecord) and record.floors is not None:
-            untrained.setdefault(record.arm, record.floors.untrained)
-        elif isinstance(record, records.EndRecord) and record.outcome == "diverged" and record.phase == "confirm":
-            diverged.append(begun[record.trial])
-        elif isinstance(record, records.EndRecord) and record.outcome == "completed" and record.phase == "confirm":
+            for name, score in record.floors.untrained.items():
+                raw.untrained.setdefault((record.arm, name), score.overall)
+        elif isinstance(record, records.EndRecord) and record.phase == "confirm":
             begin = begun[record.trial]
-            if begin.amount == amount:
+            configuration = same_configuration(begin.configuration)
+            if begin.amount != amount:
+                continue
+            if record.outcome == "diverged":
+                raw.diverged[begin.arm][configuration].add(begin.seed)
+            elif record.outcome == "completed":
                 for name, score in last[record.trial].yardsticks.items():
-                    own = values[begin.arm, name][same_configuration(begin.configuration)]
-                    own[begin.seed] = score.overall
-    for begin in diverged:
-        if begin.amount == amount:
-            for name, score in untrained.get(begin.arm, {}).items():
-                values[begin.arm, name][same_configuration(begin.configuration)][begin.seed] = score.overall
-    return values
+                    raw.values[begin.arm, name][configuration][begin.seed] = score.overall
+    return raw
 
 
-def _by_other_code(values: Values, pair: Pair, yardstick: str, row: Row) -> dict[str, JsonValue]:
+def _worth(raw: _Raw, pair: Pair, yardstick: str, chosen: tuple[str, str], row: Row) -> list[dict[int, float]]:
+    """What the two arms' configurations are worth by seed: where they diverged, the worst of all that is known."""
+    arms = (pair.a, pair.b)
+    own = [dict(raw.values[arm, yardstick][which]) for arm, which in zip(arms, chosen, strict=True)]
+    gone = [raw.diverged[arm][which] for arm, which in zip(arms, chosen, strict=True)]
+    before = [raw.untrained[arm, yardstick] for arm in arms if (arm, yardstick) in raw.untrained]
+    if not before:
+        gone = [set(), set()]
+    seeds = sorted((own[0].keys() | gone[0]) & (own[1].keys() | gone[1]))
+    if pair.stopping is not None:  # what was trained after the pair was settled is not in its numbers
+        seeds = seeds[: row.n]
+        own = [{seed: value for seed, value in side.items() if seed <= seeds[-1]} for side in own] if seeds else own
+    worst = (max if row.lower_is_better else min)(
+        [*before, *(value for side in own for value in side.values())], default=0.0
+    )
+    return [{seed: side.get(seed, worst) for seed in seeds} for side in own]
+
+
+def _by_other_code(raw: _Raw, pair: Pair, yardstick: str, row: Row) -> dict[str, JsonValue]:
     """Means and the t-test, from the raw values of the configurations with the means recorded."""
     matching: list[dict[str, JsonValue]] = []
-    for one, other in itertools.product(values[pair.a, yardstick].values(), values[pair.b, yardstick].values()):
-        seeds = sorted(one.keys() & other.keys())
-        if not seeds:
+    known = [raw.values[arm, yardstick].keys() | raw.diverged[arm].keys() for arm in (pair.a, pair.b)]
+    for one_chosen, other_chosen in itertools.product(*map(sorted, known)):
+        one, other = _worth(raw, pair, yardstick, (one_chosen, other_chosen), row)
+        if not one:
             continue
-        adaptive = pair.stopping is not None
-        if adaptive:  # what was trained after the pair was settled is not in its numbers
-            seeds = seeds[: row.n]
-        n, differences = len(seeds), [one[seed] - other[seed] for seed in seeds]
+        n, differences = len(one), [one[seed] - other[seed] for seed in one]
         # Of text, whose scores are in files of their own, other code would be the same once more.
-        given = row.text_error is not None or (row.role == "primary" and (adaptive or pair.pending))
+        given = row.text_error is not None or (row.role == "primary" and (pair.stopping is not None or pair.pending))
         matching.append(
             {
                 "n": n,
-                "mean_a": math.fsum(one[seed] for seed in seeds) / n,
-                "mean_b": math.fsum(other[seed] for seed in seeds) / n,
+                "mean_a": math.fsum(one.values()) / n,
+                "mean_b": math.fsum(other.values()) / n,
                 "difference": math.fsum(differences) / n,
                 "seed_error": (_spread(differences) / n) ** 0.5 if n > 1 else None,
                 "p": row.p if given else _student_p(differences),

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from pydantic import JsonValue
 
 from orchestrator import formatting
-from orchestrator.analysis.comparison import ArmSummary, Comparison, Pair, Row
-from orchestrator.analysis.floors import below_floor
+from orchestrator.analysis.comparison import ArmSummary, Comparison, FloorName, Pair, Row
 
 SAME_RUN = 0.98  # of what a run spends: less is a difference worth a word
 
@@ -99,11 +98,11 @@ def _pair_in_words(comparison: Comparison, pair: Pair) -> str:
         "equivalent": f"{a} and {b} are equivalent {where}, within ±{comparison.margin:g}",
         "undecided": f"{a} against {b} {where} is undecided",
     }.get(pair.verdict, f"{a} is ahead of {b} {where}")
-    floor, learned = _floor_in_words(comparison, pair)
     evidence = _evidence_in_words(opening, row, len(comparison.pairs), _diverged(pair, row.n))
     confounds = ", ".join(_confounds(comparison.arms[a], comparison.arms[b]))
     between = f"Between them differ too: {confounds} ({a} against {b})." if confounds else ""
-    return " ".join(filter(None, [evidence, floor, *_caveats(pair, row, learned), between]))
+    floors = _floors_in_words(comparison, pair) if row.n else ()
+    return " ".join(filter(None, [evidence, *floors, _withheld_in_words(pair), *_caveats(pair, row), between]))
 
 
 def _confounds(a: ArmSummary, b: ArmSummary) -> Iterable[str]:
@@ -122,29 +121,48 @@ def _confounds(a: ArmSummary, b: ArmSummary) -> Iterable[str]:
             yield f"{formatting.quantity(one, unit)} {of_device}a run against {formatting.quantity(other, unit)}"
 
 
-def _floor_in_words(comparison: Comparison, pair: Pair) -> tuple[str, bool]:
-    """What neither arm is surely above, and whether one is above the lowest: else none can be named."""
-    for table, counted, therefore in (
-        ("unigram", "single tokens", "so neither can be named"),
-        ("bigram", "pairs of neighbours", "so neither has learned much at this budget"),
-    ):
-        arms = [comparison.arms[name] for name in (pair.a, pair.b)]
-        if all(below_floor(arm, table) for arm in arms):
-            value = formatting.score(arms[0].floors[table].value)
-            said = f"Neither is surely above what counting {counted} comes to ({value}), {therefore}."
-            times = [(arm.floors[table].times_budget, name) for name, arm in zip((pair.a, pair.b), arms, strict=True)]
-            known = sorted((number, name) for number, name in times if number is not None)
-            for number, name in known[:1]:
-                said += f" By the trend of its runs {name} would be at {number:.2g} times the budget."
-            return said, table != "unigram"
-    return "", True
+_FLOORS: dict[FloorName, str] = {
+    "chance": "chance comes to",
+    "untrained": "a model comes to before training",
+    "unigram": "counting single tokens comes to",
+    "bigram": "counting pairs of neighbours comes to",
+}
+
+
+def _floors_in_words(comparison: Comparison, pair: Pair) -> Iterable[str]:
+    """What neither arm is surely above, of this the most that says something."""
+    arms = {name: comparison.arms[name] for name in (pair.a, pair.b)}
+    if not any(arm.floors for arm in arms.values()):
+        yield "No floors were measured: whether either has learned anything is not known."
+    for floor, value in list(pair.below.items())[:1]:
+        therefore = "neither has learned much at this budget" if floor == "bigram" else "neither can be named"
+        yield f"Neither is surely above what {_FLOORS[floor]} ({formatting.score(value)}), so {therefore}."
+        times = [(arm.floors[floor].times_budget, name) for name, arm in arms.items() if floor in arm.floors]
+        known = sorted((number, name) for number, name in times if number is not None)
+        for number, name in known[:1]:
+            yield f"By the trend of its branches {name} would be at {number:.2g} times the budget."
+
+
+def barred_by(pair: Pair) -> str:
+    """In a few words, why no verdict can be had of a pair where it stands."""
+    floors = [name for name in pair.below if name != "bigram"]
+    return f"neither is surely above what {_FLOORS[floors[0]]}" if floors else "for runs that diverged"
+
+
+def _withheld_in_words(pair: Pair) -> str:
+    if pair.withheld != "diverged":
+        return ""
+    return (
+        "An arm that diverges at more than half of its seeds is not named, and arms that diverge at different numbers "
+        "of seeds are not equivalent."
+    )
 
 
 def _diverged(pair: Pair, seeds: int) -> str:
     """At how many seeds each arm's run diverged, where one did."""
-    counts = {arm: sum(gap.arm == arm for gap in pair.untrained) for arm in (pair.a, pair.b)}
+    counts = {arm: sum(gap.arm == arm for gap in pair.diverged) for arm in (pair.a, pair.b)}
     said = " and ".join(f"{arm} at {count}" for arm, count in counts.items() if count)
-    return f" ({said} of {seeds} diverged, which counts as an untrained model)" if said else ""
+    return f" ({said} of {seeds} diverged, which counts as the worst model known)" if said else ""
 
 
 def _evidence_in_words(opening: str, row: Row, num_pairs: int, diverged: str) -> str:
@@ -159,7 +177,7 @@ def _evidence_in_words(opening: str, row: Row, num_pairs: int, diverged: str) ->
     )
 
 
-def _caveats(pair: Pair, row: Row, learned: bool) -> Iterable[str]:
+def _caveats(pair: Pair, row: Row) -> Iterable[str]:
     for gap in pair.missing:
         reason = f" ({gap.reason})" if gap.reason else ""
         yield f"Seed {gap.seed} is missing: {gap.arm} {gap.outcome}{reason}."
@@ -170,6 +188,6 @@ def _caveats(pair: Pair, row: Row, learned: bool) -> Iterable[str]:
         yield f"Seeds were added until it was settled; the rule allowed {stopping.maximum}."
     elif pair.pending:
         yield f"{formatting.plural(pair.pending, 'planned seed')} yet to end."
-    elif pair.verdict == "undecided" and learned:
+    elif pair.verdict == "undecided" and not pair.barred:
         needed = what_would_settle(pair, row)
         yield f"{needed[0].upper()}{needed[1:]}."

@@ -106,7 +106,7 @@ class History:
             case records.BegunRecord():
                 trial = self.trial(record.trial)
                 trial.attempt_records[-1].begin(record)
-                trial.floors = record.floors or trial.floors
+                trial.floors = trial.floors or record.floors
                 if record.built is not None and record.built not in trial.built:
                     trial.built += (record.built,)
             case records.MeasureRecord():

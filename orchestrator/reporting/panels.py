@@ -13,7 +13,7 @@ from orchestrator import formatting
 from orchestrator.analysis.comparison import ArmSummary, Comparison, Counts, Pair
 from orchestrator.analysis.selection import best_of_search
 from orchestrator.analysis.statistics.time_to_target import TimeToTarget
-from orchestrator.analysis.wording import what_would_settle
+from orchestrator.analysis.wording import barred_by, what_would_settle
 from orchestrator.ledger.history import History
 from orchestrator.ledger.records import PHASES
 from orchestrator.ledger.trials import TrialHistory
@@ -157,6 +157,8 @@ def _standing(comparison: Comparison, pair: Pair) -> Text:
         state.append(f", p {formatting.p_value(row.p_adjusted, '= ')}")
     if pair.pending:
         state.append(f", {pair.pending} yet to end", "dim")
+    elif pair.barred:
+        state.append(f", {barred_by(pair)}")
     elif pair.verdict == "undecided":
         state.append(f", {what_would_settle(pair, row)}")
     reached = pair.time_to_target.get(comparison.unit)

@@ -92,11 +92,19 @@ class Planner:
             rungs=spec.search.halving.fractions if searching else (),
             evaluations=tuple((i + 1) / evaluations for i in range(evaluations - 1)) if phase == "confirm" else (),
             branches=branches if phase == "confirm" else (),
-            floors=phase == "confirm" and seed == spec.seed + 1,
+            floors=phase == "confirm" and self._measures_floors(arm, seed),
         )
         known = self.history.trials.get(name)
         attempt = known.attempts + 1 if known else 1
         return PlannedTrial(phase, arm, name, number, seed, dict(configuration), attempt, config, share)
+
+    def _measures_floors(self, arm: str, seed: int) -> bool:
+        """Whether a confirmation run is to measure the arm's floors: that of the first seed, else any once it ended."""
+        runs = self.history.trials_of("confirm", arm)
+        if any(run.floors for run in runs):
+            return False
+        first = self.spec.seed + 1
+        return seed == first or any(run.seed == first and run.outcome is not None for run in runs)
 
     def plan_again(self, trial: TrialHistory) -> PlannedTrial:
         """The next attempt at a trial that has begun."""

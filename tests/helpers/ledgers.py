@@ -247,6 +247,16 @@ def run(
         yield end(begin, outcome, "" if outcome == "completed" else "told so")
 
 
+def run_with_branches(arm: str, seed: int, score: float, *, speed: float = 1.0, **of_run: Any) -> Iterator[Record]:
+    """A run and, if it completed, its branches, whose scores are in a straight line with its own."""
+    yield from run(arm, seed, score, speed=speed, evaluations=4, **of_run)
+    if of_run.get("outcome", "completed") == "completed":
+        for share in (0.25, 0.5, 0.75):
+            amounts = spent(tokens=AMOUNT * share, flops=1e12 * share, device_seconds=100 * share / speed)
+            branch = trial("anytime", arm, seed, share=share, name=f"anytime-{arm}-{seed}-{share}")
+            yield from (branch, measure(branch, 1, 1.0, scores={"accuracy": score * share}, spent=amounts), end(branch))
+
+
 def around(level: float, noise: Sequence[float] = NOISE) -> tuple[float, ...]:
     return tuple(level + n for n in noise)
 

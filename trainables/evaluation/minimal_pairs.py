@@ -15,11 +15,15 @@ if TYPE_CHECKING:
     from trainables.evaluation.passes import Taking
 
 
+ROUNDING = 1e-9  # of a log-likelihood: sums that are closer are equal, and were added in another order
+
+
 class MinimalPairAccuracy(Yardstick):
     """The share of pairs that a model gets right."""
 
     name = "minimal_pair_accuracy"
     description = "share of minimal pairs whose grammatical sentence is likelier (embedded grammars)"
+    chance = 0.5
 
     def require(self, corpora: CorporaConfig) -> None:
         if not corpora.has_minimal_pairs:
@@ -34,7 +38,10 @@ class MinimalPairAccuracy(Yardstick):
         """One a pair, numbered in its language."""
         import numpy as np
 
-        right = {language: (good_P > bad_P).astype(np.float64) for language, (good_P, bad_P) in taking.pairs.items()}
+        right = {
+            language: (good_P - bad_P > ROUNDING * np.abs(bad_P)).astype(np.float64)
+            for language, (good_P, bad_P) in taking.pairs.items()
+        }
         return {
             language: Items(np.arange(len(right_P)), right_P, np.ones(len(right_P)))
             for language, right_P in right.items()

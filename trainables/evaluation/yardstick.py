@@ -85,6 +85,8 @@ class Yardstick(ABC):  # of ``items`` and ``measure`` a member has one
     """Of those of which higher is better, all are shares between 0 and 1."""
     only_at_end: ClassVar[bool] = False
     """True: too dear to be taken before a trial's end, so that it cannot be the primary one."""
+    chance: ClassVar[float | None] = None
+    """What guessing comes to, where that is known beforehand."""
     transform: ClassVar[Transform] = "identity"
     """What a ratio of items' sums becomes as a score."""
 

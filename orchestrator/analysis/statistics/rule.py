@@ -32,6 +32,10 @@ from orchestrator.config.confirmation import ALPHA
 
 Verdict = Literal["a", "b", "equivalent", "undecided", "continue"]
 
+Withheld = Literal["floor", "diverged"]
+"""Why what was found is no verdict: neither arm is surely above its floors; the arm that would win diverged at more
+than half of its seeds, or two that would be equivalent at different numbers of seeds, or at more than half."""
+
 PATHS = 100_000  # simulated studies, for the levels of looks
 MOST_NUMBERS = 20_000_000  # drawn for them: of a thousand pairs there are a fifth as many studies
 
@@ -59,6 +63,8 @@ class Decision(NamedTuple):
     """Adjusted for the family; at most 5% just where the difference is told from 0. None before the end."""
     interval: Interval | None
     """Of the difference, 95% over all looks and pairs of arms. None before the end."""
+    withheld: Withheld | None = None
+    """Why what the last look found is no verdict."""
 
 
 @dataclass(frozen=True)
@@ -103,20 +109,32 @@ class Rule:
     def _level(self) -> float:
         return self._spendable / self.family_size
 
-    def decide(self, evidence: Callable[[int], Evidence], pairs: int, *, ended: bool = False) -> Decision:
+    def decide(
+        self,
+        evidence: Callable[[int], Evidence],
+        pairs: int,
+        *,
+        ended: bool = False,
+        withheld: Callable[[int, Verdict], Withheld | None] = lambda n, verdict: None,
+    ) -> Decision:
         """The verdict of the first look that has one: pairs beyond it change nothing. ``evidence`` is of the first n of
-        them. Once ``ended`` no further one will come: fewer than the maximum are looked at as if they were it."""
+        them, and ``withheld`` why a verdict on these is none, so that the next look is waited for. Once ``ended`` no
+        further one will come: fewer than the maximum are looked at as if they were it."""
         pairs = min(pairs, self.maximum)
         for look, n in enumerate(self.looks):
             if n > pairs:
                 break
             found = evidence(n)
-            verdict = self.verdicts(found, look).item()
+            verdict: Verdict = self.verdicts(found, look).item()
+            reason = withheld(n, verdict) if verdict in ("a", "b", "equivalent") else None
+            if reason is not None:
+                verdict = "undecided" if n == self.maximum else "continue"
             if verdict != "continue":
                 share = _stagewise(self.looks, look, self._level, float(found.p())) / self._level
-                return Decision(verdict, found, min(1.0, ALPHA * share), found.interval(float(self.levels[look])))
+                p, interval = min(1.0, ALPHA * share), found.interval(float(self.levels[look]))
+                return Decision(verdict, found, p, interval, reason)
         if ended and pairs < self.maximum:
-            return replace(self, maximum=pairs).decide(evidence, pairs, ended=True)
+            return replace(self, maximum=pairs).decide(evidence, pairs, ended=True, withheld=withheld)
         return Decision("undecided" if ended else "continue", evidence(pairs), None, None)
 
     def verdicts(self, found: Evidence, look: int) -> Verdicts:

@@ -1,12 +1,13 @@
 """Time to target: how much of the other arm's spending an arm needs to get as far.
 
 Each arm has one curve: over the share of the budget that is spent, the means over its runs of the spending and of
-the yardstick. All runs count, also those that by themselves never reach the target: they pull the mean down. The
-arm reaches the target where its curve first does, interpolated between evaluations. What was not seen is
-censored, and gives a bound instead of a number:
+the yardstick, of models that came to the end of their schedules there. A model in the middle of its schedule is not
+compared with one at the end of its own. All runs count, also those that by themselves never reach the target: they pull
+the mean down. The arm reaches the target where its curve first does, interpolated. What was not seen is censored, and
+gives a bound instead of a number:
 
 - a curve that never reaches it would have to spend more than all it spent;
-- a curve that is there at its first evaluation may have been there with any less;
+- a curve that is there at its first point may have been there with any less;
 - a run that broke off never gets there, and so no draw of seeds that has it: the arm is censored at what it spent.
 
 The interval is by bootstrap over seeds, in pairs, the bounds going with the draws; percentiles at the level
@@ -28,8 +29,8 @@ NUM_RESAMPLES = 2000
 FEWEST_RESAMPLED = 6  # seeds: of fewer, draws repeat themselves too often for an interval
 
 Curve = tuple[tuple[float, float, float], ...]
-"""A run's evaluations: progress (0 to 1, increasing), spending, yardstick. One that broke off is a single point: where,
-what it had spent, and the worst value there is (an infinity)."""
+"""A run's annealed models: share of the budget (increasing, at most 1), spending, yardstick. One that broke off is a
+single point: where, what it had spent, and the worst value there is (an infinity)."""
 
 Curves = tuple[Curve, ...]  # an arm's, one a seed
 
@@ -111,7 +112,7 @@ def _ratio_bounds(
     """Bounds of the ratio in each draw of seeds; equal where nothing is censored."""
     goal = _target(curves, draws, target)
     (low_a, high_a), (low_b, high_b) = (_reached(*curve, draws, goal) for curve in curves)
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):
         return low_a / high_b, high_a / low_b
 
 

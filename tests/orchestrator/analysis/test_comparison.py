@@ -19,7 +19,7 @@ from orchestrator.analysis.wording import verdict_in_words
 from orchestrator.ledger.history import History
 from orchestrator.ledger.records import ArmDesign, EndRecord, MeasureRecord, StudyRecord
 from orchestrator.reporting.panels import pair_panel
-from tests.helpers.ledgers import MASKED, NOISE, around, changed, phase, run, study
+from tests.helpers.ledgers import MASKED, NOISE, around, changed, phase, run, run_with_branches, study
 from trainables.errors import InputError
 from trainables.evaluation import Score
 
@@ -220,7 +220,7 @@ def test_words_name_the_winner_first_with_its_own_signs():
     words = verdict_in_words(compare(history({"headless": (0.371,) * 6, "vanilla": around(0.4115)})))
     assert words.startswith("vanilla is ahead of headless on accuracy at 2.0M tokens a trial: 0.412 against 0.371, ")
     assert "difference +0.041 [0.0" in words
-    assert words.endswith("n = 6 seeds, p < 0.001.")
+    assert "n = 6 seeds, p < 0.001. No floors were measured" in words
 
 
 def adaptive(scores, *extra, maximum=12, **of_study):
@@ -325,10 +325,16 @@ def test_what_the_seeds_could_have_found():
 
 
 def test_time_to_target_by_unit():
+    """By annealed models: a run without branches has but its end."""
     records = [study(seeds=6)]
     for seed in range(6):
         records += run("headless", seed, 0.8, speed=2.0, evaluations=4)
         records += run("vanilla", seed, 0.4, evaluations=4)
+    assert only_pair(compare(History.of(records))).time_to_target["tokens"] is None
+    records = [study(seeds=6)]
+    for seed in range(6):
+        records += run_with_branches("headless", seed, 0.8, speed=2.0)
+        records += run_with_branches("vanilla", seed, 0.4)
     times = only_pair(compare(History.of(records))).time_to_target
     assert times["tokens"].target == pytest.approx(0.4)
     assert (times["tokens"].relation, times["tokens"].ratio) == ("=", pytest.approx(0.5))
@@ -345,9 +351,9 @@ def test_a_broken_run_never_reaches_the_target(outcome):
     records = [study(seeds=6)]
     for seed in range(6):
         broke = seed == 5
-        headless = list(run("headless", seed, 0.8, evaluations=4, outcome=outcome if broke else "completed"))
+        headless = list(run_with_branches("headless", seed, 0.8, outcome=outcome if broke else "completed"))
         records += [*headless[:2], headless[-1]] if broke else headless
-        records += run("vanilla", seed, 0.4, evaluations=4)
+        records += run_with_branches("vanilla", seed, 0.4)
     pair = only_pair(compare(History.of(records)))
     found = pair.time_to_target["tokens"]
     assert (found.n, found.reached_a, found.reached_b) == (6, 5, 6)
@@ -411,6 +417,17 @@ def test_failed_runs_at_shares_of_the_budget_are_missing_and_counted():
     assert vanilla.counts["anytime"] == Counts(planned=6, running=0, completed=2, pruned=0, diverged=4, failed=0)
     assert vanilla.failures["anytime"] == Failures(diverged=4, failed=0, retried=0)
     assert headless.failures["anytime"] == Failures(diverged=0, failed=0, retried=0)
+
+
+def test_a_run_that_broke_before_its_branch_is_missing_there():
+    records = [study(seeds=6)]
+    for seed in range(6):
+        broke = "diverged" if seed == 2 else "completed"
+        records += run_with_branches("headless", seed, 0.5, outcome=broke)
+        records += run_with_branches("vanilla", seed, 0.4)
+    for row in only_pair(compare(History.of(records))).branches:
+        if row.yardstick == "accuracy":
+            assert (row.n, [(gap.arm, gap.seed) for gap in row.missing]) == (5, [("headless", 2)])
 
 
 def test_the_tuning_curve_of_a_search():

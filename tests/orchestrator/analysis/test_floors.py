@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from orchestrator.analysis.compare import compare
+from orchestrator.analysis.compare import answered, compare
 from orchestrator.analysis.comparison import Comparison
 from orchestrator.analysis.wording import verdict_in_words
 from orchestrator.ledger.history import History
@@ -43,9 +43,12 @@ def records(
     unigram: float = 0.06,
     bigram: float = 0.12,
     diverged: Mapping[str, int] | None = None,
-    slope: float = 0.0,
+    untrained: Mapping[str, float] | None = None,
+    slope: float | None = None,
+    fall: float = 0.0,
 ) -> Iterator[Record]:
-    """Six seeds of two arms, of which the first so many ``diverged``."""
+    """Six seeds of two arms, of which the first so many ``diverged``; with a ``slope``, branches too. From
+    the fifth seed on vanilla loses a ``fall``."""
     rng = np.random.default_rng(3)
     base_I = 0.01 * rng.standard_normal(DOCUMENTS)
     base_I -= base_I.mean()
@@ -58,7 +61,9 @@ def records(
                 noise_I = 0.004 * rng.standard_normal(DOCUMENTS)
                 noise_I -= noise_I.mean()
                 tables = {"unigram": unigram + base_I + noise_I, "bigram": bigram + base_I - noise_I}
-                digest, scores = written(folder, begin.trial, floors=True, untrained=base_I + UNTRAINED, **tables)
+                digest, scores = written(
+                    folder, begin.trial, floors=True, untrained=base_I + (untrained or {}).get(arm, UNTRAINED), **tables
+                )
                 floors = Floors(
                     untrained={PRIMARY: scores["untrained"]},
                     tables={name: {PRIMARY: scores[name]} for name in tables},
@@ -68,16 +73,20 @@ def records(
             if diverged is not None and place < diverged.get(arm, 0):
                 yield end(begin, "diverged", reason="the loss is not finite")
                 continue
+            level -= fall if arm == "vanilla" and seed >= 5 else 0.0
             value_I = level + 0.0005 * NOISE[(place + len(arm)) % SEEDS] + base_I
             digest, scores = written(folder, begin.trial, floors=False, head=value_I)
             amounts = spent(tokens=begin.amount, flops=1e12, hardware_flops=1e12, device_seconds=9.0, wall_seconds=9.0)
-            for step, progress in enumerate((0.1, 0.25, 0.5, 0.75), 1):
-                on_the_way = 0.0 if progress < 0.25 else scores["head"].overall + slope * math.log(progress)
-                score = Score(overall=on_the_way, languages={"en": on_the_way})
-                yield measure(begin, step, progress, scores={PRIMARY: score}, scorer="head")
+            for step, progress in enumerate((0.25, 0.5, 0.75), 1):
+                on_the_way = Score(overall=0.9 * level * progress, languages={"en": 0.9 * level * progress})
+                yield measure(begin, step, progress, scores={PRIMARY: on_the_way}, scorer="head")
             report = {"scores": {PRIMARY: scores["head"]}, "spent": amounts, "scorer": "head", "items": digest}
             yield measure(begin, 5, 1.0, **report)
             yield end(begin)
+            for share in (0.25, 0.5) if slope is not None else ():
+                branch = trial("anytime", arm, place, name=f"anytime-{arm}-{place}-{share}", seed=seed, share=share)
+                score = scores["head"].overall + slope * math.log(share)
+                yield from (branch, measure(branch, 1, 1.0, scores={PRIMARY: score}), end(branch))
 
 
 def compared(folder: Path, vanilla: float, headless: float, **tables: float) -> Comparison:
@@ -89,7 +98,7 @@ def test_a_difference_below_the_constant_names_nobody(tmp_path: Path) -> None:
     comparison = compared(tmp_path, 0.055, 0.045)
     (pair,) = comparison.pairs
     assert pair.yardsticks[PRIMARY].p < 0.001
-    assert (pair.verdict, pair.more_seeds, pair.more_text) == ("undecided", 0, None)
+    assert (pair.verdict, pair.more_seeds, pair.more_text) == ("undecided", None, None)
     said = verdict_in_words(comparison)
     assert "Neither is surely above what counting single tokens comes to (0.060), so neither can be named." in said
     assert "would settle" not in said
@@ -148,9 +157,9 @@ def test_an_arm_that_diverges_at_most_seeds_does_not_win_by_the_others(tmp_path:
     assert row.difference == pytest.approx(np.mean(expected), abs=2e-3)
     assert pair.verdict != "headless"
     assert pair.missing == ()
-    assert [gap.seed for gap in pair.untrained] == [1, 2, 3, 4]
+    assert [gap.seed for gap in pair.diverged] == [1, 2, 3, 4]
     first = verdict_in_words(comparison).split(". ")[0]
-    assert "n = 6 seeds (headless at 4 of 6 diverged, which counts as an untrained model)" in first
+    assert "n = 6 seeds (headless at 4 of 6 diverged, which counts as the worst model known)" in first
 
 
 def test_arms_that_fail_differently_are_not_equivalent(tmp_path: Path) -> None:
@@ -169,13 +178,13 @@ def test_arms_that_fail_differently_are_not_equivalent(tmp_path: Path) -> None:
 def test_what_diverged_is_missing_where_nothing_was_measured_before(tmp_path: Path) -> None:
     found = [record for record in records(tmp_path, 0.2, 0.25, diverged={"headless": 1}) if record.kind != "begun"]
     (pair,) = compare(History.of(found, Location(tmp_path))).pairs
-    assert (pair.yardsticks[PRIMARY].n, len(pair.missing), pair.untrained) == (5, 1, ())
+    assert (pair.yardsticks[PRIMARY].n, len(pair.missing), pair.diverged) == (5, 1, ())
 
 
 @pytest.mark.parametrize(
-    ("slope", "times"), [(0.03, math.exp(0.045 / 0.03)), (0.0, None), (-0.03, None), (0.001, None)]
+    ("slope", "times"), [(0.03, math.exp(0.045 / 0.03)), (None, None), (0.0, None), (-0.03, None), (0.001, None)]
 )
-def test_the_budget_that_would_do_follows_the_trend(tmp_path: Path, slope: float, times: float | None) -> None:
+def test_the_budget_that_would_do_follows_the_trend(tmp_path: Path, slope: float | None, times: float | None) -> None:
     comparison = compared(tmp_path, 0.075, 0.045, slope=slope)
     floor = comparison.arms["vanilla"].floors["bigram"]
     said = verdict_in_words(comparison)
@@ -184,8 +193,65 @@ def test_the_budget_that_would_do_follows_the_trend(tmp_path: Path, slope: float
         assert "times the budget" not in said
     else:
         assert floor.times_budget == pytest.approx(times, rel=0.01)
-        assert "By the trend of its runs vanilla would be at 4.5 times the budget." in said
+        assert "By the trend of its branches vanilla would be at 4.5 times the budget." in said
     assert comparison.arms["vanilla"].floors["unigram"].times_budget is None, "it is above"
+
+
+def test_an_arm_does_not_win_by_what_its_model_knew_before_training(tmp_path: Path) -> None:
+    """Headless models begin with the prior: a run that diverges is worth the worst model known, of either arm."""
+    untrained = {"headless": 0.19, "vanilla": UNTRAINED}
+    found = records(tmp_path, 0.17, 0.2, diverged={"headless": 5}, untrained=untrained)
+    (pair,) = compare(History.of(found, Location(tmp_path))).pairs
+    assert pair.yardsticks[PRIMARY].difference == pytest.approx((5 * (UNTRAINED - 0.17) + 0.03) / 6, abs=2e-3)
+    assert pair.verdict != "headless"
+
+
+def test_an_arm_that_mostly_diverges_is_not_named(tmp_path: Path) -> None:
+    """However bad the other is."""
+    found = list(records(tmp_path, 0.0001, 0.25, diverged={"headless": 4}, unigram=0.00001))
+    (pair,) = compare(History.of(found, Location(tmp_path))).pairs
+    assert pair.verdict == "undecided"
+
+
+def test_two_runs_that_diverged_are_equal(tmp_path: Path) -> None:
+    found = records(tmp_path, 0.2, 0.25, diverged={"headless": 1, "vanilla": 1})
+    (pair,) = compare(History.of(found, Location(tmp_path))).pairs
+    assert pair.yardsticks[PRIMARY].difference == pytest.approx(0.05 * 5 / 6, abs=2e-3)
+    matched = pair.matched["tokens"]
+    assert (matched.n, matched.annealed) == (5, True)
+    assert matched.difference == pytest.approx(0.05, abs=2e-3), "of those that came to the end"
+    assert matched.interval[0] > 0.04, "and so is its interval"
+
+
+def test_a_settled_verdict_stands_whatever_comes_after(tmp_path: Path) -> None:
+    """An arm that was above its floors at the look that settled it falls below them later."""
+    found = list(records(tmp_path, 0.075, 0.055, fall=0.06))
+    found[0] = study(primary=PRIMARY, others=(), minimum_seeds=4, seeds=6)
+    history = History.of(found, Location(tmp_path))
+    assert answered(history)
+    (pair,) = compare(history).pairs
+    assert (pair.verdict, pair.yardsticks[PRIMARY].n, list(pair.below)) == ("vanilla", 4, ["bigram"])
+    assert not compare(history).arms["vanilla"].floors["unigram"].above, "over all six"
+
+
+def test_adaptive_stopping_goes_on_below_the_floors(tmp_path: Path) -> None:
+    """What the answer will not name does not end the study either."""
+    found = [r for r in records(tmp_path, 0.055, 0.045) if getattr(r, "trial", "0") < "confirm-vanilla-004"]
+    found = [r for r in found if getattr(r, "trial", "").rpartition("-")[2] not in ("004", "005")]
+    found[0] = study(primary=PRIMARY, others=(), minimum_seeds=4, seeds=6)
+    history = History.of(found, Location(tmp_path))
+    assert not answered(history)
+    assert compare(history).pairs[0].pending == 2
+
+
+def test_chance_is_a_floor_where_it_is_known(tmp_path: Path) -> None:
+    """Of two twins either is likelier: tables that are below a half bar nobody."""
+    found = list(records(tmp_path, 0.45, 0.4))
+    primary = "minimal_pair_accuracy"
+    renamed = [type(record).model_validate_json(record.model_dump_json().replace(PRIMARY, primary)) for record in found]
+    (pair,) = compare(History.of(renamed)).pairs
+    assert (pair.verdict, pair.withheld, pair.below) == ("undecided", "floor", {"chance": 0.5})
+    assert "Neither is surely above what chance comes to (0.500)" in verdict_in_words(compare(History.of(renamed)))
 
 
 def test_what_else_differs_is_named(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from orchestrator.reporting.panels import pair_panel
 from orchestrator.reporting.result_tables import arms_table
 from orchestrator.reporting.table import on_terminal
 from tests.helpers.demonstration import START, records, with_branches
-from tests.helpers.ledgers import changed, end, event, write_ledger
+from tests.helpers.ledgers import NOISE, changed, end, event, run_with_branches, study, write_ledger
 from trainables.storage import Location
 
 RECORDS = list(records())
@@ -143,7 +143,11 @@ def test_the_results_at_the_end(width):
 
 
 def test_time_to_target_is_told_in_the_other_arms_spending():
-    comparison = compare(History.of(RECORDS))
+    found = [study()]
+    for seed, noise in enumerate(NOISE):
+        found += run_with_branches("headless", seed, 0.8 + noise)
+        found += run_with_branches("vanilla", seed, 0.4)
+    comparison = compare(History.of(found))
     (pair,) = comparison.pairs
     reached = pair.time_to_target["tokens"]
     told = f"headless reaches {reached.target:.3f} with {reached.ratio:.2f} times vanilla's tokens ["
