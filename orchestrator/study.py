@@ -84,6 +84,10 @@ class Study:
                 remedy=f"h2h resume {self.folder}   goes on with it (in Python: Study.open(...).resume());   "
                 f"{anew(self.folder)}",
             )
+        from orchestrator.planning.design import require_answerable
+
+        with self.placed():
+            require_answerable(self.spec)
         self.spec = freeze(self.spec)
         return self._run(address)
 

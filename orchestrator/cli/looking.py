@@ -58,6 +58,7 @@ def _plan(options: Options) -> int:
         study = study_named(options)  # first: a mistake in it is told before what plans it is imported
         from rich.console import Console
 
+        from orchestrator.planning.design import notes, require_answerable
         from orchestrator.planning.forecast import forecast, require_feasible
         from orchestrator.planning.preflight import check_places
         from orchestrator.reporting.plan_table import show_forecast, show_plan
@@ -65,8 +66,9 @@ def _plan(options: Options) -> int:
         console = Console()
         with study.placed():
             shown = show_plan(study.spec)
-    console.print(shown, highlight=False)
+    console.print(shown, *notes(study.spec), sep="\n", highlight=False)
     with study.placed():
+        require_answerable(study.spec)
         if not (options.address or os.environ.get("RAY_ADDRESS")):  # a cluster has other machines than this one
             require_feasible(study.spec)
         check_places(study.spec, network=False)

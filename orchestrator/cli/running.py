@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @command("run a study: prepare, search, confirm, compare")
 def _run(options: Options) -> int:
-    return _train(options, lambda study: study.run(options.address))
+    return _train(options, lambda study: study.run(options.address), new=True)
 
 
 @command("go on with a study that was stopped or cut off")
@@ -41,17 +41,20 @@ def _extend(options: Options) -> int:
     return _train(options, lambda study: study.extend(overrides, options.address))
 
 
-def _train(options: Options, work: Callable[[Study], Results]) -> int:
+def _train(options: Options, work: Callable[[Study], Results], *, new: bool = False) -> int:
     with loading(f"loading {options.study}"):
         from rich.console import Console
 
         from orchestrator.config.folder import STUDY_FILE
+        from orchestrator.planning.design import notes
         from orchestrator.reporting.dashboard import Stage, follow, print_results
         from orchestrator.study import StudyError
 
         study = study_named(options)
     console, stage = Console(force_terminal=False if options.plain else None), Stage()
     study.say = stage.say
+    for note in notes(study.spec) if new else ():
+        console.print(note, highlight=False)
     finished, began = threading.Event(), time.time()
 
     def show() -> None:

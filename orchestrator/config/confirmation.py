@@ -22,10 +22,13 @@ class StoppingSpec(Config):
 class ConfirmSpec(Config):
     """How the best configurations are compared."""
 
-    seeds: Several = 6
+    seeds: Several = 14
     """Paired runs of each arm's best configuration. With fewer than 4 no arm can win."""
-    stopping: StoppingSpec | None = None
-    """Look after every seed, and stop when the question is answered: then `seeds` is the most there are."""
+    stopping: StoppingSpec | None = StoppingSpec()
+    """Look after every seed, and stop when the question is answered: then `seeds` is the most there are. null: all are
+    run, as where `seeds` or a `top` above 1 are given without it."""
+    describe_only: bool = False
+    """Let the study begin with too few seeds for any answer."""
     top: int = Field(1, ge=1)
     """Configurations of each arm. Above 1 the verdict is exploratory: the best is chosen by the values compared."""
     margin: Positive = 0.005
@@ -37,6 +40,14 @@ class ConfirmSpec(Config):
     anytime: tuple[float, ...] = ()
     """Shares of that budget at which the arms are compared too, by branches: runs that begin with a confirmation run's
     state at that share and cool down by themselves. The schedule must be `wsd`; only the cooldowns cost anything."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fixed_number(cls, content: object) -> object:
+        if not isinstance(content, dict) or "stopping" in content:
+            return content
+        fixed = "seeds" in content or content.get("top", 1) != 1
+        return {**content, "stopping": None} if fixed else content
 
     @field_validator("anytime")
     @classmethod

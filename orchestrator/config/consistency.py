@@ -198,13 +198,6 @@ def _require_something_to_stop(spec: StudySpec) -> None:
             why=f"with {spec.confirm.top} the best is picked with all seeds in view, and looks would count more",
             remedy="--set confirm.top=1, or leave out confirm.stopping",
         )
-    tasks = [arm.learned.task for arm in spec.arms.values()]
-    if len(set(tasks)) == len(tasks):
-        raise InputError(
-            "adaptive stopping has no two arms of one task to tell apart",
-            where="confirm.stopping",
-            remedy="leave out confirm.stopping, or add an arm of the same task",
-        )
 
 
 def _require_prices(spec: StudySpec) -> None:

@@ -7,8 +7,6 @@ from functools import cached_property
 import torch
 
 from orchestrator import formatting
-from orchestrator.analysis.statistics.planning import minimum_detectable_effect
-from orchestrator.analysis.statistics.rule import Rule
 from orchestrator.config.study import StudySpec
 from orchestrator.ledger.history import History
 from orchestrator.planning.arm_plan import ArmPlan, arm_plans
@@ -101,13 +99,6 @@ class Forecast:
     @property
     def _first_rung(self) -> float:
         return min(self.spec.search.halving.fractions, default=1.0)
-
-    @property
-    def detectable(self) -> float | None:
-        """The smallest difference that all seeds find four times in five, in deviations of the paired differences."""
-        family, confirm = max(1, self.spec.num_compared_pairs), self.spec.confirm
-        minimum = confirm.stopping.minimum if confirm.stopping else confirm.seeds
-        return minimum_detectable_effect(Rule(minimum, confirm.seeds, margin=0.0, family_size=family))
 
     @property
     def disk_bytes(self) -> float:

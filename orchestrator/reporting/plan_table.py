@@ -202,10 +202,4 @@ def _forecast_lines(found: Forecast) -> list[str]:
         trials = formatting.plural(whole, "trial") if most == whole else f"{whole} to {most} trials"
         lines.append(f"The search of an arm has {trials}: the sooner they are stopped, the more.")
     lines.append(f"Disk: up to {formatting.size(found.disk_bytes)} for checkpoints, beside the prepared text.")
-    if found.detectable is not None:
-        seeds = formatting.plural(spec.confirm.seeds, "seed")
-        lines.append(
-            f"{'Up to ' if spec.confirm.stopping else ''}{seeds} of each arm find a difference of "
-            f"{found.detectable:.2g} standard deviations of the paired differences four times in five."
-        )
     return lines

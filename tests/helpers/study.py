@@ -36,7 +36,7 @@ def small_study(name: str, storage: Path, **changes: Any) -> dict[str, Any]:
         "arms": {"headless": {"objective": "headless_clm"}, "vanilla": {"objective": "clm"}},
         "budget": {"tokens": 8 * 32 * 40},
         "search": {"budget_per_arm": 2, "halving": {"rungs": 2}},
-        "confirm": {"seeds": 2, "evaluations": 2},
+        "confirm": {"seeds": 2, "describe_only": True, "evaluations": 2},
         "yardsticks": {
             "others": ["recovery_mrr", "minimal_pair_accuracy"],
             "evaluation": {"sequences_per_language": 8},

@@ -1,0 +1,50 @@
+"""What a study's design can answer, said before anything is spent."""
+
+from collections.abc import Iterator
+
+from orchestrator import formatting
+from orchestrator.analysis.statistics.planning import POWER, minimum_detectable_effect, power
+from orchestrator.analysis.statistics.rule import FEWEST, FEWEST_EQUIVALENT, Rule
+from orchestrator.config.study import StudySpec
+from trainables.errors import InputError
+
+
+def rule_of(spec: StudySpec) -> Rule:
+    """The rule of its verdicts; of differences in an unknown unit, so without a margin."""
+    confirm = spec.confirm
+    minimum = confirm.stopping.minimum if confirm.stopping else confirm.seeds
+    return Rule(minimum, confirm.seeds, margin=0.0, family_size=max(1, spec.num_compared_pairs))
+
+
+def require_answerable(spec: StudySpec) -> None:
+    """Raises InputError where no verdict can come of a study that compares."""
+    seeds = spec.confirm.seeds
+    if spec.num_compared_pairs and seeds < FEWEST and not spec.confirm.describe_only:
+        raise InputError(
+            f"{formatting.plural(seeds, 'seed')} can answer nothing",
+            where="confirm.seeds",
+            why=f"with fewer than {FEWEST} pairs of runs no arm can be named, with fewer than {FEWEST_EQUIVALENT} none "
+            "called equivalent",
+            remedy="leave out confirm.seeds, for 6 to 14; or --set confirm.describe_only=true, for curves without a "
+            "verdict",
+        )
+
+
+def notes(spec: StudySpec) -> Iterator[str]:
+    """What the seeds of a study that compares can find, a sentence each."""
+    rule, confirm = rule_of(spec), spec.confirm
+    effect = minimum_detectable_effect(rule) if spec.num_compared_pairs else None
+    if not spec.num_compared_pairs:
+        return
+    if effect is None:
+        yield f"With fewer than {FEWEST} seeds no arm can be named: the study describes."
+        return
+    seeds = formatting.plural(confirm.seeds, "seed")
+    yield (
+        f"{'Up to ' if confirm.stopping else ''}{seeds} of each arm find a difference of {effect:.2g} standard "
+        "deviations of the paired differences four times in five."
+    )
+    if (chance := power(rule, 1.0, 1.0)) < POWER:
+        yield f"One deviation they find in {chance:.0%} of studies; 6 to 14 seeds (leave out confirm.seeds) find more."
+    if confirm.seeds < FEWEST_EQUIVALENT:
+        yield f"With fewer than {FEWEST_EQUIVALENT} seeds no two arms can be called equivalent."
