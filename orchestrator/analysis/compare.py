@@ -1,7 +1,7 @@
 """From a study's state to its :class:`Comparison`."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, takewhile
 from typing import TypeVar, get_args
 
@@ -12,23 +12,32 @@ from orchestrator.analysis.comparison import Comparison, Pair, Row
 from orchestrator.analysis.exploratory import describe_failures, describe_time_to_target, describe_tuning
 from orchestrator.analysis.floors import below, floors_of
 from orchestrator.analysis.held_out_text import evidence_of
+from orchestrator.analysis.robustness import variants
+from orchestrator.analysis.rows import (
+    BROKEN,
+    at_shares,
+    branches_of,
+    deviation,
+    diverged,
+    final_row,
+    matched,
+    mean,
+    missing,
+    paired_runs,
+)
 from orchestrator.analysis.selection import Runs, best_of_search, chosen_runs, confirmed, final_values
-from orchestrator.analysis.statistics.evidence import Evidence, of_seeds
+from orchestrator.analysis.sensitivity import is_sensitive, margin_of
 from orchestrator.analysis.statistics.holm import holm
 from orchestrator.analysis.statistics.planning import Settling, minimum_detectable_effect, what_would_settle
-from orchestrator.analysis.statistics.rule import FEWEST, Decision, Rule, Verdict, Withheld
-from orchestrator.analysis.worth import Pairs, pairs_of, up_to
+from orchestrator.analysis.statistics.rule import Decision, Rule, Verdict, Withheld
+from orchestrator.analysis.worth import pairs_of, up_to
 from orchestrator.config.confirmation import ALPHA
 from orchestrator.ledger.history import History
 from orchestrator.ledger.records import TRAINING_PHASES, Design, Outcome, TrainingPhase
-from orchestrator.ledger.trials import TrialHistory
 from trainables.training.config import Unit
 from trainables.training.state import Spent
 
 MATCHED_UNITS: tuple[Unit, ...] = ("tokens", "flops", "device_seconds")
-SAME_SPENDING = 0.99  # runs have spent the same where the least is this share of the most: clocks are noisy
-
-_BROKEN: tuple[Outcome, ...] = ("diverged", "failed")
 
 _AnyRow = TypeVar("_AnyRow", bound=Row)
 _Decisions = dict[tuple[str, str], Decision]
@@ -41,14 +50,13 @@ def compare(history: History) -> Comparison:
     # sorted() is stable: headless arms come first, and otherwise the study's own order holds.
     arms = sorted(design.arms, key=lambda arm: not design.arms[arm].headless)
     decisions = _decisions(history, runs, arms)
-    pairs = [_pair(history, (a, b), runs, decision) for (a, b), decision in decisions.items()]
+    pairs = [_pair(history, names, runs, decision, len(decisions)) for names, decision in decisions.items()]
     summaries = {arm: _describe_arm(history, arm, runs[arm]) for arm in arms}
     pairs = list(_judged(history, _adjusted(pairs, design.yardsticks.primary), decisions, runs))
     return Comparison(
         unit=design.unit,
         amount=design.confirm_amount,
         primary=design.yardsticks.primary,
-        margin=design.margin,
         alpha=ALPHA,
         arms=summaries,
         pairs=tuple(pairs),
@@ -64,8 +72,8 @@ def answered(history: History) -> bool:
     return all(decision.verdict != "continue" for decision in decisions.values())
 
 
-def _rule(design: Design, family_size: int) -> Rule:
-    return Rule(design.minimum_seeds or design.seeds, design.seeds, design.margin, family_size=max(1, family_size))
+def _rule(design: Design, family_size: int, margin: float = 0.0) -> Rule:
+    return Rule(design.minimum_seeds or design.seeds, design.seeds, margin, family_size=max(1, family_size))
 
 
 def _decisions(history: History, runs: Mapping[str, Runs], arms: Sequence[str]) -> _Decisions:
@@ -97,6 +105,7 @@ def _decision(history: History, rule: Rule, names: tuple[str, str], by_arm: Mapp
         len(seeds),
         ended=len(ended) >= min(rule.maximum, history.planned_seeds),
         withheld=lambda n, verdict: _withheld(history, names, verdict, *first(n)),
+        margin=lambda n: margin_of(history, first(n)),
     )
 
 
@@ -107,6 +116,8 @@ def _withheld(history: History, names: tuple[str, str], verdict: Verdict, a: Run
     winners = {"a": counts[:1], "b": counts[1:]}.get(verdict, counts)
     if any(2 * count > len(pairs) for count in winners) or (verdict == "equivalent" and counts[0] != counts[1]):
         return "diverged"
+    if verdict == "equivalent" and not is_sensitive(history, (a, b)):
+        return "sensitivity"
     return "floor" if below(history, names, list(pairs.values())).keys() - {"bigram"} else None
 
 
@@ -119,16 +130,18 @@ def _settled(history: History, a: Runs, b: Runs, decision: Decision) -> tuple[Ru
     return up_to(last, a), up_to(last, b)
 
 
-def _pair(history: History, names: tuple[str, str], runs: Mapping[str, Runs], decision: Decision) -> Pair:
+def _pair(
+    history: History, names: tuple[str, str], runs: Mapping[str, Runs], decision: Decision, num_pairs: int
+) -> Pair:
     """All of a pair but its adjusted p-values and its verdict."""
     (a, b), design = names, history.design
     primary = design.yardsticks.primary
     runs_a, runs_b = _settled(history, runs[a], runs[b], decision)
-    pairs = pairs_of(history, primary, runs_a, runs_b)
-    both_ended = _paired(runs_a, runs_b, ("completed", *_BROKEN), primary)
-    rows = {
-        name: _final_row(history, name, pairs_of(history, name, runs_a, runs_b)) for name in design.yardsticks.names
-    }
+    pairs, branches = pairs_of(history, primary, runs_a, runs_b), branches_of(history, runs_a, runs_b)
+    both_ended = paired_runs(runs_a, runs_b, ("completed", *BROKEN), primary)
+    margin = margin_of(history, (runs_a, runs_b))
+    rule = _rule(design, num_pairs, margin)
+    rows = {name: final_row(history, name, pairs_of(history, name, runs_a, runs_b)) for name in design.yardsticks.names}
     p = None if decision.p is None else float(decision.evidence.p())
     # With a fixed number, the interval of the seeds so far is an indication.
     interval = decision.interval or (rows[primary].interval if design.minimum_seeds is None else None)
@@ -142,17 +155,18 @@ def _pair(history: History, names: tuple[str, str], runs: Mapping[str, Runs], de
         task=design.arms[a].task,
         standing="exploratory" if chosen or history.extensions else "confirmatory",
         verdict="undecided",
+        margin=margin or None,
         more_seeds=None,
         more_text=None,
         detectable=None,
         pending=0,
-        missing=_missing(runs_a, runs_b, primary, pairs),
-        diverged=_diverged(runs_a, runs_b, pairs),
+        missing=missing(runs_a, runs_b, primary, pairs),
+        diverged=diverged(runs_a, runs_b, pairs),
         withheld=decision.withheld,
         below=below(history, names, list(pairs.values())),
         stopping=None if minimum is None else comparison.Stopping(minimum=minimum, maximum=design.seeds),
         yardsticks=rows,
-        matched={unit: _matched(history, runs_a, runs_b, unit) for unit in MATCHED_UNITS},
+        matched={unit: matched(history, runs_a, runs_b, unit) for unit in MATCHED_UNITS},
         time_to_target={
             unit: describe_time_to_target(
                 both_ended,
@@ -164,138 +178,9 @@ def _pair(history: History, names: tuple[str, str], runs: Mapping[str, Runs], de
             )
             for unit in MATCHED_UNITS
         },
-        branches=_at_shares(history, runs_a, runs_b),
+        branches=tuple(at_shares(history, branches)),
+        variants=() if decision.verdict == "continue" else variants(history, names, (runs_a, runs_b), branches, rule),
     )
-
-
-def _mean(values: Iterable[float]) -> float | None:
-    values = list(values)
-    return float(np.mean(values)) if values else None
-
-
-def _deviation(values: Sequence[float]) -> float | None:
-    return float(np.std(values, ddof=1)) if len(values) > 1 else None
-
-
-def _final_row(history: History, yardstick: str, pairs: Pairs) -> Row:
-    scores = [(a.score, b.score) for a, b in pairs.values()]
-    return _row(history.design, yardstick, evidence_of(history, yardstick, list(pairs.values())), scores)
-
-
-def _row(design: Design, yardstick: str, found: Evidence, scores: Sequence[tuple[float, float]]) -> Row:
-    differences = [a - b for a, b in scores]
-    return Row(
-        role="primary" if yardstick == design.yardsticks.primary else "exploratory",
-        lower_is_better=design.lower_is_better(yardstick),
-        n=len(differences),
-        mean_a=_mean(a for a, _ in scores),
-        mean_b=_mean(b for _, b in scores),
-        difference=_mean(differences),
-        deviation=_deviation(differences),
-        seed_error=float(found.seed_variance) ** 0.5 if found.n > 1 else None,
-        text_error=float(found.text_variance) ** 0.5 if np.isfinite(found.text_degrees) else None,
-        interval=found.interval(ALPHA) if found.n > 1 else None,
-        p=float(found.p()) if found.n >= FEWEST else None,
-        p_adjusted=None,
-    )
-
-
-def _at_shares(history: History, a: Runs, b: Runs) -> tuple[comparison.BranchRow, ...]:
-    """The yardsticks where the branches of these runs ended, by share of the budget, ascending. A run that broke has no
-    branches: it stands for them."""
-    design, rows = history.design, list[comparison.BranchRow]()
-    for share in sorted({trial.share for trial in history.trials_of("anytime") if trial.share is not None}):
-        branches = {(t.arm, t.number): t for t in history.trials_of("anytime") if t.share == share}
-        one, other = (
-            {
-                seed: branches.get((run.arm, run.number), run)
-                for seed, run in runs.items()
-                if run.outcome in _BROKEN or (run.arm, run.number) in branches
-            }
-            for runs in (a, b)
-        )
-        if not (one and other):
-            continue
-        for name in design.yardsticks.names:
-            pairs = pairs_of(history, name, one, other)
-            row = _final_row(history, name, pairs).model_dump() | {"role": "exploratory"}
-            rows.append(
-                comparison.BranchRow(**row, share=share, yardstick=name, missing=_missing(one, other, name, pairs))
-            )
-    return tuple(rows)
-
-
-def _missing(a: Runs, b: Runs, yardstick: str, pairs: Pairs) -> tuple[comparison.Gap, ...]:
-    """The runs that ended without being worth anything."""
-    return tuple(
-        _gap(run)
-        for runs, others in ((a, b), (b, a))
-        for seed, run in sorted(runs.items())
-        if run.outcome == "failed"
-        or (run.outcome == "completed" and run.score(yardstick) is None)
-        or (run.outcome == "diverged" and seed not in pairs and seed in others and others[seed].outcome == "completed")
-    )
-
-
-def _diverged(a: Runs, b: Runs, pairs: Pairs) -> tuple[comparison.Gap, ...]:
-    return tuple(_gap(runs[seed]) for runs in (a, b) for seed in pairs if runs[seed].outcome == "diverged")
-
-
-def _gap(run: TrialHistory) -> comparison.Gap:
-    assert run.outcome is not None
-    return comparison.Gap(seed=run.seed, arm=run.arm, outcome=run.outcome, reason=run.reason)
-
-
-def _matched(history: History, a: Runs, b: Runs, unit: Unit) -> comparison.Matched:
-    """The primary yardstick at the greatest share of their schedules that all paired runs have reached."""
-    design, primary = history.design, history.design.yardsticks.primary
-    completed = _paired(a, b, ("completed",), primary)
-    paired = completed or _paired(a, b, ("completed", None), primary)
-    curves = {
-        (run.arm, seed): np.array(
-            [
-                (measure.progress, measure.spent[unit], measure.yardsticks[primary].overall)
-                for measure in run.evaluations
-                if primary in measure.yardsticks
-            ]
-        )
-        for seed, both in paired.items()
-        for run in both
-    }
-    progress = min((float(curve[-1, 0]) for curve in curves.values()), default=0.0)
-    spent = [float(np.interp(progress, curve[:, 0], curve[:, 1])) for curve in curves.values()]
-    # Progress is spending of the budget over the budget, so that of it all have spent the same by then.
-    same = bool(spent) and (unit == design.unit or min(spent) >= SAME_SPENDING * max(spent))
-    # There is no point to show before the first pair, nor where a run was first evaluated only beyond it.
-    if not same or any(progress < curve[0, 0] for curve in curves.values()):
-        nothing = dict.fromkeys(("spent", "progress", "mean_a", "mean_b", "difference", "interval"))
-        return comparison.Matched(n=0, annealed=False, **nothing)
-    at = {key: float(np.interp(progress, curve[:, 0], curve[:, 2])) for key, curve in curves.items()}
-    scores = [(at[one.arm, seed], at[other.arm, seed]) for seed, (one, other) in paired.items()]
-    annealed = bool(completed)
-    found = of_seeds([one - other for one, other in scores])
-    if annealed:
-        found = evidence_of(history, primary, list(pairs_of(history, primary, *_sides(paired)).values()))
-    row = _row(design, primary, found, scores)
-    shown = row.model_dump(include={"n", "mean_a", "mean_b", "difference"})
-    interval = row.interval if annealed else None
-    return comparison.Matched(**shown, interval=interval, spent=min(spent), progress=progress, annealed=annealed)
-
-
-def _sides(paired: Mapping[int, tuple[TrialHistory, TrialHistory]]) -> tuple[Runs, Runs]:
-    return {seed: one for seed, (one, _) in paired.items()}, {seed: other for seed, (_, other) in paired.items()}
-
-
-def _paired(
-    a: Runs, b: Runs, outcomes: tuple[Outcome | None, ...], primary: str
-) -> dict[int, tuple[TrialHistory, TrialHistory]]:
-    """The seeds at which both arms' runs have one of the outcomes and, unless they broke, were evaluated."""
-    both = {seed: (a[seed], b[seed]) for seed in sorted(a.keys() & b.keys())}
-    return {
-        seed: pair
-        for seed, pair in both.items()
-        if all(run.outcome in outcomes and (run.outcome in _BROKEN or run.score(primary) is not None) for run in pair)
-    }
 
 
 def _adjusted(pairs: Sequence[Pair], primary: str) -> list[Pair]:
@@ -324,8 +209,9 @@ def _holm(rows: Sequence[_AnyRow]) -> list[_AnyRow]:
 
 
 def _judged(history: History, pairs: Sequence[Pair], decisions: _Decisions, runs: Mapping[str, Runs]) -> Iterator[Pair]:
-    primary, rule = history.design.yardsticks.primary, _rule(history.design, len(pairs))
+    primary = history.design.yardsticks.primary
     for pair, decision in zip(pairs, decisions.values(), strict=True):
+        rule = _rule(history.design, len(pairs), pair.margin or 0.0)
         row = pair.yardsticks[primary]
         known = pairs_of(history, primary, runs[pair.a], runs[pair.b])
         ended = len(known) + len({gap.seed for gap in pair.missing})
@@ -398,7 +284,7 @@ def _summary(runs: Runs, yardstick: str) -> comparison.Summary:
             by_language[language].append(value)
     scores = list(values.values())
     languages = {language: float(np.mean(found)) for language, found in sorted(by_language.items())}
-    return comparison.Summary(n=len(scores), mean=_mean(scores), deviation=_deviation(scores), languages=languages)
+    return comparison.Summary(n=len(scores), mean=mean(scores), deviation=deviation(scores), languages=languages)
 
 
 def _total_spent(history: History, phase: TrainingPhase, arm: str) -> Spent:

@@ -120,6 +120,8 @@ class Pair(Config):
     """``exploratory`` where a configuration was chosen or the study extended."""
     verdict: str
     """An arm's name, ``equivalent`` or ``undecided``."""
+    margin: float | None
+    """Of equivalence: the study's, or what these runs imply; None before they imply any."""
     more_seeds: int | None
     """Beyond the n so far that it would take; None: no practical number."""
     more_text: float | None
@@ -143,11 +145,20 @@ class Pair(Config):
     means, over what the second does, by annealed models alone. None without branches of every completed run."""
     branches: tuple[BranchRow, ...]
     """By share of the budget, ascending."""
+    variants: tuple[Variant, ...]
+    """Of the primary yardstick; empty until the pair has its verdict."""
 
     @property
     def barred(self) -> bool:
         """Whether no verdict can be had where it stands: for another reason than chance."""
         return self.withheld is not None or bool(self.below.keys() - {"bigram"})
+
+
+class Variant(Config):
+    """A verdict where one choice of the analysis is another."""
+
+    name: str
+    verdict: str
 
 
 class Counts(Config):
@@ -223,8 +234,6 @@ class Comparison(Config):
     """Of a confirmation run."""
     primary: str
     """The yardstick that decides."""
-    margin: float
-    """Of equivalence."""
     alpha: float
     """Level of the tests."""
     arms: dict[str, ArmSummary]

@@ -20,13 +20,21 @@ def evidence_of(history: History, yardstick: str, pairs: Sequence[tuple[Worth, W
     Text counts where every one of them has scores by item of this yardstick, of some units a language at the least:
     elsewhere it is taken as it is. Raises InputError where a file of such scores is gone or another.
     """
+    items = [(items_of(history, yardstick, a), items_of(history, yardstick, b)) for a, b in pairs]
+    known = [(a, b) for a, b in items if a is not None and b is not None]
     found = of_seeds([a.score - b.score for a, b in pairs])
-    scores = [_items_of(history, yardstick, worth) for side in zip(*pairs, strict=True) for worth in side]
-    known = [own for own in scores if own is not None]
-    if not known or len(known) < len(scores):
-        return found
-    influence_SI = influences(known).influence_SI
-    return _with_units(found, known[0], influence_SI[: len(pairs)] - influence_SI[len(pairs) :])
+    return found if not known or len(known) < len(pairs) else _with_text(found, known)
+
+
+def evidence_of_items(pairs: Sequence[tuple[ItemScores, ItemScores]]) -> Evidence:
+    """Likewise of models whose scores by item are given."""
+    return _with_text(of_seeds([a.overall - b.overall for a, b in pairs]), pairs)
+
+
+def _with_text(found: Evidence, pairs: Sequence[tuple[ItemScores, ItemScores]]) -> Evidence:
+    a, b = zip(*pairs, strict=True)
+    influence_SI = influences([*a, *b]).influence_SI
+    return _with_units(found, a[0], influence_SI[: len(pairs)] - influence_SI[len(pairs) :])
 
 
 def evidence_against(
@@ -34,7 +42,7 @@ def evidence_against(
 ) -> Evidence:
     """Likewise of models against a fixed value; ``items`` are its own, None where text does not change it."""
     found = of_seeds([worth.score - value for worth in models])
-    scores = [_items_of(history, yardstick, worth) for worth in models]
+    scores = [items_of(history, yardstick, worth) for worth in models]
     known = [own for own in scores if own is not None]
     if not known or len(known) < len(models):
         return found
@@ -49,7 +57,7 @@ def items_before(history: History, yardstick: str, worth: Worth) -> ItemScores |
     return None if history.folder is None else read_floors(history.folder, worth.of).get((yardstick, "untrained"))
 
 
-def _items_of(history: History, yardstick: str, worth: Worth) -> ItemScores | None:
+def items_of(history: History, yardstick: str, worth: Worth) -> ItemScores | None:
     """By the scorer that the objective implies."""
     if worth.untrained:
         return items_before(history, yardstick, worth)

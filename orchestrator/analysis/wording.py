@@ -95,14 +95,15 @@ def _pair_in_words(comparison: Comparison, pair: Pair) -> str:
     lower = " (lower is better)" if row.lower_is_better else ""
     where = f"on {comparison.primary}{lower} at {amount}{device} a trial"
     opening = {
-        "equivalent": f"{a} and {b} are equivalent {where}, within ±{comparison.margin:g}",
+        "equivalent": f"{a} and {b} are equivalent {where}, within ±{pair.margin or 0.0:.2g}",
         "undecided": f"{a} against {b} {where} is undecided",
     }.get(pair.verdict, f"{a} is ahead of {b} {where}")
     evidence = _evidence_in_words(opening, row, len(comparison.pairs), _diverged(pair, row.n))
     confounds = ", ".join(_confounds(comparison.arms[a], comparison.arms[b]))
     between = f"Between them differ too: {confounds} ({a} against {b})." if confounds else ""
     floors = _floors_in_words(comparison, pair) if row.n else ()
-    return " ".join(filter(None, [evidence, *floors, _withheld_in_words(pair), *_caveats(pair, row), between]))
+    robust = _robust_in_words(pair)
+    return " ".join(filter(None, [evidence, *floors, _withheld_in_words(pair), *_caveats(pair, row), robust, between]))
 
 
 def _confounds(a: ArmSummary, b: ArmSummary) -> Iterable[str]:
@@ -146,16 +147,33 @@ def _floors_in_words(comparison: Comparison, pair: Pair) -> Iterable[str]:
 def barred_by(pair: Pair) -> str:
     """In a few words, why no verdict can be had of a pair where it stands."""
     floors = [name for name in pair.below if name != "bigram"]
-    return f"neither is surely above what {_FLOORS[floors[0]]}" if floors else "for runs that diverged"
+    if floors:
+        return f"neither is surely above what {_FLOORS[floors[0]]}"
+    return "for runs that diverged" if pair.withheld == "diverged" else "the yardstick does not tell half the budget"
 
 
 def _withheld_in_words(pair: Pair) -> str:
-    if pair.withheld != "diverged":
+    if pair.withheld == "diverged":
+        return (
+            "An arm that diverges at more than half of its seeds is not named, and arms that diverge at different "
+            "numbers of seeds are not equivalent."
+        )
+    if pair.withheld == "sensitivity":
+        return (
+            f"Their difference is surely within ±{pair.margin:.2g}, but the yardstick does not surely tell each from "
+            "itself half way through the budget: it would call too much equivalent."
+        )
+    return ""
+
+
+def _robust_in_words(pair: Pair) -> str:
+    """In how many variants of the analysis the verdict is the same, with the exceptions."""
+    others = [variant for variant in pair.variants if variant.verdict != pair.verdict]
+    if not pair.variants:
         return ""
-    return (
-        "An arm that diverges at more than half of its seeds is not named, and arms that diverge at different numbers "
-        "of seeds are not equivalent."
-    )
+    said = f"The same in {len(pair.variants) - len(others)} of {len(pair.variants)} variants of the analysis"
+    exceptions = "; ".join(f"{variant.name}: {variant.verdict}" for variant in others)
+    return f"{said}{f' ({exceptions})' if exceptions else ''}."
 
 
 def _diverged(pair: Pair, seeds: int) -> str:

@@ -9,6 +9,9 @@ from trainables.errors import InputError
 from trainables.evaluation import EvaluationConfig, find_yardstick
 from trainables.training.config import BudgetConfig
 
+MARGIN_SHARE = 0.25
+"""The margin where the study names none: of what the second half of the budget brings."""
+
 ALPHA = 0.05  # level of every test: the chance, over all pairs of arms, of naming a winner where there is none
 
 
@@ -31,8 +34,9 @@ class ConfirmSpec(Config):
     """Let the study begin with too few seeds for any answer."""
     top: int = Field(1, ge=1)
     """Configurations of each arm. Above 1 the verdict is exploratory: the best is chosen by the values compared."""
-    margin: Positive = 0.005
-    """Differences of the primary yardstick below it do not matter."""
+    margin: Positive | None = None
+    """Differences of the primary yardstick below it do not matter. null: a quarter of what the second half of the
+    budget brings the arms."""
     evaluations: int = Field(5, ge=1)
     """Evaluations over a run, for the curves."""
     budget: BudgetConfig | None = None
@@ -41,13 +45,12 @@ class ConfirmSpec(Config):
     """Shares of that budget at which the arms are compared too, by branches: runs that begin with a confirmation run's
     state at that share and cool down by themselves. The schedule must be `wsd`; only the cooldowns cost anything."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _fixed_number(cls, content: object) -> object:
-        if not isinstance(content, dict) or "stopping" in content:
-            return content
-        fixed = "seeds" in content or content.get("top", 1) != 1
-        return {**content, "stopping": None} if fixed else content
+    @model_validator(mode="after")
+    def _fixed_number(self) -> ConfirmSpec:
+        given = self.model_fields_set
+        if "stopping" not in given and ("seeds" in given or self.top > 1):
+            self.__dict__["stopping"] = None  # the instance is frozen, and still being made
+        return self
 
     @field_validator("anytime")
     @classmethod

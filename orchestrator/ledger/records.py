@@ -72,7 +72,7 @@ class Design(Config):
     seeds: Several
     minimum_seeds: int | None = Field(ge=2)  # before the first look of adaptive stopping; None: all are run
     anytime: tuple[Amount, ...]
-    margin: Amount
+    margin: Amount | None  # None: a share of what the second half of the budget brings
     yardsticks: YardstickDesign
 
     def lower_is_better(self, yardstick: str) -> bool:

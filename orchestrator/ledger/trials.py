@@ -75,6 +75,14 @@ class TrialHistory:
         """The measures at which yardsticks were taken."""
         return [measure for measure in self.measures if measure.yardsticks]
 
+    def course(self, yardstick: str) -> list[tuple[float, float]]:
+        """Progress and the yardstick at each evaluation, all on the same text."""
+        return [
+            (measure.progress, (measure.course or measure.yardsticks)[yardstick].overall)
+            for measure in self.evaluations
+            if yardstick in (measure.course or measure.yardsticks)
+        ]
+
     def score(self, yardstick: str) -> float | None:
         """The yardstick's last overall value, or None where it was never taken."""
         for measure in reversed(self.measures):

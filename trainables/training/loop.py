@@ -263,7 +263,9 @@ class Trial:
         taken = self._evaluate(final=status == "completed") if milestone else {}
         measure = self._measure(loss, crossed, taken)
         if status == "completed":
-            measure = measure.model_copy(update={"items": self._keep_items(taken)})
+            course = self._evaluate(final=False) if self.config.evaluations else {}
+            scores = {name: score for own in course.values() for name, score in own.scores.items()}
+            measure = measure.model_copy(update={"items": self._keep_items(taken), "course": scores})
         if status != "interrupted":
             self.reported.append(measure)
         if self.checkpoints is not None and (milestone or status == "interrupted"):

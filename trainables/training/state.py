@@ -64,6 +64,7 @@ class Measure(Config):
     scorer: Name | None = None  # how the model scored the vocabulary for them; None where there are none
     items: FileDigest | None = None  # digest of the file of the items' scores
     other_scorers: Mapping[Name, Mapping[Name, Score]] = {}  # the yardsticks by the model's other ones, at the end
+    course: Mapping[Name, Score] = {}  # at the end, on the text of the evaluations before; empty where there were none
 
 
 class Built(Config):

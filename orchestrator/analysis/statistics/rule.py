@@ -32,9 +32,10 @@ from orchestrator.config.confirmation import ALPHA
 
 Verdict = Literal["a", "b", "equivalent", "undecided", "continue"]
 
-Withheld = Literal["floor", "diverged"]
+Withheld = Literal["floor", "diverged", "sensitivity"]
 """Why what was found is no verdict: neither arm is surely above its floors; the arm that would win diverged at more
-than half of its seeds, or two that would be equivalent at different numbers of seeds, or at more than half."""
+than half of its seeds, or two that would be equivalent at different numbers of seeds, or at more than half; the
+yardstick does not tell arms that would be equivalent from themselves half way through their budget."""
 
 PATHS = 100_000  # simulated studies, for the levels of looks
 MOST_NUMBERS = 20_000_000  # drawn for them: of a thousand pairs there are a fifth as many studies
@@ -116,16 +117,19 @@ class Rule:
         *,
         ended: bool = False,
         withheld: Callable[[int, Verdict], Withheld | None] = lambda n, verdict: None,
+        margin: Callable[[int], float] | None = None,
     ) -> Decision:
         """The verdict of the first look that has one: pairs beyond it change nothing. ``evidence`` is of the first n of
-        them, and ``withheld`` why a verdict on these is none, so that the next look is waited for. Once ``ended`` no
-        further one will come: fewer than the maximum are looked at as if they were it."""
+        them, ``withheld`` why a verdict on these is none, so that the next look is waited for, and ``margin`` the one
+        that they imply, if not the rule's. Once ``ended`` no further one will come: fewer than the maximum are looked
+        at as if they were it."""
         pairs = min(pairs, self.maximum)
         for look, n in enumerate(self.looks):
             if n > pairs:
                 break
             found = evidence(n)
-            verdict: Verdict = self.verdicts(found, look).item()
+            rule = self if margin is None else replace(self, margin=margin(n))
+            verdict: Verdict = rule.verdicts(found, look).item()
             reason = withheld(n, verdict) if verdict in ("a", "b", "equivalent") else None
             if reason is not None:
                 verdict = "undecided" if n == self.maximum else "continue"
@@ -134,7 +138,7 @@ class Rule:
                 p, interval = min(1.0, ALPHA * share), found.interval(float(self.levels[look]))
                 return Decision(verdict, found, p, interval, reason)
         if ended and pairs < self.maximum:
-            return replace(self, maximum=pairs).decide(evidence, pairs, ended=True, withheld=withheld)
+            return replace(self, maximum=pairs).decide(evidence, pairs, ended=True, withheld=withheld, margin=margin)
         return Decision("undecided" if ended else "continue", evidence(pairs), None, None)
 
     def verdicts(self, found: Evidence, look: int) -> Verdicts:

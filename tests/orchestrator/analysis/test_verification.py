@@ -126,7 +126,8 @@ def test_progress_is_spending_over_budget(honest):
             return changed(record, progress=0.4)
         return record
 
-    assert touched(honest, edit) == [f"{NAME} step 50: progress"]
+    # Half way is elsewhere then, and the margin another.
+    assert touched(honest, edit) == [f"{NAME} step 50: progress", "comparison.pairs[0].margin"]
 
 
 @pytest.mark.parametrize("unit", ["tokens", "flops"])

@@ -1,0 +1,113 @@
+"""Whether a verdict is the same where a choice of the analysis is another. None of this decides anything.
+
+Each variant changes one thing: how the models score the vocabulary, the text (each language left out, each half of its
+units), what a run that diverged counts as, the budget (where the runs have branches), the margin. Its verdict is that
+of the same rule for a fixed number of pairs, those that the answer rests on.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orchestrator.analysis.comparison import Variant
+from orchestrator.analysis.held_out_text import evidence_of, evidence_of_items, items_of
+from orchestrator.analysis.selection import Runs
+from orchestrator.analysis.statistics.evidence import Evidence
+from orchestrator.analysis.statistics.rule import FEWEST, Rule
+from orchestrator.analysis.worth import Worth, pairs_of
+from orchestrator.ledger.history import History
+from orchestrator.ledger.items import read_items
+from trainables.evaluation.item_scores import ItemScores
+
+_ItemsOf = Callable[[Worth], ItemScores | None]
+
+HALVES = ("the even half of the text", "the odd half of the text")
+
+
+def variants(
+    history: History,
+    names: tuple[str, str],
+    runs: tuple[Runs, Runs],
+    branches: Mapping[float, tuple[Runs, Runs]],
+    rule: Rule,
+) -> tuple[Variant, ...]:
+    """Of two arms' runs that an answer rests on; the rule is that of the answer. Raises InputError where a file of item
+    scores is gone or another."""
+    primary = history.design.yardsticks.primary
+
+    def verdict(found: Evidence, margin: float) -> str:
+        fixed = Rule(found.n, found.n, margin, rule.family_size)
+        said = fixed.decide(lambda n: found, found.n, ended=True).verdict
+        lower = history.design.lower_is_better(primary)
+        return {"a": names[lower], "b": names[1 - lower]}.get(said, said)
+
+    found = [(name, evidence, rule.margin) for name, evidence in _evidence(history, runs, branches)]
+    if rule.margin:
+        whole = evidence_of(history, primary, list(pairs_of(history, primary, *runs).values()))
+        found.append(("with twice the margin", whole, 2 * rule.margin))
+    return tuple(Variant(name=name, verdict=verdict(own, margin)) for name, own, margin in found if own.n >= FEWEST)
+
+
+def _evidence(
+    history: History, runs: tuple[Runs, Runs], branches: Mapping[float, tuple[Runs, Runs]]
+) -> Iterator[tuple[str, Evidence]]:
+    primary = history.design.yardsticks.primary
+    pairs = list(pairs_of(history, primary, *runs).values())
+    for name, change in _changes(history, pairs):
+        known = [(change(a), change(b)) for a, b in pairs]
+        whole = [(a, b) for a, b in known if a is not None and b is not None]
+        if len(whole) == len(pairs):
+            yield name, evidence_of_items(whole)
+    completed = [{seed: run for seed, run in side.items() if run.outcome == "completed"} for side in runs]
+    if sum(map(len, completed)) < sum(map(len, runs)):
+        kept = list(pairs_of(history, primary, *completed).values())
+        yield "without the runs that broke", evidence_of(history, primary, kept)
+    for share, (a, b) in branches.items():
+        yield (
+            f"at {share:.0%} of the budget",
+            evidence_of(history, primary, list(pairs_of(history, primary, a, b).values())),
+        )
+
+
+def _changes(history: History, pairs: list[tuple[Worth, Worth]]) -> Iterator[tuple[str, _ItemsOf]]:
+    """Other scores by item, by the name of what is changed."""
+    models = [worth for pair in pairs for worth in pair if not worth.untrained]
+    own = partial(items_of, history, history.design.yardsticks.primary)
+    first = own(models[0]) if models else None
+    if first is None:
+        return
+    for scorer in dict.fromkeys(name for worth in models for name in worth.of.measures[-1].other_scorers):
+        yield f"scored by {scorer} where a model can be", partial(_scored, history, scorer)
+    languages = list(dict.fromkeys(first.language_I.tolist()))
+    for language in languages if len(languages) > 1 else ():
+        yield f"without {language}", partial(_without, own, language)
+    for number, half in enumerate(HALVES):
+        yield f"by {half}", partial(_half, own, number)
+
+
+def _scored(history: History, scorer: str, worth: Worth) -> ItemScores | None:
+    primary = history.design.yardsticks.primary
+    if worth.untrained or history.folder is None:
+        return items_of(history, primary, worth)
+    return read_items(history.folder, worth.of).get((primary, scorer)) or items_of(history, primary, worth)
+
+
+def _without(own: _ItemsOf, language: str, worth: Worth) -> ItemScores | None:
+    items = own(worth)
+    return None if items is None else _kept(items, items.language_I != language)
+
+
+def _half(own: _ItemsOf, number: int, worth: Worth) -> ItemScores | None:
+    """None where a language has no unit in this half."""
+    items = own(worth)
+    if items is None:
+        return None
+    kept = _kept(items, items.item_I % 2 == number)
+    return kept if set(kept.language_I) == set(items.language_I) else None
+
+
+def _kept(items: ItemScores, own: NDArray[np.bool_]) -> ItemScores:
+    columns = ("language_I", "item_I", "value_I", "weight_I")
+    return items._replace(**{name: getattr(items, name)[own] for name in columns})

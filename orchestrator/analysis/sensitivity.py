@@ -1,0 +1,44 @@
+"""What the second half of a run's budget brings: the scale of the margin, and what a yardstick must be able to tell.
+
+Arms may be called equivalent only on a yardstick that tells each from itself half way: one that sees no difference
+where there is one makes all arms alike (assay sensitivity, ICH E10).
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from orchestrator.analysis.selection import Runs
+from orchestrator.analysis.statistics.evidence import of_seeds
+from orchestrator.config.confirmation import ALPHA, MARGIN_SHARE
+from orchestrator.ledger.history import History
+
+HALF = 0.5
+
+
+def gains(history: History, runs: Runs) -> list[float]:
+    """By completed run that was evaluated by the half of its budget, what the primary yardstick gained from there to
+    the end, on the same text; positive is better."""
+    primary, found = history.design.yardsticks.primary, []
+    sign = -1.0 if history.design.lower_is_better(primary) else 1.0
+    for _, run in sorted(runs.items()):
+        course = run.course(primary) if run.outcome == "completed" else []
+        if len(course) > 1 and course[0][0] <= HALF:
+            progress, values = zip(*course, strict=True)
+            found.append(sign * (values[-1] - float(np.interp(HALF, progress, values))))
+    return found
+
+
+def margin_of(history: History, sides: Iterable[Runs]) -> float:
+    """The study's margin, or its share of what the second half brings these runs in the mean; 0, which is none, where
+    nothing is known of that or it brings nothing."""
+    if history.design.margin is not None:
+        return history.design.margin
+    known = [gain for runs in sides for gain in gains(history, runs)]
+    return max(0.0, MARGIN_SHARE * float(np.mean(known))) if known else 0.0
+
+
+def is_sensitive(history: History, sides: Iterable[Runs]) -> bool:
+    """Whether each side's runs are surely better at their end than half way: one-sided, over seeds."""
+    found = [of_seeds(gains(history, runs)) for runs in sides]
+    return all(side.n > 1 and side.interval(2 * ALPHA)[0] > 0 for side in found)

@@ -1,0 +1,63 @@
+"""The margin where a study names none, and the yardstick's power to tell half a budget from the whole."""
+
+import numpy as np
+import pytest
+
+from orchestrator.analysis.compare import compare
+from orchestrator.analysis.wording import verdict_in_words
+from orchestrator.config.confirmation import MARGIN_SHARE
+from orchestrator.ledger.history import History
+from tests.helpers.ledgers import NOISE, end, measure, spent, study, trial
+from trainables.evaluation import Score
+
+
+def runs(arm, level, *, half, seeds=6, course=None):
+    """Runs that have a share ``half`` of their final score half way, on the text of the evaluations before."""
+    for seed in range(1, seeds + 1):
+        final = level + NOISE[(seed + len(arm)) % 6] / 10
+        end_of_course = final if course is None else course + NOISE[seed % 6] / 10
+        begin = trial("confirm", arm, seed)
+        yield begin
+        yield measure(begin, 1, 0.5, scores={"accuracy": half * end_of_course})
+        amounts = spent(tokens=begin.amount, flops=1e12, device_seconds=1.0)
+        at_end = {"accuracy": Score(overall=end_of_course, languages={})} if course is not None else {}
+        yield measure(begin, 2, 1.0, scores={"accuracy": final}, spent=amounts, course=at_end)
+        yield end(begin)
+
+
+def pair_of(*, margin=None, lead=0.001, **of_runs):
+    found = [study(margin=margin), *runs("headless", 0.4 + lead, **of_runs), *runs("vanilla", 0.4, **of_runs)]
+    comparison = compare(History.of(found))
+    return comparison.pairs[0], verdict_in_words(comparison)
+
+
+def test_the_margin_is_a_share_of_what_the_second_half_brings():
+    pair, said = pair_of(half=0.8)
+    assert pair.margin == pytest.approx(MARGIN_SHARE * 0.2 * 0.4005, rel=1e-3)
+    assert pair.verdict == "equivalent"
+    assert "within ±0.02" in said
+    assert pair_of(half=0.8, margin=0.003)[0].margin == 0.003
+    assert pair_of(half=0.8, margin=0.0005)[0].verdict == "headless"
+
+
+def test_the_gain_is_taken_on_one_text():
+    """The final score is of more text, and may lie elsewhere altogether."""
+    pair, _ = pair_of(half=0.8, course=0.3)
+    assert pair.margin == pytest.approx(MARGIN_SHARE * 0.2 * (0.3 + np.mean(NOISE) / 10), rel=1e-3)
+
+
+@pytest.mark.parametrize("half", [1.0, 1.2])
+def test_a_yardstick_that_does_not_tell_half_the_budget_calls_nothing_equivalent(half):
+    pair, said = pair_of(half=half, margin=0.05)
+    assert (pair.verdict, pair.withheld) == ("undecided", "sensitivity")
+    assert "does not surely tell each from itself half way" in said
+    assert "would settle" not in said
+    assert pair_of(half=half)[0].margin is None
+    assert pair_of(half=half)[0].verdict == "headless", "a winner needs no margin"
+
+
+def test_variants_of_the_analysis_are_counted_and_exceptions_named():
+    pair, said = pair_of(half=0.8, margin=0.0009)
+    assert [(variant.name, variant.verdict) for variant in pair.variants] == [("with twice the margin", "equivalent")]
+    assert pair.verdict == "headless"
+    assert "The same in 0 of 1 variants of the analysis (with twice the margin: equivalent)." in said
