@@ -79,7 +79,6 @@ def _scores(history: History, yardstick: str, run: TrialHistory) -> ItemScores |
 
 
 def _units(scores: ItemScores, influence_SI: NDArray[np.float64]) -> Items | None:
-    """Documents as units; None where a language has too few of them, or a few that outweigh the others."""
-    names = list(zip(scores.language_I.tolist(), scores.item_I.tolist(), strict=True))
-    found = by_cluster(influence_SI, names, scores.language_I.tolist(), scores.weight_I)
+    """None where a language has too few units of text, or a few that outweigh the others."""
+    found = by_cluster(influence_SI, scores.units, scores.language_I.tolist(), scores.weight_I)
     return found if found.effective_L.min() >= FEWEST_UNITS else None

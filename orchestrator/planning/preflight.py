@@ -10,7 +10,7 @@ from orchestrator.config.study import StudySpec
 from orchestrator.planning.machine import Machine, require_whole_ray
 from orchestrator.planning.model_check import ModelCheck
 from trainables.corpora.config import CorporaConfig, SourceConfig
-from trainables.corpora.preparation.packing import split_of
+from trainables.corpora.preparation.splits import grouped, split_of
 from trainables.corpora.preparation.tokenizer_sample import documents_in_turn, make_tokenizer
 from trainables.corpora.reading.check import check_sources, languages_present
 from trainables.corpora.reading.documents import Allowance, read_documents
@@ -57,14 +57,14 @@ def check_splits(corpora: CorporaConfig) -> None:
     """Raises InputError if a language has no document in a split; reads as many as it takes to see. Where
     :data:`CHECK_CHARACTERS` do not show it, as of a language that is rare in its files, the preparation does."""
     sources: dict[str, list[tuple[SourceConfig, str]]] = {}
-    for number, source in enumerate(corpora.sources):
+    for number, source in enumerate(grouped(corpora).sources):
         sources.setdefault(source.language, []).append((source, f"corpora.sources[{number}]"))
     for language, own in sources.items():
         found: set[str] = set()
         num_documents = 0
         allowance = Allowance(CHECK_CHARACTERS)
         for num_documents, document in enumerate(_documents(own, allowance), 1):  # noqa: B007
-            found.add(split_of(document.document_id, corpora.validation_share, corpora.test_share))
+            found.add(split_of(document.group, corpora.validation_share, corpora.test_share))
             if len(found) == len(SPLITS):
                 break
         else:

@@ -36,6 +36,8 @@ STAGES = {
     "verification": "reading the shards",
     "duplicates": "looking for duplicates",
     "comparison": "comparing",
+    "sketches": "sketching the held-out text",
+    "overlap": "looking it up in the training text",
     "packing": "tokenising and packing",
 }
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, get_args
 
 import numpy as np
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 
 _TRANSFORMS = b"transforms"
+_COMMON = b"common"  # there: items have one number in all languages; files of earlier versions have one in each
 
 
 class ItemScores(NamedTuple):
@@ -33,9 +34,17 @@ class ItemScores(NamedTuple):
 
     transform: Transform
     language_I: NDArray[np.str_]  # in the order of the file
-    item_I: NDArray[np.int64]  # number in the language
+    item_I: NDArray[np.int64]
     value_I: NDArray[np.float64]
     weight_I: NDArray[np.float64]
+    is_common: bool = False
+    """Whether what has one number in two languages is one unit of text."""
+
+    @property
+    def units(self) -> list[Hashable]:
+        """The unit of text that each item is, (I,)."""
+        numbers = self.item_I.tolist()
+        return numbers if self.is_common else list(zip(self.language_I.tolist(), numbers, strict=True))
 
     @property
     def overall(self) -> float:
@@ -85,7 +94,7 @@ def to_parquet(taken: Mapping[str, Mapping[str, Mapping[str, Items]]]) -> bytes:
     item_I, value_I, weight_I = numbers
     columns = [*names, item_I, np.clip(value_I, -LARGEST, LARGEST), weight_I]
     transforms = {yardstick: find_yardstick(yardstick).transform for yardstick, *_ in parts}
-    schema = _schema().with_metadata({_TRANSFORMS: json.dumps(transforms)})
+    schema = _schema().with_metadata({_TRANSFORMS: json.dumps(transforms), _COMMON: ""})
     arrays = [pa.array(column).cast(field.type) for column, field in zip(columns, schema, strict=True)]
     buffer = io.BytesIO()
     pq.write_table(pa.Table.from_arrays(arrays, schema=schema), buffer, compression="zstd")
@@ -108,6 +117,7 @@ def from_parquet(content: bytes, where: str) -> dict[tuple[str, str], ItemScores
             why=printable(str(error).strip().split("\n")[0])[:200],
             remedy="put back what was there; without the file the study's answer knows nothing of this text's spread",
         ) from error
+    is_common = _COMMON in table.schema.metadata
     names = [table.column(i).cast(pa.string()).to_numpy() for i in range(3)]
     item_I, value_I, weight_I = (table.column(i).to_numpy() for i in range(3, 6))
     found = {}
@@ -115,7 +125,7 @@ def from_parquet(content: bytes, where: str) -> dict[tuple[str, str], ItemScores
         own = (names[0] == yardstick) & (names[1] == scorer)
         language_I = names[2][own].astype(str)
         numbers = item_I[own], value_I[own], weight_I[own]
-        found[yardstick, scorer] = ItemScores(transforms[yardstick], language_I, *numbers)
+        found[yardstick, scorer] = ItemScores(transforms[yardstick], language_I, *numbers, is_common)
     return found
 
 

@@ -55,7 +55,9 @@ class Score(Config):
 class Items(NamedTuple):
     """What a language's score is made of, item by item."""
 
-    item_I: NDArray[np.int64]  # numbers of documents, or of pairs, of this language
+    item_I: NDArray[np.int64]
+    """Numbers of units of text: documents or their groups, or pairs. What has one number in two languages is one unit,
+    such as a page and its translation."""
     value_I: NDArray[np.float64]
     weight_I: NDArray[np.float64]
 

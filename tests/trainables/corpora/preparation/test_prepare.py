@@ -25,9 +25,9 @@ from trainables.corpora.config import CorporaConfig, SourceConfig, TokenizerConf
 from trainables.corpora.preparation import duplicates, packing, parts, tokenizer_sample
 from trainables.corpora.preparation import prepare as preparation
 from trainables.corpora.preparation.fingerprint import fingerprint
-from trainables.corpora.preparation.packing import split_of
 from trainables.corpora.preparation.parts import Part, cut
 from trainables.corpora.preparation.prepare import prepare
+from trainables.corpora.preparation.splits import split_of
 from trainables.corpora.preparation.tokenizer_sample import documents_in_turn, make_tokenizer, sample
 from trainables.corpora.preparation.tokenizer_training import train_tokenizer
 from trainables.corpora.reading import documents as documents_module
