@@ -111,15 +111,13 @@ def _of_size(unit_U: NDArray[np.uint64], text_U: NDArray[np.int64], size: int) -
     begin_T = np.flatnonzero(np.diff(text_U, prepend=-1))
     short_T = np.diff(begin_T, append=len(text_U)) < size
     hash_G, joined, factor = unit_U, 1, _BASE
-    while joined < size and len(hash_G) > joined:
+    while joined < size:
         hash_G = hash_G[:-joined] * np.uint64(factor) + hash_G[joined:]
         joined, factor = 2 * joined, factor * factor % (1 << 64)
-    last = size - 1
-    within_G = text_U[: len(text_U) - last] == text_U[last:]
-    hash_G = hash_G[within_G] if len(text_U) > last else np.empty(0, np.uint64)
-    whole_T = _joined(unit_U, begin_T)[short_T]
-    own = text_U[: len(text_U) - last][within_G] if len(text_U) > last else np.empty(0, np.int64)
-    return Ngrams(np.concatenate([hash_G, whole_T]), np.concatenate([own, text_U[begin_T[short_T]]]))
+    first_G, last_G = text_U[: len(hash_G)], text_U[size - 1 :]
+    within_G = first_G == last_G
+    hashes, texts = (hash_G[within_G], _joined(unit_U, begin_T)[short_T]), (first_G[within_G], text_U[begin_T[short_T]])
+    return Ngrams(np.concatenate(hashes), np.concatenate(texts))
 
 
 @cache

@@ -22,19 +22,18 @@ from trainables.corpora.preparation.duplicates import duplicates_of
 from trainables.corpora.preparation.ngrams import batches
 from trainables.corpora.preparation.packing import part_digest
 from trainables.corpora.preparation.parts import Part
-from trainables.corpora.preparation.ray_job import run_job
 from trainables.corpora.preparation.splits import split_of
 from trainables.corpora.reading.documents import read_documents
 from trainables.corpora.reading.tally import Document
 from trainables.corpora.sealed import Sealed
 from trainables.corpora.stream.manifest import HELD_OUT, SPLITS, Overlap, Split
+from trainables.corpora.stream.token_counts import Job
 from trainables.hashing import checksum
 from trainables.storage import Location
 
 MOST_HASHES = 1 << 24
 """Of the index: all n-grams of up to some 100 MB of held-out text. With more, the sketches are smaller."""
 FEWEST_HASHES = 64  # of a document: at least so many n-grams, or all, are in its sketch
-SMALL_BYTES = 4 << 20  # of so much text the tasks take less time than Ray Data's start
 MOST_LEFT_OUT = 0.5
 """Of a language's documents in a split. Where more would go its text repeats itself by nature, as templates do, and
 what is left would be the odd ones: then none goes."""
@@ -71,14 +70,12 @@ Tell = Callable[[str, int, int], None]
 
 
 def find_overlap(
-    parts: Sequence[Part], corpora: CorporaConfig, folder: Location, duplicates: Location | None, tell: Tell
+    parts: Sequence[Part], corpora: CorporaConfig, folder: Location, duplicates: Location | None, job: Job, tell: Tell
 ) -> Overlaps:
     """Find it, by way of files in ``folder``: what is there, whole, from a run that was cut off is not made again.
 
     Documents that are left out as ``duplicates`` count on neither side.
     """
-    size_bytes = sum(portion.size_bytes for part in parts for portion in part.portions)
-    job = map if size_bytes <= SMALL_BYTES else run_job
     items = [json.dumps([number, part.model_dump_json()]) for number, part in enumerate(parts)]
     work = _Work(corpora, folder.uri, duplicates.uri if duplicates else None)
 

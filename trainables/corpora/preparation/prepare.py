@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
 _DUPLICATES, _OVERLAP = "duplicates", "overlap"
 COUNTED_HERE_TOKENS = 1 << 28  # so many are counted in seconds
+COMPARED_HERE_BYTES = 4 << 20  # so much held-out and training text, too
 
 
 class Progress(NamedTuple):
@@ -141,7 +142,13 @@ def _pack(
         for stage, done, num_tasks in find_duplicates(parts, folder / _DUPLICATES):
             progress(Progress(stage, done, num_tasks, 0))
     duplicates = folder / _DUPLICATES if corpora.deduplicate else None
-    overlap = find_overlap(parts, corpora, folder / _OVERLAP, duplicates, lambda *stage: progress(Progress(*stage, 0)))
+
+    def tell(stage: str, done: int, num_tasks: int) -> None:
+        progress(Progress(stage, done, num_tasks, 0))
+
+    size_bytes = sum(portion.size_bytes for part in parts for portion in part.portions)
+    job: Job = run_job if size_bytes > COMPARED_HERE_BYTES else map
+    overlap = find_overlap(parts, corpora, folder / _OVERLAP, duplicates, job, tell)
     progress(Progress("packing", 0, len(parts), 0))
     languages = sorted({source.language for source in corpora.sources})
     separator = separator_token(tokenizer)
@@ -249,6 +256,9 @@ def _require_sequences(manifest: Manifest, corpora: CorporaConfig) -> None:
         number, source = next((n, s) for n, s in enumerate(corpora.sources) if s.language == language)
         why = f"its {counts.documents} documents there have {counts.tokens} tokens; a sequence "
         why += f"has {manifest.sequence_length}"
+        left_out = manifest.overlap[split][language].left_out if split in HELD_OUT else 0
+        if left_out:
+            why += f"; {left_out} more were left out, because too much of them stands in the training text"
         if source.language_column is not None and not counts.documents:
             why = languages_present(source, f"corpora.sources[{number}]")
         raise InputError(
@@ -256,7 +266,8 @@ def _require_sequences(manifest: Manifest, corpora: CorporaConfig) -> None:
             where="corpora.sources",
             why=why,
             remedy="add text in this language, or --set corpora.sequence_length=N with a smaller N"
-            + ("" if split == "train" else f", or --set corpora.{split}_share=X with a larger X"),
+            + ("" if split == "train" else f", or --set corpora.{split}_share=X with a larger X")
+            + (", or --set corpora.maximum_overlap=1" if left_out else ""),
         )
 
 
