@@ -99,12 +99,21 @@ class PackedCorpus:
         groups have the same number, of whatever language. Raises InputError: the record of groups is damaged."""
         if not self.manifest.groups:
             return document_D * len(self.languages) + self.languages.index(language)
+        return self._unit_of(split, language)[document_D]
+
+    def num_units(self, split: Split, language: str) -> int:
+        """How many units of text the language has in the split. Raises InputError as :meth:`units` does."""
+        if not self.manifest.groups:
+            return self.manifest.splits[split][language].documents
+        return len(np.unique(self._unit_of(split, language)))
+
+    def _unit_of(self, split: Split, language: str) -> NDArray[np.int64]:
         if split not in self._units:
             groups = read_groups(self.folder, self.manifest)
             if groups is None:
                 raise damaged(self.folder / GROUPS_NAME)
             self._units[split] = groups.of(split)
-        return self._units[split][language][document_D]
+        return self._units[split][language]
 
     def _open(self, shard: Shard) -> NDArray[Any]:
         file = self._intact.get(shard.file)
