@@ -31,12 +31,12 @@ class MinimalPairAccuracy(Yardstick):
             )
 
     def items(self, taking: Taking) -> Mapping[str, Items]:
-        """One a pair, numbered among those of all languages."""
+        """One a pair, numbered in its language."""
         import numpy as np
 
         right = {language: (good_P > bad_P).astype(np.float64) for language, (good_P, bad_P) in taking.pairs.items()}
         return {
-            language: Items(np.flatnonzero(taking.held_out.pair_languages == language), right_P, np.ones(len(right_P)))
+            language: Items(np.arange(len(right_P)), right_P, np.ones(len(right_P)))
             for language, right_P in right.items()
         }
 

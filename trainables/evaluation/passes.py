@@ -123,8 +123,10 @@ class Taking:
         for language, tokens in self.tokens.items():
             document_I, place_K = self._passes.documents[language]
             weight_K = np.ones(len(place_K)) if weight is None else weight(tokens)
-            sums = (np.bincount(place_K, own_K, len(document_I)) for own_K in (value(tokens), weight_K))
-            items[language] = Items(document_I, *(sum_I.astype(np.float64) for sum_I in sums))
+            value_I, weight_I = (
+                np.bincount(place_K, own_K, len(document_I)).astype(np.float64) for own_K in (value(tokens), weight_K)
+            )
+            items[language] = Items(document_I, value_I, weight_I, is_common=True)
         return items
 
     def mean(self, values: Mapping[str, NDArray[Any] | float]) -> Score:

@@ -55,11 +55,11 @@ class Score(Config):
 class Items(NamedTuple):
     """What a language's score is made of, item by item."""
 
-    item_I: NDArray[np.int64]
-    """Numbers of units of text: documents or their groups, or pairs. What has one number in two languages is one unit,
-    such as a page and its translation."""
+    item_I: NDArray[np.int64]  # numbers of documents or their groups, or of pairs
     value_I: NDArray[np.float64]
     weight_I: NDArray[np.float64]
+    is_common: bool = False
+    """Whether what has one number in two languages is one unit of text, as a group that both have documents of."""
 
     @property
     def ratio(self) -> float:
