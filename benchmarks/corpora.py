@@ -271,7 +271,7 @@ def memmap_slices(corpus: PackedCorpus, scratch: Path) -> Generator[Any, None, N
 def many_shards(num_shards: int, folder: Location) -> PackedCorpus:
     """A corpus of made-up tokens in shards of half a batch's sequences: every block of the stream is from most."""
     languages, rng = ("a", "b", "c"), np.random.default_rng(0)
-    packers = {one: Packer(folder, f"shards/train/{one}", LENGTH, np.dtype(np.uint16)) for one in languages}
+    packers = {one: Packer(folder, f"shards/train/{one}", LENGTH, np.dtype(np.uint16), 3) for one in languages}
     for packer in packers.values():
         for _ in range(num_shards // len(languages)):
             packer.add(rng.integers(0, 1 << 16, LENGTH * BATCH // 2, dtype=np.uint16))

@@ -75,8 +75,8 @@ Every model is scored as its objective implies, and so has a distribution over t
 Candidates of a contrastive loss come by frequency, so the table's scores alone leave it out
 ([training.md](training.md#how-a-model-is-scored)). The other scorer of a contrastive model stands beside, in the
 ledger's last report of each trial (`other_scorers`). Of confirmation runs the scores are also kept by document of the
-held-out text, or by minimal pair, in `items/TRIAL.parquet` in the study's folder: a language's score is the sum of its
-values over that of its weights, of perplexity the exp of that.
+held-out text, by group where documents have one, or by minimal pair, in `items/TRIAL.parquet` in the study's folder: a
+language's score is the sum of its values over that of its weights, of perplexity the exp of that.
 """
 
 SPACES = """\

@@ -66,7 +66,6 @@ def items_of(history: History, yardstick: str, worth: Worth) -> ItemScores | Non
 
 
 def _with_units(found: Evidence, scores: ItemScores, influence_SI: NDArray[np.float64]) -> Evidence:
-    """Documents as units; the evidence as it is where a language has too few, or a few that outweigh the others."""
-    names = list(zip(scores.language_I.tolist(), scores.item_I.tolist(), strict=True))
-    items: Items = by_cluster(influence_SI, names, scores.language_I.tolist(), scores.weight_I)
+    """The evidence as it is where a language has too few units of text, or a few that outweigh the others."""
+    items: Items = by_cluster(influence_SI, scores.units, scores.language_I.tolist(), scores.weight_I)
     return with_text(found, items) if items.effective_L.min() >= FEWEST_UNITS else found

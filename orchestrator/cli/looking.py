@@ -61,6 +61,7 @@ def _plan(options: Options) -> int:
         from orchestrator.planning.design import notes, require_answerable
         from orchestrator.planning.forecast import forecast, require_feasible
         from orchestrator.planning.preflight import check_places
+        from orchestrator.reporting.corpus import groups_in_words
         from orchestrator.reporting.plan_table import show_forecast, show_plan
 
         console = Console()
@@ -71,7 +72,9 @@ def _plan(options: Options) -> int:
         require_answerable(study.spec)
         if not (options.address or os.environ.get("RAY_ADDRESS")):  # a cluster has other machines than this one
             require_feasible(study.spec)
-        check_places(study.spec, network=False)
+        corpora = check_places(study.spec, network=False)
+    for line in groups_in_words(corpora.sources):
+        console.print(line, style="dim", highlight=False, markup=False)
     if options.calibration:
         with console.status("measuring a step of each arm"):
             found = forecast(study.spec)

@@ -21,7 +21,7 @@ class Influences(NamedTuple):
 
     influence_SI: NDArray[np.float64]  # of a run and a language they sum to 0
     language_I: NDArray[np.str_]
-    item_I: NDArray[np.int64]  # number of the document, or pair, in its language
+    item_I: NDArray[np.int64]  # numbers of units of text, as those of scores
 
 
 def read_items(folder: Location, run: TrialHistory) -> dict[tuple[str, str], ItemScores]:

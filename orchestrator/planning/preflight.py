@@ -10,7 +10,7 @@ from orchestrator.config.study import StudySpec
 from orchestrator.planning.machine import Machine, require_whole_ray
 from orchestrator.planning.model_check import ModelCheck
 from trainables.corpora.config import CorporaConfig, SourceConfig
-from trainables.corpora.preparation.packing import split_of
+from trainables.corpora.preparation.splits import grouped, split_of
 from trainables.corpora.preparation.tokenizer_sample import documents_in_turn, make_tokenizer
 from trainables.corpora.reading.check import check_sources, languages_present
 from trainables.corpora.reading.documents import Allowance, read_documents
@@ -40,22 +40,26 @@ def check_study(spec: StudySpec) -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-def check_places(spec: StudySpec, *, network: bool = True) -> None:
+def check_places(spec: StudySpec, *, network: bool = True) -> CorporaConfig:
     """Check the storage by its rights, and the sources with their splits. Without the network, data sets on the hub are
-    not asked for, nor other sources beside them. Raises InputError if something is wrong."""
+    not asked for, nor other sources beside them. Gives the text's settings with the groups of its text files, where
+    they were looked at. Raises InputError if something is wrong."""
     Location(spec.storage).require_writable(trying=False)
     datasets = [source.dataset for source in spec.corpora.sources if source.dataset is not None]
     if network or all(map(is_here, datasets)):
         check_sources(spec.corpora.sources, spec.corpora.malformed_share)
-        check_splits(spec.corpora)
+        return check_splits(spec.corpora)
+    return spec.corpora
 
 
 CHECK_CHARACTERS = 1 << 26  # of each language's sources at most so much is read to see that no split is empty
 
 
-def check_splits(corpora: CorporaConfig) -> None:
-    """Raises InputError if a language has no document in a split; reads as many as it takes to see. Where
-    :data:`CHECK_CHARACTERS` do not show it, as of a language that is rare in its files, the preparation does."""
+def check_splits(corpora: CorporaConfig) -> CorporaConfig:
+    """The settings with the groups of text files. Raises InputError if a language has no document in a split; reads as
+    many as it takes to see. Where :data:`CHECK_CHARACTERS` do not show it, as of a language that is rare in its files,
+    the preparation does."""
+    corpora = grouped(corpora)
     sources: dict[str, list[tuple[SourceConfig, str]]] = {}
     for number, source in enumerate(corpora.sources):
         sources.setdefault(source.language, []).append((source, f"corpora.sources[{number}]"))
@@ -64,7 +68,7 @@ def check_splits(corpora: CorporaConfig) -> None:
         num_documents = 0
         allowance = Allowance(CHECK_CHARACTERS)
         for num_documents, document in enumerate(_documents(own, allowance), 1):  # noqa: B007
-            found.add(split_of(document.document_id, corpora.validation_share, corpora.test_share))
+            found.add(split_of(document.group, corpora.validation_share, corpora.test_share))
             if len(found) == len(SPLITS):
                 break
         else:
@@ -78,14 +82,17 @@ def check_splits(corpora: CorporaConfig) -> None:
                     why=languages_present(*own[0]),
                     remedy="name the language as the column does, or another language_column",
                 )
+            has_groups = any(source.group_column or source.group_bytes not in (None, 1) for source, _ in own)
             raise InputError(
                 f"no document of '{language}' is in the {missing} split",
                 where=own[0][1],
-                why=f"there are {num_documents}, and whole documents are held out",
-                remedy="more and shorter documents: blank lines separate those of a .txt file (if each of its lines "
+                why=f"there are {num_documents}, and whole {'groups' if has_groups else 'documents'} are held out",
+                remedy=("smaller groups, " if has_groups else "")
+                + "more and shorter documents: blank lines separate those of a .txt file (if each of its lines "
                 "is one: sed G OLD > NEW)"
                 + ("" if missing == "train" else f", or a larger share: --set corpora.{missing}_share=0.1"),
             )
+    return corpora
 
 
 def _documents(sources: list[tuple[SourceConfig, str]], allowance: Allowance) -> Iterator[Document]:

@@ -19,7 +19,7 @@ from rich.text import Text
 from orchestrator import formatting
 from orchestrator.config.study import StudySpec
 from orchestrator.reporting.table import Table, on_terminal
-from trainables.corpora.config import CorporaConfig
+from trainables.corpora.config import CorporaConfig, SourceConfig
 from trainables.corpora.preparation.prepare import Progress as Preparation
 from trainables.corpora.preparation.prepare import warnings
 from trainables.corpora.stream.manifest import LanguageCounts
@@ -36,6 +36,8 @@ STAGES = {
     "verification": "reading the shards",
     "duplicates": "looking for duplicates",
     "comparison": "comparing",
+    "sketches": "sketching the held-out text",
+    "overlap": "looking it up in the training text",
     "packing": "tokenising and packing",
 }
 
@@ -94,7 +96,12 @@ def show_corpus(corpus: PackedCorpus, corpora: CorporaConfig, trial_sequences: f
     parts = [on_terminal(languages_table(corpus, stream.share_l, natural_l, trial_sequences))]
     if len(corpus.languages) > 1:
         parts.append(Padding(_mix_bars(corpus.languages, natural_l, stream.share_l), (0, 0, 1, 1)))
-    return Group(*parts, Padding(Text("\n".join(_notes(corpus, trial_sequences)), style="dim"), (0, 0, 1, 0)))
+    if corpus.manifest.overlap:
+        parts.append(on_terminal(held_out_table(corpus)))
+    sources = zip(corpora.sources, corpus.manifest.group_bytes, strict=False)
+    resolved = tuple(source.model_copy(update={"group_bytes": chosen}) for source, chosen in sources)
+    notes = [*_notes(corpus, trial_sequences), *groups_in_words(resolved)]
+    return Group(*parts, Padding(Text("\n".join([*notes, str(corpus.folder)]), style="dim"), (0, 0, 1, 0)))
 
 
 def languages_table(
@@ -112,6 +119,18 @@ def languages_table(
     if len(corpus.languages) > 1:
         whole = ["all", *_amounts(_sum(list(counts.values()))), "100%"]
         rows.append([*whole, *[""] * (len(titles) - len(whole))])
+    return Table.of(titles, rows, numbers=True)
+
+
+def held_out_table(corpus: PackedCorpus) -> Table:
+    """The held-out text by language: how much of it stands in the training text."""
+    rows = []
+    for language in corpus.languages:
+        for split, languages in corpus.manifest.overlap.items():
+            own = languages[language]
+            counts = own.documents - own.left_out, corpus.num_units(split, language), own.left_out
+            rows.append([language, split, *map(str, counts), f"{own.before:.2%}", f"{own.after:.2%}"])
+    titles = ["language", "held out for", "documents", "groups", "left out", "in training\nwith those", "in training"]
     return Table.of(titles, rows, numbers=True)
 
 
@@ -197,4 +216,26 @@ def _notes(corpus: PackedCorpus, trial_sequences: float | None) -> list[str]:
     ]
     if trial_sequences is not None:
         notes.append(f"in a trial: in the {trial_sequences:,.0f} sequences of the study's budget")
-    return [*notes, str(corpus.folder)]
+    if manifest.overlap:
+        notes.append("in training: share of the held-out n-grams (8 words, or as many characters) in training text too")
+    for split, languages in manifest.overlap.items():
+        if kept := {language: own.kept for language, own in languages.items() if own.kept}:
+            listing = ", ".join(f"{language} {number}" for language, number in kept.items())
+            notes.append(
+                f"{split} documents that repeat the training text and stay, as most of it or generated: {listing}"
+            )
+    return notes
+
+
+def groups_in_words(sources: Sequence[SourceConfig]) -> list[str]:
+    """How the documents of each source are kept together, where they are; by sources whose groups are chosen."""
+    lines = []
+    for number, source in enumerate(sources):
+        where = f"corpora.sources[{number}]: documents"
+        if source.group_column is not None:
+            lines.append(f"{where} with the same '{source.group_column}' are in one split")
+        elif source.group_bytes == 0:
+            lines.append(f"{where} of a text file are in one split")
+        elif source.group_bytes is not None and source.group_bytes > 1:
+            lines.append(f"{where} that begin in the same {source.group_bytes:,} bytes of a text file are in one split")
+    return lines

@@ -95,7 +95,7 @@ class YardstickConformance:
                 continue
             assert list(items[self.name]) == list(held_out.corpus.languages)
             ratios = {}
-            for language, (item_I, value_I, weight_I) in items[self.name].items():
+            for language, (item_I, value_I, weight_I, _) in items[self.name].items():
                 assert len(item_I) == len(value_I) == len(weight_I) == len(set(item_I.tolist())) > 0, scorer
                 assert np.isfinite(value_I).all()
                 assert (weight_I >= 0).all()

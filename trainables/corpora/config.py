@@ -7,9 +7,10 @@ from pydantic import Field, model_validator
 from trainables.config import Config, Key
 from trainables.errors import InputError
 
+_COLUMNS = ("text_column", "id_column", "language_column", "group_column")
 _KIND_OPTIONS = {
-    "files": ("text_column", "id_column", "language_column"),
-    "dataset": ("config", "split", "revision", "streaming", "text_column", "id_column", "language_column"),
+    "files": (*_COLUMNS, "group_bytes"),
+    "dataset": ("config", "split", "revision", "streaming", *_COLUMNS),
     "grammar": ("documents", "seed"),
 }
 
@@ -43,11 +44,18 @@ class SourceConfig(Config):
     """The column that holds a document's id; without it the id is a hash of language and text."""
     language_column: str | None = None
     """The column that holds a record's language, where a file has several: only records of ``language`` are read."""
+    group_column: str | None = None
+    """The column that holds what documents have in common: a book, a site, the page that they translate. Those with the
+    same value, of whatever source and language, are all in one split."""
+    group_bytes: int | None = Field(default=None, ge=0)
+    """Documents of a ``.txt`` file are in one split that begin in the same stretch of so many bytes: 0 is the file, 1
+    each document alone. Not given: the file; where a split would then have fewer than three groups, the longest stretch
+    of 65,536 bytes, 32,768, ... 256 with which none has; else 1."""
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that are read."""
-        optional = (self.id_column, self.language_column)
+        optional = (self.id_column, self.language_column, self.group_column)
         return (self.text_column, *(column for column in optional if column is not None))
 
     @property
@@ -94,6 +102,9 @@ class CorporaConfig(Config):
     and below 1 whenever all the rest of a file is lost: a compressed file that is cut short."""
     deduplicate: bool = False
     """Of documents with the same text, in whatever language, only the first is kept, in the order of the sources."""
+    maximum_overlap: float = Field(default=0.1, gt=0, le=1)
+    """A held-out document is left out when more than this share of its n-grams (of 8 words) stands in the training text
+    as well; 1 keeps all. Generated text stays, and so does that of a language of which most would go."""
     minimal_pairs_per_language: int = Field(default=200, ge=0)
     """Minimal pairs to judge models by, for each language that has a grammar."""
 

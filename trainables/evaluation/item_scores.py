@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, get_args
 
 import numpy as np
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 
 _TRANSFORMS = b"transforms"
+_COMMON = b"common"  # the yardsticks whose items are; files of earlier versions do not say, and have none
 
 
 class ItemScores(NamedTuple):
@@ -33,9 +34,17 @@ class ItemScores(NamedTuple):
 
     transform: Transform
     language_I: NDArray[np.str_]  # in the order of the file
-    item_I: NDArray[np.int64]  # number in the language
+    item_I: NDArray[np.int64]
     value_I: NDArray[np.float64]
     weight_I: NDArray[np.float64]
+    is_common: bool = False
+    """As :class:`Items` has it."""
+
+    @property
+    def units(self) -> list[Hashable]:
+        """The unit of text that each item is, (I,)."""
+        numbers = self.item_I.tolist()
+        return numbers if self.is_common else list(zip(self.language_I.tolist(), numbers, strict=True))
 
     @property
     def overall(self) -> float:
@@ -47,7 +56,10 @@ class ItemScores(NamedTuple):
     def languages(self) -> dict[str, Items]:
         """Each language's own."""
         found = {name: self.language_I == name for name in dict.fromkeys(self.language_I.tolist())}
-        return {name: Items(self.item_I[own], self.value_I[own], self.weight_I[own]) for name, own in found.items()}
+        return {
+            name: Items(self.item_I[own], self.value_I[own], self.weight_I[own], self.is_common)
+            for name, own in found.items()
+        }
 
     def influences(self) -> NDArray[np.float64]:
         """What each item does to the score, to first order, (I,): in a language they sum to 0.
@@ -85,7 +97,8 @@ def to_parquet(taken: Mapping[str, Mapping[str, Mapping[str, Items]]]) -> bytes:
     item_I, value_I, weight_I = numbers
     columns = [*names, item_I, np.clip(value_I, -LARGEST, LARGEST), weight_I]
     transforms = {yardstick: find_yardstick(yardstick).transform for yardstick, *_ in parts}
-    schema = _schema().with_metadata({_TRANSFORMS: json.dumps(transforms)})
+    common = sorted({yardstick for yardstick, _, _, own in parts if own.is_common})
+    schema = _schema().with_metadata({_TRANSFORMS: json.dumps(transforms), _COMMON: json.dumps(common)})
     arrays = [pa.array(column).cast(field.type) for column, field in zip(columns, schema, strict=True)]
     buffer = io.BytesIO()
     pq.write_table(pa.Table.from_arrays(arrays, schema=schema), buffer, compression="zstd")
@@ -99,7 +112,8 @@ def from_parquet(content: bytes, where: str) -> dict[tuple[str, str], ItemScores
 
     try:
         table = pq.read_table(pa.BufferReader(content))
-        transforms = json.loads((table.schema.metadata or {})[_TRANSFORMS])
+        metadata = table.schema.metadata or {}
+        transforms, common = json.loads(metadata[_TRANSFORMS]), frozenset(json.loads(metadata.get(_COMMON, "[]")))
         _require_sound(table, transforms)
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
@@ -115,7 +129,7 @@ def from_parquet(content: bytes, where: str) -> dict[tuple[str, str], ItemScores
         own = (names[0] == yardstick) & (names[1] == scorer)
         language_I = names[2][own].astype(str)
         numbers = item_I[own], value_I[own], weight_I[own]
-        found[yardstick, scorer] = ItemScores(transforms[yardstick], language_I, *numbers)
+        found[yardstick, scorer] = ItemScores(transforms[yardstick], language_I, *numbers, yardstick in common)
     return found
 
 

@@ -69,10 +69,13 @@ class Passes:
 
     @cached_property
     def documents(self) -> dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """By language the numbers of documents, (I,), and which of them each target is of, (K,)."""
+        """By language the numbers of documents, (I,), and which of them each target is of, (K,); those of one group are
+        one."""
+        corpus, split = self.held_out.corpus, self.held_out.split
         document_K = self.held_out.document_NL[self.targets.sequence_K, self.targets.place_K]
-        found = {name: np.unique(document_K[own], return_inverse=True) for name, own in self.own_of.items()}
-        return {name: (document_I, place_K) for name, (document_I, place_K) in found.items()}
+        units = {name: corpus.units(split, name, document_K[own]) for name, own in self.own_of.items()}
+        found = {name: np.unique(unit_K, return_inverse=True) for name, unit_K in units.items()}
+        return {name: (unit_I, place_K) for name, (unit_I, place_K) in found.items()}
 
     @cached_property
     def sentences(self) -> Mapping[str, NDArray[np.float64]]:
@@ -114,13 +117,16 @@ class Taking:
     def by_document(
         self, value: Callable[[Tokens], NDArray[Any]], weight: Callable[[Tokens], NDArray[Any]] | None = None
     ) -> dict[str, Items]:
-        """Values and weights of tokens, of 1 each if none is given, summed over the documents of a language."""
+        """Values and weights of tokens, of 1 each if none is given, summed over the documents of a
+        language, or their groups."""
         items = {}
         for language, tokens in self.tokens.items():
             document_I, place_K = self._passes.documents[language]
             weight_K = np.ones(len(place_K)) if weight is None else weight(tokens)
-            sums = (np.bincount(place_K, own_K, len(document_I)) for own_K in (value(tokens), weight_K))
-            items[language] = Items(document_I, *(sum_I.astype(np.float64) for sum_I in sums))
+            value_I, weight_I = (
+                np.bincount(place_K, own_K, len(document_I)).astype(np.float64) for own_K in (value(tokens), weight_K)
+            )
+            items[language] = Items(document_I, value_I, weight_I, is_common=True)
         return items
 
     def mean(self, values: Mapping[str, NDArray[Any] | float]) -> Score:

@@ -55,9 +55,11 @@ class Score(Config):
 class Items(NamedTuple):
     """What a language's score is made of, item by item."""
 
-    item_I: NDArray[np.int64]  # numbers of documents, or of pairs, of this language
+    item_I: NDArray[np.int64]  # numbers of documents or their groups, or of pairs
     value_I: NDArray[np.float64]
     weight_I: NDArray[np.float64]
+    is_common: bool = False
+    """Whether what has one number in two languages is one unit of text, as a group that both have documents of."""
 
     @property
     def ratio(self) -> float:

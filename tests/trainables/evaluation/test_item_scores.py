@@ -83,6 +83,20 @@ def test_what_is_infinite_or_weighs_nothing_is_written_down_too():
     assert scores.influences().tolist() == [0.0, 0.0]
 
 
+def test_a_group_of_two_languages_is_one_unit_where_the_yardstick_says_so():
+    """By name; in files of earlier versions, which do not say, a number is of its language."""
+    own = {name: Items(np.array([0, 3]), np.ones(2), np.ones(2), is_common=True) for name in ("en", "fr")}
+    pairs = {name: items._replace(is_common=False) for name, items in own.items()}
+    content = to_parquet({"head": {"recovery_mrr": own, "minimal_pair_accuracy": pairs}})
+    table = pq.read_table(io.BytesIO(content))
+    earlier, metadata = io.BytesIO(), table.schema.metadata
+    pq.write_table(table.replace_schema_metadata({b"transforms": metadata[b"transforms"]}), earlier)
+    found, before = from_parquet(content, "here"), from_parquet(earlier.getvalue(), "here")
+    assert found["recovery_mrr", "head"].units == [0, 3, 0, 3]
+    assert found["minimal_pair_accuracy", "head"].units == before["recovery_mrr", "head"].units
+    assert before["recovery_mrr", "head"].units == [("en", 0), ("en", 3), ("fr", 0), ("fr", 3)]
+
+
 def changed(**columns):
     """A sound file but for some columns."""
     items = {"en": Items(np.arange(3), np.arange(3.0), np.ones(3))}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.fs as pafs
 
 from trainables.corpora.config import CorporaConfig, SourceConfig
+from trainables.corpora.preparation.splits import grouped
 from trainables.corpora.reading.hugging_face import local_folder, pinned
 from trainables.corpora.reading.portions import Portion, expand
 from trainables.corpora.stream.manifest import FORMAT_VERSION
@@ -28,6 +29,7 @@ def fingerprint(corpora: CorporaConfig, tokenizer: PreTrainedTokenizerFast) -> s
     Local text counts by its content, an object store's by name, size and time of modification (on the Hugging Face
     hub: hash), a data set of the hub by name, configuration, split and commit; any data set by whether it is streamed.
     """
+    corpora = grouped(corpora)
     sources = [source_content(source, f"corpora.sources[{n}]") for n, source in enumerate(corpora.sources)]
     special_tokens = [separator_token(tokenizer), tokenizer.pad_token_id, tokenizer.mask_token_id]
     content = {
@@ -35,6 +37,7 @@ def fingerprint(corpora: CorporaConfig, tokenizer: PreTrainedTokenizerFast) -> s
         "sequence_length": corpora.sequence_length,
         "deduplicate": corpora.deduplicate,
         "shares": [corpora.validation_share, corpora.test_share],
+        "maximum_overlap": corpora.maximum_overlap,
         "minimal_pairs": corpora.minimal_pairs_per_language if corpora.has_minimal_pairs else 0,
         "tokenizer": tokenizer_digest(tokenizer),
         "special_tokens": [*special_tokens, sorted(tokenizer.all_special_ids)],
@@ -45,8 +48,8 @@ def fingerprint(corpora: CorporaConfig, tokenizer: PreTrainedTokenizerFast) -> s
 
 def source_content(source: SourceConfig, where: str) -> dict[str, Any]:
     """What identifies a source's text, as a JSON value."""
-    columns = [source.text_column, source.id_column, source.language_column]
-    content: dict[str, Any] = {"language": source.language, "columns": columns}
+    columns = [source.text_column, source.id_column, source.language_column, source.group_column]
+    content: dict[str, Any] = {"language": source.language, "columns": columns, "group_bytes": source.group_bytes}
     if source.grammar is not None:
         return content | {"grammar": [source.grammar, source.documents, source.seed, _GRAMMAR_VERSION]}
     if source.dataset is not None:
@@ -64,7 +67,7 @@ def _identity(portion: Portion) -> list[object]:
     """What changes with the content of a file: of an object store's the time, on the Hugging Face hub a hash of it."""
     file = Location(portion.name)
     if file.local is not None:
-        return [file.name, _digest(file.local)]
+        return [portion.file, _digest(file.local)]
     if isinstance(file.filesystem, pafs.PyFileSystem):
         blob = file.filesystem.handler.fs.info(file.path).get("blob_id")
         if blob is not None:

@@ -1,6 +1,5 @@
 """Packing: a part of the sources -> rows of tokens in shards, by split. One task of the preparation."""
 
-import hashlib
 import io
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -13,10 +12,11 @@ from tokenizers import Tokenizer
 from trainables.corpora.config import CorporaConfig
 from trainables.corpora.preparation.long_documents import LONG_CHARACTERS, encode_long
 from trainables.corpora.preparation.parts import Part, PartRecord
+from trainables.corpora.preparation.splits import group_number, split_of
 from trainables.corpora.reading.documents import read_documents
 from trainables.corpora.reading.tally import Document, Tally
 from trainables.corpora.stream.checksums import is_shard_intact, remember
-from trainables.corpora.stream.manifest import SPLITS, LanguageCounts, Shard, Split
+from trainables.corpora.stream.manifest import HELD_OUT, SPLITS, LanguageCounts, Shard
 from trainables.corpora.tokenizers import unknown_tokens
 from trainables.hashing import checksum
 from trainables.storage import Location
@@ -33,15 +33,6 @@ def part_digest(part: Part, left_out: frozenset[int] = frozenset()) -> str:
     return checksum(content.encode())
 
 
-def split_of(document_id: str, validation_share: float, test_share: float) -> Split:
-    """The split a document belongs to: by its id alone, so that new text never moves old documents."""
-    digest = hashlib.blake2b(document_id.encode(), digest_size=8).digest()
-    place = int.from_bytes(digest, "big") / 2**64
-    if place < validation_share:
-        return "validation"
-    return "test" if place < validation_share + test_share else "train"
-
-
 def pack_part(
     part: Part,
     tokenizer: Tokenizer,
@@ -49,19 +40,22 @@ def pack_part(
     corpora: CorporaConfig,
     dtype: np.dtype[Any],
     folder: Location,
-    left_out: frozenset[int] = frozenset(),
+    duplicates: frozenset[int] = frozenset(),
+    near_duplicates: frozenset[int] = frozenset(),
 ) -> PartRecord:
     """Tokenise and pack a part's documents and write its shards and its record, unless they are there and whole.
 
-    The separator is put after every document; ``left_out`` are the places of those documents that are duplicates.
+    The separator is put after every document; what is left out is given by its places among the part's documents.
     """
+    left_out = duplicates | near_duplicates
     file, digest = folder / f"parts/{part.name}.json", part_digest(part, left_out)
     made = PartRecord.read(file)
     shards = [shard for counts in made.splits.values() for shard in counts.shards] if made else []
     if made and made.digest == digest and all(is_shard_intact(folder, shard) for shard in shards):
         return made
-    packers = {split: Packer(folder, f"shards/{split}/{part.name}", corpora.sequence_length, dtype) for split in SPLITS}
-    tally = Tally(duplicates=len(left_out))
+    stems = {split: f"shards/{split}/{part.name}" for split in SPLITS}
+    packers = {split: Packer(folder, stem, corpora.sequence_length, dtype, separator) for split, stem in stems.items()}
+    tally = Tally(duplicates=len(duplicates), near_duplicates=len(near_duplicates))
     is_unknown_V = unknown_tokens(tokenizer)
     documents = (
         document for portion in part.portions for document in read_documents(portion, part.source, part.where, tally)
@@ -70,12 +64,17 @@ def pack_part(
     for batch in _batches(kept):
         encoded = _encode(tokenizer, [document.text for document in batch], separator, dtype)
         for document, tokens in zip(batch, encoded, strict=True):
-            packer = packers[split_of(document.document_id, corpora.validation_share, corpora.test_share)]
-            packer.count(document.text, tokens, int(is_unknown_V[tokens[:-1]].sum()))
-            packer.add(tokens)
-    counts = {split: packers[split].finish() for split in SPLITS}
-    tails = {split: packers[split].tail.tobytes() for split in SPLITS}
-    record = PartRecord(digest=digest, splits=counts, tails=tails, tally=tally).sealed()
+            split = split_of(document.group, corpora.validation_share, corpora.test_share)
+            packers[split].count(document.text, tokens, int(is_unknown_V[tokens[:-1]].sum()))
+            packers[split].add(tokens, [] if split == "train" else [group_number(document.group)])
+    record = PartRecord(
+        digest=digest,
+        splits={split: packers[split].finish() for split in SPLITS},
+        groups={split: packers[split].groups.tobytes() for split in HELD_OUT},
+        tails={split: packers[split].tail.tobytes() for split in SPLITS},
+        tail_groups={split: packers[split].tail_groups.tobytes() for split in HELD_OUT},
+        tally=tally,
+    ).sealed()
     file.write_json(record.model_dump(mode="json"))
     return record
 
@@ -104,19 +103,34 @@ def _encode(tokenizer: Tokenizer, texts: list[str], separator: int, dtype: np.dt
 
 
 class Packer:
-    """Joins tokens and writes them as rows of ``length``, carrying the remainder, in shards named ``stem``."""
+    """Joins tokens and writes them as rows of ``length``, carrying the remainder, in shards named ``stem``.
 
-    def __init__(self, folder: Location, stem: str, length: int, dtype: np.dtype[Any]) -> None:
-        self.folder, self.stem, self.length = folder, stem, length
+    Where groups are added they are told apart by the separators, as ``PackedCorpus.documents_before`` counts documents.
+    """
+
+    def __init__(self, folder: Location, stem: str, length: int, dtype: np.dtype[Any], separator: int) -> None:
+        self.folder, self.stem, self.length, self.separator = folder, stem, length, separator
         self._counts: Counter[str] = Counter(documents=0, tokens=0)
         self.shards: list[Shard] = []
         self._pending = [np.empty(0, dtype)]
         self._num_pending = 0
+        self._groups = list[int]()
+        self._pending_groups = list[int]()
 
     @property
     def tail(self) -> NDArray[Any]:
         """What is left when all is written: fewer tokens than a row has."""
         return np.concatenate(self._pending)
+
+    @property
+    def groups(self) -> NDArray[np.uint64]:
+        """Of the documents of the shards, in their order; one that two shards share comes in each."""
+        return np.array(self._groups, dtype="<u8")
+
+    @property
+    def tail_groups(self) -> NDArray[np.uint64]:
+        """Of the documents of the tail."""
+        return np.array(self._pending_groups, dtype="<u8")
 
     def count(self, text: str, tokens: NDArray[Any], unknown_tokens: int) -> None:
         """Count a document, which is added apart."""
@@ -129,9 +143,10 @@ class Packer:
         sequences = sum(shard.sequences for shard in self.shards)
         return LanguageCounts(**self._counts, sequences=sequences, shards=tuple(self.shards))
 
-    def add(self, tokens: NDArray[Any]) -> None:
-        """Pack tokens after those before."""
+    def add(self, tokens: NDArray[Any], groups: Iterable[int] = ()) -> None:
+        """Pack tokens after those before: of whole documents of these groups."""
         self._pending.append(tokens)
+        self._pending_groups.extend(groups)
         self._num_pending += len(tokens)
         if self._num_pending >= max(SHARD_TOKENS, self.length):
             self.flush()
@@ -144,6 +159,11 @@ class Packer:
         self._num_pending = len(self._pending[0])
         if not sequences:
             return
+        if self._pending_groups:
+            num_ends = int((tokens[: sequences * self.length] == self.separator).sum())
+            # A shard that ends with a document has one more, without tokens.
+            self._groups += [*self._pending_groups, self._pending_groups[-1]][: num_ends + 1]
+            self._pending_groups = self._pending_groups[num_ends:]
         buffer = io.BytesIO()
         np.save(buffer, tokens[: sequences * self.length].reshape(sequences, self.length))
         name = f"{self.stem}-{len(self.shards):03d}.npy"

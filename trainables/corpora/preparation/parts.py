@@ -34,6 +34,8 @@ class PartRecord(Sealed):
 
     digest: str  # of the part
     splits: dict[Split, LanguageCounts]  # counts by split
+    groups: dict[Split, bytes]  # of the held-out splits' documents, shard by shard, as 64-bit integers, little-endian
+    tail_groups: dict[Split, bytes]
     tails: dict[Split, bytes]
     """Each split's last tokens, fewer than a sequence, in the shards' dtype: packed when all parts are there."""
     tally: Tally  # what became of the records

@@ -20,14 +20,25 @@ from tokenizers import Tokenizer
 from trainables.corpora.config import CorporaConfig
 from trainables.corpora.preparation.duplicates import duplicates_of, find_duplicates
 from trainables.corpora.preparation.fingerprint import fingerprint
+from trainables.corpora.preparation.overlap import find_overlap
 from trainables.corpora.preparation.packing import Packer, pack_part
 from trainables.corpora.preparation.parts import Part, PartRecord, cut
 from trainables.corpora.preparation.ray_job import run_job
+from trainables.corpora.preparation.splits import grouped
 from trainables.corpora.reading.check import languages_present
 from trainables.corpora.reading.hugging_face import pinned
 from trainables.corpora.reading.tally import total
 from trainables.corpora.stream.checksums import is_shard_intact
-from trainables.corpora.stream.manifest import FORMAT_VERSION, SPLITS, LanguageCounts, Manifest, Split, token_dtype
+from trainables.corpora.stream.groups import GROUPS_NAME, Groups, read_groups
+from trainables.corpora.stream.manifest import (
+    FORMAT_VERSION,
+    HELD_OUT,
+    SPLITS,
+    LanguageCounts,
+    Manifest,
+    Split,
+    token_dtype,
+)
 from trainables.corpora.stream.packed import MANIFEST_NAME, MINIMAL_PAIRS_NAME, TOKENIZER_NAME, read_manifest
 from trainables.corpora.stream.token_counts import Job, token_counts
 from trainables.corpora.tokenizers import separator_token
@@ -38,14 +49,15 @@ if TYPE_CHECKING:
     from ray import ObjectRef
     from transformers import PreTrainedTokenizerFast
 
-_DUPLICATES = "duplicates"
+_DUPLICATES, _OVERLAP = "duplicates", "overlap"
 COUNTED_HERE_TOKENS = 1 << 28  # so many are counted in seconds
+COMPARED_HERE_BYTES = 4 << 20  # so much held-out and training text, too
 
 
 class Progress(NamedTuple):
     """How far the preparation is."""
 
-    stage: str  # ``tokenizer``, ``fingerprint``, ``verification``, ``duplicates``, ``comparison`` or ``packing``
+    stage: str  # a key of ``orchestrator.reporting.corpus.STAGES``
     done: int  # parts, or tasks of another kind
     parts: int  # all of them; 1 where it is not known how far the stage is
     tokens: int  # packed so far
@@ -69,7 +81,7 @@ def prepare(
     """
     # Once, so that a fingerprint names one text, and all parts are of it.
     sources = [pinned(source, f"corpora.sources[{n}]") for n, source in enumerate(corpora.sources)]
-    corpora = corpora.model_copy(update={"sources": tuple(sources)})
+    corpora = grouped(corpora.model_copy(update={"sources": tuple(sources)}))
     progress(Progress("fingerprint", 0, 1, 0))
     folder = store / fingerprint(corpora, tokenizer)
     progress(Progress("fingerprint", 1, 1, 0))
@@ -110,7 +122,7 @@ def _prepared(folder: Location, verify: bool, progress: Callable[[Progress], Non
     shards = [shard for own in manifest.splits.values() for counts in own.values() for shard in counts.shards]
     damaged = [shard for shard in shards if verify and not is_shard_intact(folder, shard, afresh=True)]
     progress(Progress("verification", 1, 1, 0))
-    if not damaged:
+    if not damaged and read_groups(folder, manifest) is not None:
         return manifest
     for shard in damaged:  # another machine may remember it as intact: what is gone is made again
         (folder / shard.file).delete()
@@ -129,10 +141,21 @@ def _pack(
     if corpora.deduplicate:
         for stage, done, num_tasks in find_duplicates(parts, folder / _DUPLICATES):
             progress(Progress(stage, done, num_tasks, 0))
+    duplicates = folder / _DUPLICATES if corpora.deduplicate else None
+
+    def tell(stage: str, done: int, num_tasks: int) -> None:
+        progress(Progress(stage, done, num_tasks, 0))
+
+    size_bytes = sum(portion.size_bytes for part in parts for portion in part.portions)
+    job: Job = run_job if size_bytes > COMPARED_HERE_BYTES else map
+    overlap = find_overlap(parts, corpora, folder / _OVERLAP, duplicates, job, tell)
     progress(Progress("packing", 0, len(parts), 0))
     languages = sorted({source.language for source in corpora.sources})
+    separator = separator_token(tokenizer)
     tails = {
-        (split, language): Packer(folder, f"shards/{split}/{language}-tails", corpora.sequence_length, np.dtype(dtype))
+        (split, language): Packer(
+            folder, f"shards/{split}/{language}-tails", corpora.sequence_length, np.dtype(dtype), separator
+        )
         for split in SPLITS
         for language in languages
     }
@@ -141,16 +164,20 @@ def _pack(
     task = partial(
         _pack_part,
         tokenizer_reference=ray.put(tokenizer.backend_tokenizer.to_str()),
-        separator=separator_token(tokenizer),
+        separator=separator,
         corpora=corpora,
         dtype=dtype,
         folder=folder.uri,
     )
-    items = [json.dumps([number, part.model_dump_json()]) for number, part in enumerate(parts)]
+    items = [
+        json.dumps([number, part.model_dump_json(), left_out])
+        for number, (part, left_out) in enumerate(zip(parts, overlap.near_duplicates, strict=True))
+    ]
     for part, result in zip(parts, run_job(task, items), strict=True):
         record = PartRecord.model_validate_json(result)
         for split in SPLITS:
-            tails[split, part.source.language].add(np.frombuffer(record.tails[split], dtype))
+            groups = np.frombuffer(record.tail_groups.get(split, b""), "<u8").tolist()
+            tails[split, part.source.language].add(np.frombuffer(record.tails[split], dtype), groups)
         made.append((part, record.model_copy(update={"tails": {}})))
         num_tokens += sum(counts.tokens for counts in record.splits.values())
         progress(Progress("packing", len(made), len(parts), num_tokens))
@@ -158,6 +185,8 @@ def _pack(
     for (split, language), packer in tails.items():
         own = (record.splits[split] for part, record in made if part.source.language == language)
         splits[split][language] = LanguageCounts.total(*own, packer.finish())
+    groups = _groups(made, tails)
+    (folder / GROUPS_NAME).write_bytes(groups.model_dump_json().encode())
     return Manifest(
         format_version=FORMAT_VERSION,
         fingerprint=folder.name,
@@ -166,7 +195,7 @@ def _pack(
         dtype=dtype,
         pad_token=tokenizer.pad_token_id,
         mask_token=tokenizer.mask_token_id,
-        separator_token=separator_token(tokenizer),
+        separator_token=separator,
         special_tokens=tuple(sorted(tokenizer.all_special_ids)),
         languages=tuple(languages),
         splits=splits,
@@ -174,7 +203,20 @@ def _pack(
             total(record.tally for part, record in made if part.source_number == number).with_lines()
             for number in range(len(corpora.sources))
         ),
+        group_bytes=tuple(source.group_bytes for source in corpora.sources),
+        overlap=overlap.splits,
+        groups=groups.checksum,
     )
+
+
+def _groups(made: list[tuple[Part, PartRecord]], tails: dict[tuple[Split, str], Packer]) -> Groups:
+    """Of the documents of all shards, in the shards' order."""
+    splits: dict[Split, dict[str, bytes]] = {split: {} for split in HELD_OUT}
+    for (split, language), packer in tails.items():
+        if split in HELD_OUT:
+            own = (record.groups[split] for part, record in made if part.source.language == language)
+            splits[split][language] = b"".join([*own, packer.groups.tobytes()])
+    return Groups(splits=splits).sealed()
 
 
 def _pack_part(
@@ -185,11 +227,13 @@ def _pack_part(
 
     # One core was asked for: tokenise in this thread only.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    number, content = json.loads(item)
+    number, content, near_duplicates = json.loads(item)
     place, part = Location(folder), Part.model_validate_json(content)
-    left_out = duplicates_of(number, place / _DUPLICATES) if corpora.deduplicate else frozenset()
+    duplicates = duplicates_of(number, place / _DUPLICATES) if corpora.deduplicate else frozenset()
     tokenizer = _tokenizer(ray.get(tokenizer_reference))
-    record = pack_part(part, tokenizer, separator, corpora, np.dtype(dtype), place, left_out)
+    record = pack_part(
+        part, tokenizer, separator, corpora, np.dtype(dtype), place, duplicates, frozenset(near_duplicates)
+    )
     if record.tally.cut_short:  # said now rather than when all else is prepared
         record.tally.require_sound(corpora.malformed_share, part.where)
     return record.model_dump_json()
@@ -212,6 +256,9 @@ def _require_sequences(manifest: Manifest, corpora: CorporaConfig) -> None:
         number, source = next((n, s) for n, s in enumerate(corpora.sources) if s.language == language)
         why = f"its {counts.documents} documents there have {counts.tokens} tokens; a sequence "
         why += f"has {manifest.sequence_length}"
+        left_out = manifest.overlap[split][language].left_out if split in HELD_OUT else 0
+        if left_out:
+            why += f"; {left_out} more were left out, because too much of them stands in the training text"
         if source.language_column is not None and not counts.documents:
             why = languages_present(source, f"corpora.sources[{number}]")
         raise InputError(
@@ -219,7 +266,8 @@ def _require_sequences(manifest: Manifest, corpora: CorporaConfig) -> None:
             where="corpora.sources",
             why=why,
             remedy="add text in this language, or --set corpora.sequence_length=N with a smaller N"
-            + ("" if split == "train" else f", or --set corpora.{split}_share=X with a larger X"),
+            + ("" if split == "train" else f", or --set corpora.{split}_share=X with a larger X")
+            + (", or --set corpora.maximum_overlap=1" if left_out else ""),
         )
 
 

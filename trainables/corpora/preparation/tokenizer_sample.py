@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from trainables.corpora.config import CorporaConfig, SourceConfig, TokenizerConfig
-from trainables.corpora.preparation.packing import split_of
+from trainables.corpora.preparation.splits import grouped, split_of
 from trainables.corpora.preparation.tokenizer_training import train_tokenizer
 from trainables.corpora.reading.check import read_head
 from trainables.corpora.reading.documents import Allowance, read_documents
@@ -51,7 +51,7 @@ def sample(corpora: CorporaConfig, sample_bytes: int) -> Iterator[str]:
     read once for each of them, up to :data:`SAMPLE_READ_CHARACTERS`.
     """
     portions: dict[str, list[tuple[SourceConfig, Portion]]] = {}
-    for number, source in enumerate(corpora.sources):
+    for number, source in enumerate(grouped(corpora).sources):
         for portion in expand(source, f"corpora.sources[{number}]"):
             portions.setdefault(source.language, []).append((source, portion))
     weights = {name: max(1.0, _language_bytes(portions[name])) ** corpora.alpha for name in sorted(portions)}
@@ -67,7 +67,7 @@ def sample(corpora: CorporaConfig, sample_bytes: int) -> Iterator[str]:
                 if document is None:
                     del weights[language]
                     break
-                if split_of(document.document_id, corpora.validation_share, corpora.test_share) == "train":
+                if split_of(document.group, corpora.validation_share, corpora.test_share) == "train":
                     encoded = document.text.encode()[:quota_bytes]
                     quota_bytes -= len(encoded)
                     room_bytes -= len(encoded)

@@ -51,7 +51,7 @@ def read_items(
     allowance = allowance or Allowance()
     if source.grammar is not None:
         generated = documents(source.grammar, portion.stop or 0, source.seed, portion.start)
-        yield from (Document(text, source.language, document_id) for document_id, text in generated)
+        yield from (Document(text, source.language, document_id, document_id) for document_id, text in generated)
         return
     name, records = open_portion(portion, source, where)
     num_records, text = 0, None
@@ -61,7 +61,7 @@ def read_items(
             return
         allowance.characters -= 1 + (len(text) if isinstance(text, str) else 0)
         num_records += 1
-        yield record if isinstance(record, Malformed) else _document(record, source, name)
+        yield record if isinstance(record, Malformed) else _document(record, source, portion, name)
     if source.files is None or portion.start > 0:
         return
     if num_records == 0 and portion.stop is None:
@@ -81,7 +81,13 @@ def open_portion(portion: Portion, source: SourceConfig, where: str) -> tuple[st
     return str(file), read_records(file, source.columns, parts)
 
 
-def _document(record: Record, source: SourceConfig, name: str) -> Document | Malformed | Passed:
+def text_group(source: SourceConfig, portion: Portion, begin_bytes: int) -> str:
+    """The group of a document of a text file by where it begins: of one language, a file or a stretch of one."""
+    stretch = begin_bytes // source.group_bytes if source.group_bytes else 0
+    return f"{source.language}\0{portion.file}\0{stretch}"
+
+
+def _document(record: Record, source: SourceConfig, portion: Portion, name: str) -> Document | Malformed | Passed:
     """The record's document, or what it is instead."""
     where = f"{name}, {record.place}"
     if source.language_column is not None:
@@ -106,12 +112,19 @@ def _document(record: Record, source: SourceConfig, name: str) -> Document | Mal
         what = f"the column '{source.text_column}' holds half a character (a lone surrogate)"
         why = f"{text[error.start]!a} at character {error.start + 1}"
         return Malformed(what, where, why, "escape characters beyond U+FFFF as pairs of surrogates")
-    if source.id_column is None:
-        content = source.language.encode() + b"\0" + encoded
-        return Document(text, source.language, checksum(content))
-    document_id = record.columns[source.id_column]
-    if document_id is None or not str(document_id) or _HALF_A_CHARACTER.search(str(document_id)):
-        what = f"a document without a usable id in the column '{source.id_column}'"
-        why = "the id decides whether a document is trained on or held out"
-        return Malformed(what, where, why, "fill the column, or leave out id_column to have ids made from the text")
-    return Document(text, source.language, str(document_id))
+    for key, column in (("id", source.id_column), ("group", source.group_column)):
+        value = column and record.columns[column]
+        if column and (value is None or not str(value) or _HALF_A_CHARACTER.search(str(value))):
+            what = f"a document without a usable {key} in the column '{column}'"
+            why = f"the {key} decides whether a document is trained on or held out"
+            remedy = "to have ids made from the text" if key == "id" else "where documents have nothing in common"
+            return Malformed(what, where, why, f"fill the column, or leave out {key}_column {remedy}")
+    content = source.language.encode() + b"\0" + encoded
+    document_id = str(record.columns[source.id_column]) if source.id_column else checksum(content)
+    if source.group_column:
+        group = str(record.columns[source.group_column])
+    elif record.begin_bytes is not None and source.group_bytes != 1:
+        group = text_group(source, portion, record.begin_bytes)
+    else:
+        group = document_id
+    return Document(text, source.language, document_id, group)

@@ -1,5 +1,6 @@
 """Portions: what of a source is read in one go."""
 
+import posixpath
 from typing import NamedTuple
 
 from trainables.corpora.config import SourceConfig
@@ -25,6 +26,7 @@ class Portion(NamedTuple):
     size_bytes: int  # as stored; estimated for a grammar and for a data set that does not say
     start: int = 0  # the first part (as its reader counts them), shard (data set) or document (grammar)
     stop: int | None = None  # the end of the range; None: to the end
+    file: str = ""  # a file's path in its source: the same wherever the source's folder lies
 
 
 def expand(source: SourceConfig, where: str = "source") -> list[Portion]:
@@ -39,8 +41,12 @@ def expand(source: SourceConfig, where: str = "source") -> list[Portion]:
         _, num_shards, size_bytes = open_data_set(source, where)
         return [Portion(source.dataset, size_bytes // num_shards, shard, shard + 1) for shard in range(num_shards)]
     patterns = (source.files,) if isinstance(source.files, str) else source.files or ()
-    found = {file for pattern in patterns for file in matching_files(pattern, f"{where}.files")}
-    return [Portion(name, size_bytes) for name, size_bytes in sorted(found)]
+    matches = (match for pattern in patterns for match in matching_files(pattern, f"{where}.files"))
+    found = {name: (size_bytes, file) for name, size_bytes, file in matches}
+    if len({file for _, file in found.values()}) < len(found):  # several patterns' files of one name
+        folder = posixpath.commonpath(found)
+        found = {name: (size_bytes, name[len(folder) + 1 :]) for name, (size_bytes, _) in found.items()}
+    return [Portion(name, size_bytes, file=file) for name, (size_bytes, file) in sorted(found.items())]
 
 
 def part_size(total_bytes: int = 0) -> int:
@@ -67,7 +73,9 @@ def divide(portion: Portion, size_bytes: int) -> list[Portion]:
         return [portion]
     stops = [*starts[1:], portion.start + len(sizes_bytes)]
     return [
-        Portion(portion.name, sum(sizes_bytes[start - portion.start : stop - portion.start]), start, stop)
+        portion._replace(
+            size_bytes=sum(sizes_bytes[start - portion.start : stop - portion.start]), start=start, stop=stop
+        )
         for start, stop in zip(starts, stops, strict=True)
     ]
 

@@ -23,6 +23,8 @@ class Record(NamedTuple):
     place: str
     """Where in its file it lies, as a person would say it."""
     columns: Mapping[str, object]
+    begin_bytes: int | None = None
+    """Where it begins in the (decompressed) text; None where a file's records need have nothing in common."""
 
 
 class Malformed(NamedTuple):

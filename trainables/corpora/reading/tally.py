@@ -21,6 +21,8 @@ class Document(NamedTuple):
     text: str
     language: str
     document_id: str
+    group: str
+    """Documents of one group are on one side of the split: those of a book, of a file, or the document alone."""
 
 
 class Passed(Enum):
@@ -38,6 +40,7 @@ class Tally:
 
     documents: int = 0  # with text; all duplicates among them
     duplicates: int = 0  # documents left out because an earlier one has the same text
+    near_duplicates: int = 0  # held-out documents left out because much of them stands in the training text
     empty: int = 0  # records without text
     other_languages: int = 0  # records of other languages than the source's
     malformed: int = 0  # what should be records and is none

@@ -98,7 +98,7 @@ class TextReader(Reader):
 
 def _record(begin: Line, text: StringIO, columns: Columns) -> Record:
     """The document, without its line end: text added to the file later must not change its id."""
-    return Record(begin.place, {columns[0]: text.getvalue().rstrip("\r\n")})
+    return Record(begin.place, {columns[0]: text.getvalue().rstrip("\r\n")}, begin.begin_bytes)
 
 
 def _too_long(file: Location, begin: Line) -> Malformed:

@@ -13,8 +13,9 @@ _WILDCARDS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 """As regular expressions: ``*`` and ``?`` stop at ``/``, ``**/`` does not. Nothing else is special."""
 
 
-def matching_files(pattern: str, where: str) -> list[tuple[str, int]]:
-    """Path or URI and size in bytes of the files that match; an InputError where none does."""
+def matching_files(pattern: str, where: str) -> list[tuple[str, int, str]]:
+    """Path or URI, size in bytes, and path in the pattern's folder, of the files that match; an InputError where none
+    does."""
     scheme, separator, _ = pattern.partition("://")
     pattern = pattern if separator else str(local_path(pattern))
     before_wildcard = re.split(r"[*?]", pattern, maxsplit=1)[0].rpartition("/")[0]
@@ -30,7 +31,7 @@ def matching_files(pattern: str, where: str) -> list[tuple[str, int]]:
     matches = [entry for entry in entries if expression.fullmatch(entry.path.removeprefix(base))]
     if files := [entry for entry in matches if entry.type == pafs.FileType.File]:
         root = "" if scheme == "file" or not separator else scheme + separator
-        return [(uri_of(root, entry.path), entry.size or 0) for entry in files]
+        return [(uri_of(root, entry.path), entry.size or 0, entry.path.removeprefix(base)) for entry in files]
     if matches:
         remedy = f"name its files with a pattern such as {pattern}/*{next(iter(readers()))}"
         raise InputError(f"{pattern} is a folder", where=where, remedy=remedy)

@@ -1,6 +1,6 @@
 """The manifest of a packed corpus: what was made, how much of it, and where it lies."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 from pydantic import Field, NonNegativeInt, model_validator
@@ -10,10 +10,12 @@ from trainables.corpora.reading.tally import Tally
 from trainables.errors import InputError
 from trainables.storage import Location
 
-FORMAT_VERSION = 4  # changes with anything that changes the packed tokens of the same input, or this record's form
+FORMAT_VERSION = 5  # changes with anything that changes the packed tokens of the same input, or this record's form
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+HELD_OUT: tuple[Split, ...] = SPLITS[1:]
+Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class Shard(Config):
@@ -43,6 +45,16 @@ class LanguageCounts(Config):
         return cls(**sums, shards=tuple(shard for part in own for shard in part.shards))
 
 
+class Overlap(Config):
+    """How much of a language's held-out text of one split stands in the training text of any language too."""
+
+    documents: NonNegativeInt  # held out, before any is left out
+    left_out: NonNegativeInt  # of which too much stands there
+    kept: NonNegativeInt  # of which too much stands there, and which stay: generated, or most of their language's
+    before: Share  # of the n-grams of all documents, each counted once a document
+    after: Share  # of those that are not left out
+
+
 class Manifest(Config):
     """What a packed corpus is. Written last: where it is, the corpus is whole."""
 
@@ -58,6 +70,9 @@ class Manifest(Config):
     languages: tuple[str, ...]  # sorted
     splits: dict[Split, dict[str, LanguageCounts]]  # counts by split and language
     sources: tuple[Tally, ...] = ()  # what became of the records of each source, in the study's order
+    group_bytes: tuple[int | None, ...] = ()  # of each source's text files: given, or chosen
+    overlap: dict[Split, dict[str, Overlap]] = Field(default={})  # of the held-out splits, by language
+    groups: str = ""  # checksum of the record of the held-out documents' groups; without it each is one of its own
 
     @model_validator(mode="after")
     def _all_languages_in_all_splits(self) -> Self:

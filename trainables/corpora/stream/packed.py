@@ -15,6 +15,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from trainables.corpora.grammar import MinimalPair
 from trainables.corpora.stream.checksums import cache_folder, is_intact
+from trainables.corpora.stream.groups import GROUPS_NAME, read_groups
 from trainables.corpora.stream.manifest import FORMAT_VERSION, Manifest, Shard, Split, damaged
 from trainables.corpora.stream.token_counts import TokenCounts, token_counts
 from trainables.corpora.tokenizers import load_tokenizer
@@ -47,6 +48,7 @@ class PackedCorpus:
         most_open, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._map = lru_cache(min(MOST_MAPS, most_open // 2))(self._open)
         self._intact: dict[str, Path] = {}
+        self._units: dict[Split, dict[str, NDArray[np.int64]]] = {}
         self._ends = {
             (split, language): np.cumsum([shard.sequences for shard in counts.shards])
             for split, languages in self.manifest.splits.items()
@@ -91,6 +93,27 @@ class PackedCorpus:
         ends_N = np.concatenate(counts)
         before_N: NDArray[np.int64] = ends_N.cumsum() - ends_N
         return before_N
+
+    def units(self, split: Split, language: str, document_D: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The unit of text that each document is of, (D,), by its number: documents of one group are one, and no two
+        groups have the same number, of whatever language. Raises InputError: the record of groups is damaged."""
+        if not self.manifest.groups:
+            return document_D * len(self.languages) + self.languages.index(language)
+        return self._unit_of(split, language)[document_D]
+
+    def num_units(self, split: Split, language: str) -> int:
+        """How many units of text the language has in the split. Raises InputError as :meth:`units` does."""
+        if not self.manifest.groups:
+            return self.manifest.splits[split][language].documents
+        return len(np.unique(self._unit_of(split, language)))
+
+    def _unit_of(self, split: Split, language: str) -> NDArray[np.int64]:
+        if split not in self._units:
+            groups = read_groups(self.folder, self.manifest)
+            if groups is None:
+                raise damaged(self.folder / GROUPS_NAME)
+            self._units[split] = groups.of(split)
+        return self._units[split][language]
 
     def _open(self, shard: Shard) -> NDArray[Any]:
         file = self._intact.get(shard.file)

@@ -57,7 +57,7 @@ def in_this_process(ray_cluster: None, monkeypatch: pytest.MonkeyPatch) -> None:
 def prepared(folder: Path, tokenizer: PreTrainedTokenizerFast, pattern: str) -> tuple[Manifest, str]:
     """The manifest, and all tokens of all splits decoded, each split's from its beginning."""
     source = {"language": "en", "files": f"{folder}/{pattern}"}
-    shares = {"validation_share": 0.2, "test_share": 0.2, "sequence_length": LENGTH}
+    shares = {"validation_share": 0.2, "test_share": 0.2, "sequence_length": LENGTH, "maximum_overlap": 1}
     corpora = CorporaConfig.model_validate({"sources": [source], **shares})
     manifest = prepare(corpora, tokenizer, Location(folder / "store"))
     corpus = PackedCorpus(Location(folder / "store") / manifest.fingerprint)

@@ -25,9 +25,9 @@ from trainables.corpora.config import CorporaConfig, SourceConfig, TokenizerConf
 from trainables.corpora.preparation import duplicates, packing, parts, tokenizer_sample
 from trainables.corpora.preparation import prepare as preparation
 from trainables.corpora.preparation.fingerprint import fingerprint
-from trainables.corpora.preparation.packing import split_of
 from trainables.corpora.preparation.parts import Part, cut
 from trainables.corpora.preparation.prepare import prepare
+from trainables.corpora.preparation.splits import split_of
 from trainables.corpora.preparation.tokenizer_sample import documents_in_turn, make_tokenizer, sample
 from trainables.corpora.preparation.tokenizer_training import train_tokenizer
 from trainables.corpora.reading import documents as documents_module
@@ -276,7 +276,7 @@ def test_a_rare_language_in_every_part_of_a_mixed_file(tokenizer, ray_cluster, t
     monkeypatch.setattr(preparation, "run_job", in_this_process)  # other processes have blocks of their own
     columns = {"id_column": "id", "language_column": "lang"}
     sources = [{"language": one, "files": f"{tmp_path}/mixed.jsonl", **columns} for one in parts]
-    config = corpora_of(tmp_path, sources=sources, sequence_length=length)
+    config = corpora_of(tmp_path, sources=sources, sequence_length=length, maximum_overlap=1)
     manifest = prepare(config, tokenizer, Location(tmp_path / "store"))
     assert len(parts["en"]) > 20
     corpus = PackedCorpus(Location(tmp_path / "store") / manifest.fingerprint)
@@ -610,7 +610,7 @@ def test_progress_tells_of_every_part(text, tokenizer, ray_cluster, tmp_path, mo
     manifest = prepare(corpora_of(text[0]), tokenizer, Location(tmp_path), progress=seen.append)
     assert [(one.stage, one.done, one.parts) for one in seen] == [
         *(("fingerprint", n, 1) for n in (0, 1)),
-        *(("packing", n, 4) for n in (0, 1, 2, 3, 4)),
+        *((stage, n, 4) for stage in ("sketches", "overlap", "packing") for n in (0, 1, 2, 3, 4)),
     ]
     counts = [counts for split in manifest.splits.values() for counts in split.values()]
     assert seen[-1].tokens == sum(count.tokens for count in counts)
@@ -807,7 +807,7 @@ def test_an_absent_or_foreign_corpus(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text('{"format_version": 999}')
     with pytest.raises(InputError, match="format version is 999"):
         PackedCorpus(Location(tmp_path))
-    for damaged in (b'{"format_version": 4, "finger', b"\xff\xfe", b""):
+    for damaged in (b'{"format_version": 5, "finger', b"\xff\xfe", b""):
         (tmp_path / "manifest.json").write_bytes(damaged)
         with pytest.raises(InputError, match=r"is damaged(?s:.*)manifest.json(?s:.*)remove the folder"):
             PackedCorpus(Location(tmp_path))

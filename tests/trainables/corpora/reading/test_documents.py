@@ -189,8 +189,8 @@ def test_a_large_row_group_is_read_in_pieces(tmp_path: Path) -> None:
     pq.write_table(pa.table({"text": texts}), tmp_path / "a.parquet", row_group_size=len(texts))
     before_bytes, most_bytes = pa.total_allocated_bytes(), 0
     read = []
-    for _, record in read_records(Location(tmp_path / "a.parquet"), ("text",)):
-        read.append(record["text"])
+    for record in read_records(Location(tmp_path / "a.parquet"), ("text",)):
+        read.append(record.columns["text"])
         most_bytes = max(most_bytes, pa.total_allocated_bytes() - before_bytes)
     assert read == texts
     assert most_bytes < (tmp_path / "a.parquet").stat().st_size / 2

@@ -35,7 +35,7 @@ def counts(content: Content) -> Content:
         lambda content: content.update(sequence_length=0),
         lambda content: content.update(vocabulary_size=10**30),
         lambda content: content.update(separator_token=10**6),
-        lambda content: content.update(format_version="4"),
+        lambda content: content.update(format_version="5"),
         lambda content: content.update(unknown=1),
         lambda content: counts(content).update(sequences=1),
         lambda content: counts(content).update(documents=-1),
@@ -53,8 +53,8 @@ def test_a_manifest_is_parsed_once(tmp_path: Path, change: Callable[[Content], o
     content = json.loads(file.read_text())
     change(content)
     file.write_text(json.dumps(content))
-    if content["format_version"] == "4":  # a number in quotes is that number
-        assert read_manifest(Location(tmp_path)).format_version == 4
+    if content["format_version"] == "5":  # a number in quotes is that number
+        assert read_manifest(Location(tmp_path)).format_version == 5
         return
     with pytest.raises(InputError, match=r"is damaged(?s:.*)manifest.json(?s:.*)remove the folder"):
         PackedCorpus(Location(tmp_path))
