@@ -61,6 +61,7 @@ class History:
     seeds_paid: int | None = None  # confirmation seeds that the study's cap paid for, where it ended the phase early
     started: float | None = None  # time of the first record, seconds since the epoch
     updated: float = 0.0  # time of the last one
+    head: str = field(default="", compare=False)  # of the ledger that it was read of (``orchestrator.ledger.chain``)
 
     @classmethod
     def of(cls, written: Iterable[records.Record], folder: Location | None = None) -> History:
@@ -106,7 +107,7 @@ class History:
             case records.BegunRecord():
                 trial = self.trial(record.trial)
                 trial.attempt_records[-1].begin(record)
-                trial.floors = record.floors or trial.floors
+                trial.floors = trial.floors or record.floors  # a file of items is of the first
                 if record.built is not None and record.built not in trial.built:
                     trial.built += (record.built,)
             case records.MeasureRecord():
@@ -233,10 +234,12 @@ class History:
 def read_history(folder: Location) -> History:
     """What a ledger adds up to. Raises InputError, with file and line, if a record is damaged or does not follow."""
     history = History(folder=folder.parent)
-    for line in LedgerReader(folder).lines():
+    reader = LedgerReader(folder)
+    for line in reader.lines():
         try:
             history.apply(parse_line(line))
         except ValueError as error:
             why = getattr(error, "why", str(error))
             raise damaged(line.place, why) from error
+    history.head = reader.head
     return history
