@@ -1,9 +1,9 @@
 """The ledger's files: the append-only record of everything a study spent and measured.
 
 A ledger is a folder of segments, ``ledger/000001.jsonl`` and on, one JSON object a line
-(``orchestrator.ledger.records``), chained to the one before (``orchestrator.ledger.chain``). Every writing session opens
-a segment of its own, so a line torn by a power cut can only be a segment's last one and is passed over by the reader. On
-an object store, which cannot append, the open segment is written again whole, now and then.
+(``orchestrator.ledger.records``), chained to those before (``orchestrator.ledger.chain``). Every writing session opens
+a segment of its own, so a line torn by a power cut can only be a segment's last one and is passed over by the reader.
+On an object store, which cannot append, the open segment is written again whole, now and then.
 """
 
 import fcntl
