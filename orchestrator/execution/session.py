@@ -1,6 +1,5 @@
 """What a session of a study begins with, and what it records of its beginning and its phases' ends."""
 
-import importlib.metadata
 import os
 import platform
 from collections.abc import Callable
@@ -20,9 +19,8 @@ from orchestrator.scheduling.trials import PhaseOfTrials
 from trainables.corpora.config import CorporaConfig
 from trainables.errors import InputError
 from trainables.storage import Location
+from trainables.training.environment import versions
 from trainables.trial import WorkerConfig
-
-_PACKAGES = ("headtohead", "ray", "torch", "transformers", "optuna")
 
 
 def begin_session(recorder: Recorder, spec: StudySpec, folder: Location, machine: Machine, *, on_cluster: bool) -> None:
@@ -39,18 +37,11 @@ def begin_session(recorder: Recorder, spec: StudySpec, folder: Location, machine
             protocol=fixed,
             protocol_digest=protocol_digest(fixed),
             design=design_of(spec),
-            versions={package: _version(package) for package in _PACKAGES} | {"python": platform.python_version()},
+            versions=versions(),
             machine=records.MachineRecord(system=platform.platform(), cpus=os.cpu_count()),
             usd_per_hour=spec.resources.usd_per_hour(gpus),
         )
     )
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:  # it came along with the job, as files
-        return "not installed"
 
 
 def _energy_problem_there(gpus_per_worker: int, cpus: int) -> InputError | None:

@@ -14,7 +14,7 @@ from trainables.config import Amount, Config, Count, Name, Number, Positive, Sev
 from trainables.errors import printable
 from trainables.models.config import Task
 from trainables.training.config import Unit
-from trainables.training.state import Built, Floors, Measure, Measured, Overhead
+from trainables.training.state import Built, Environment, Floors, Measure, Measured, Overhead
 
 TrainingPhase = Literal["search", "confirm", "anytime"]
 TRAINING_PHASES: tuple[TrainingPhase, ...] = get_args(TrainingPhase)
@@ -165,6 +165,7 @@ class BegunRecord(_AttemptRecord):
     spent: Measured  # up to that step
     overhead: Overhead  # so far
     built: Built | None = None
+    environment: Environment | None = None
     floors: Floors | None = None  # of the attempt that measured them
 
 
