@@ -6,7 +6,7 @@ import numpy as np
 
 from orchestrator.analysis.comparison import ArmSummary, Floor
 from orchestrator.analysis.held_out_text import of_differences
-from orchestrator.analysis.selection import Runs, worth
+from orchestrator.analysis.selection import Runs, untrained, worth
 from orchestrator.config.confirmation import ALPHA
 from orchestrator.ledger.history import History
 from orchestrator.ledger.items import read_floors
@@ -41,12 +41,11 @@ def below_floor(arm: ArmSummary, table: str) -> bool:
 
 
 def _measured(history: History, arm: str) -> tuple[TrialHistory, Floors] | None:
-    """The first run of the arm's task that measured its floors: tables and text are the same for all of them."""
+    """The first run of the arm, else of its task, that measured floors: tables and text are the same for all of it."""
     design = history.design
     arms = sorted(design.arms, key=lambda name: name != arm)
-    same = [name for name in arms if design.arms[name].task == design.arms[arm].task]
-    runs = (run for name in same for run in history.trials_of("confirm", name))
-    return next(((run, run.floors) for run in runs if run.floors is not None), None)
+    same = (untrained(history, name) for name in arms if design.arms[name].task == design.arms[arm].task)
+    return next(((run, run.floors) for run in same if run is not None and run.floors is not None), None)
 
 
 def _floor(history: History, runs: Runs, measured: TrialHistory, table: str, value: float) -> Floor:

@@ -13,6 +13,7 @@ from orchestrator.ledger import records
 from orchestrator.ledger.history import History
 from orchestrator.ledger.protocol import design_of, protocol, protocol_digest, study_digest
 from orchestrator.ledger.recorder import Recorder
+from orchestrator.ledger.registry import others, register
 from orchestrator.planning.machine import Machine
 from orchestrator.planning.preflight import energy_problem_here, require_measurable
 from orchestrator.scheduling.trials import PhaseOfTrials
@@ -29,19 +30,23 @@ def begin_session(recorder: Recorder, spec: StudySpec, folder: Location, machine
     require_measurable(spec, gpus, _energy_problem_there if on_cluster else None)
     file = read_frozen(folder)
     fixed = protocol(frozen_content(file, str(folder / STUDY_FILE)))
-    recorder.record(
-        records.StudyRecord(
-            name=spec.name,
-            folder=str(folder),
-            digest=study_digest(file),
-            protocol=fixed,
-            protocol_digest=protocol_digest(fixed),
-            design=design_of(spec),
-            versions=versions(),
-            machine=records.MachineRecord(system=platform.platform(), cpus=os.cpu_count()),
-            usd_per_hour=spec.resources.usd_per_hour(gpus),
-        )
+    record = records.StudyRecord(
+        name=spec.name,
+        folder=str(folder),
+        digest=study_digest(file),
+        protocol=fixed,
+        protocol_digest=protocol_digest(fixed),
+        design=design_of(spec),
+        versions=versions(),
+        machine=records.MachineRecord(system=platform.platform(), cpus=os.cpu_count()),
+        usd_per_hour=spec.resources.usd_per_hour(gpus),
     )
+    first = recorder.history.first
+    if first is None:
+        earlier, _ = others(folder.parent, record)
+        first = record = record.model_copy(update={"earlier": earlier})
+    recorder.record(record)
+    register(folder.parent, first)  # only now: what was cut off between the two is registered by its next session
 
 
 def _energy_problem_there(gpus_per_worker: int, cpus: int) -> InputError | None:
@@ -82,6 +87,7 @@ def corpus_record(folder: Location, corpora: CorporaConfig) -> records.CorpusRec
         fingerprint=manifest.fingerprint,
         vocabulary_size=manifest.vocabulary_size,
         sequence_length=manifest.sequence_length,
+        files=packed.digests(),
         languages={
             language: records.CorpusLanguage(
                 documents=counts[language].documents,

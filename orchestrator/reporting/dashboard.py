@@ -10,6 +10,7 @@ from rich.text import Text
 
 from orchestrator.analysis.answer import answer_of
 from orchestrator.config.folder import LEDGER
+from orchestrator.ledger import registry
 from orchestrator.ledger.history import History
 from orchestrator.ledger.segments import LedgerReader
 from orchestrator.reporting import result_tables
@@ -127,6 +128,8 @@ def print_results(history: History, folder: Location, console: Console) -> None:
     console.print(Text(answer.verdict, style="bold"))
     console.print()
     for label, value in (
+        *((("begun as", began),) if (began := registry.standing(history.first)) else ()),
+        ("head", f"{history.head}   of the ledger: publish it, and no record can be changed unseen"),
         ("results", folder.uri),
         ("look again", f"h2h watch {folder.uri}"),
         ("in Python", f'from orchestrator import Results; Results("{folder.uri}").trials'),

@@ -15,7 +15,6 @@ import yaml
 from orchestrator.analysis.compare import compare
 from orchestrator.analysis.comparison import Comparison, Pair
 from orchestrator.analysis.results import Results
-from orchestrator.analysis.verification import Verification, verify
 from orchestrator.cli import main
 from orchestrator.config.files import dump_study, make_study
 from orchestrator.ledger.history import History
@@ -23,6 +22,8 @@ from orchestrator.ledger.protocol import protocol_digest, require_unchanged, stu
 from orchestrator.ledger.records import Record, parse_record
 from orchestrator.ledger.segments import read_ledger
 from orchestrator.study import Study
+from orchestrator.verification.findings import Verification
+from orchestrator.verification.verify import verify
 from tests.helpers.study import small_study
 from trainables.errors import InputError
 from trainables.storage import Location

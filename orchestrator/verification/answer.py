@@ -1,0 +1,139 @@
+"""The answer, derived from the records again; its main numbers a second time, by code that reads them directly."""
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from pydantic import JsonValue
+from scipy import special
+
+from orchestrator.analysis.answer import same
+from orchestrator.analysis.compare import compare
+from orchestrator.analysis.comparison import Comparison, Pair, Row
+from orchestrator.analysis.selection import same_configuration
+from orchestrator.analysis.statistics.rule import FEWEST
+from orchestrator.ledger import records
+from orchestrator.ledger.history import History
+from orchestrator.verification.findings import Verification
+from trainables.errors import InputError
+from trainables.evaluation.yardstick import Score
+from trainables.storage import Location
+
+
+def check_comparison(found: Verification, written: Sequence[records.Record], folder: Location) -> None:
+    """Every end of the comparison has one; the last follows from the records before it."""
+    answers, last = 0, None
+    for place, record in enumerate(written):
+        if isinstance(record, records.ComparisonRecord):
+            answers, last = answers + 1, place
+        elif isinstance(record, records.PhaseRecord) and record.phase == "compare":
+            if record.status == "end":
+                found.check("comparison", "a comparison where the study came to its end", answers > 0, True)
+            answers = 0
+    if last is None:
+        return
+    before, record = written[:last], written[last]
+    assert isinstance(record, records.ComparisonRecord)
+    history = History.of(before, folder)
+    try:
+        derived = compare(history).to_json()
+    except InputError as error:  # files of item scores that are whole, and not of one study
+        found.check("comparison", error.where or "comparison", error.what, "a comparison")
+        return
+    found.check("comparison", "comparison", record.comparison, derived)
+    recorded = Comparison.from_json(record.comparison)
+    if recorded is None:
+        found.check("comparison", "the comparison's form", "unknown to this version", "known")
+        return
+    values = _final_values(before, history.design.confirm_amount)
+    for pair in recorded.pairs:
+        for name, row in pair.yardsticks.items():
+            where, shown = (
+                f"{pair.a} against {pair.b}, {name}",
+                {"n", "mean_a", "mean_b", "difference", "seed_error", "p"},
+            )
+            derived = _by_other_code(values, pair, name, row)
+            found.check("comparison, by other code", where, row.model_dump(include=shown), derived)
+
+
+Values = dict[tuple[str, str], dict[str, dict[int, float]]]
+"""Of each arm and yardstick: by configuration and seed, the last value of the completed runs, and what the untrained
+model has of those that diverged."""
+
+
+def _final_values(written: Sequence[records.Record], amount: float) -> Values:
+    """From the records themselves, not by way of :class:`History`."""
+    begun: dict[str, records.TrialRecord] = {}
+    diverged: list[records.TrialRecord] = []
+    untrained: dict[str, Mapping[str, Score]] = {}
+    last: dict[str, records.MeasureRecord] = {}
+    values: Values = defaultdict(lambda: defaultdict(dict))
+    for record in written:
+        if isinstance(record, records.TrialRecord):
+            begun.setdefault(record.trial, record)
+        elif isinstance(record, records.MeasureRecord):
+            last[record.trial] = record
+        elif isinstance(record, records.BegunRecord) and record.phase == "confirm" and record.floors is not None:
+            untrained.setdefault(record.arm, record.floors.untrained)
+        elif isinstance(record, records.EndRecord) and record.outcome == "diverged" and record.phase == "confirm":
+            diverged.append(begun[record.trial])
+        elif isinstance(record, records.EndRecord) and record.outcome == "completed" and record.phase == "confirm":
+            begin = begun[record.trial]
+            if begin.amount == amount:
+                for name, score in last[record.trial].yardsticks.items():
+                    own = values[begin.arm, name][same_configuration(begin.configuration)]
+                    own[begin.seed] = score.overall
+    for begin in diverged:
+        if begin.amount == amount:
+            for name, score in untrained.get(begin.arm, {}).items():
+                values[begin.arm, name][same_configuration(begin.configuration)][begin.seed] = score.overall
+    return values
+
+
+def _by_other_code(values: Values, pair: Pair, yardstick: str, row: Row) -> dict[str, JsonValue]:
+    """Means and the t-test, from the raw values of the configurations with the means recorded."""
+    matching: list[dict[str, JsonValue]] = []
+    for one, other in itertools.product(values[pair.a, yardstick].values(), values[pair.b, yardstick].values()):
+        seeds = sorted(one.keys() & other.keys())
+        if not seeds:
+            continue
+        adaptive = pair.stopping is not None
+        if adaptive:  # what was trained after the pair was settled is not in its numbers
+            seeds = seeds[: row.n]
+        n, differences = len(seeds), [one[seed] - other[seed] for seed in seeds]
+        # Of text, whose scores are in files of their own, other code would be the same once more.
+        given = row.text_error is not None or (row.role == "primary" and (adaptive or pair.pending))
+        matching.append(
+            {
+                "n": n,
+                "mean_a": math.fsum(one[seed] for seed in seeds) / n,
+                "mean_b": math.fsum(other[seed] for seed in seeds) / n,
+                "difference": math.fsum(differences) / n,
+                "seed_error": (_spread(differences) / n) ** 0.5 if n > 1 else None,
+                "p": row.p if given else _student_p(differences),
+            }
+        )
+    agreeing = [found for found in matching if same(found["difference"], row.difference)]
+    nothing: dict[str, JsonValue] = dict.fromkeys(("mean_a", "mean_b", "difference", "seed_error", "p"))
+    return (agreeing or matching or [{"n": 0, **nothing}])[0]
+
+
+def _spread(differences: Sequence[float]) -> float:
+    """Their variance; 0 where it is but rounding."""
+    mean = math.fsum(differences) / len(differences)
+    spread = math.fsum((d - mean) ** 2 for d in differences) / (len(differences) - 1)
+    return spread if spread > (1e-12 * max(map(abs, differences))) ** 2 else 0.0
+
+
+def _student_p(differences: Sequence[float]) -> float | None:
+    """Two-sided p of a mean of zero, by the density of Student's t (Student 1908) alone."""
+    n, mean = len(differences), math.fsum(differences) / len(differences)
+    if n < FEWEST:
+        return None
+    spread = _spread(differences)
+    if spread == 0:
+        return 0.0 if mean else 1.0
+    square = mean**2 * n / spread
+    # With x = t^2 / (df + t^2), p is the regularised incomplete beta function of 1 - x.
+    return float(special.betainc((n - 1) / 2, 0.5, (n - 1) / (n - 1 + square)))
