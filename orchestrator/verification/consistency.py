@@ -49,8 +49,9 @@ def _check_follows(found: Verification, where: str, fixed: Protocol, known: Sequ
 
 
 def check_plan(found: Verification, written: Sequence[records.Record]) -> None:
-    """Trials have the protocol's budgets and seeds, only the search's best were confirmed, attempts are their own."""
-    history = History()
+    """Trials have the protocol's budgets and seeds, only the search's best were confirmed, attempts are their own, and
+    since the first that says in what it ran all do."""
+    history, said = History(), False
     for record in written:
         if isinstance(record, records.TrialRecord) and record.trial not in history.trials:
             _check_begin(found, history, record)
@@ -58,6 +59,10 @@ def check_plan(found: Verification, written: Sequence[records.Record]) -> None:
         if isinstance(record, records.TrialRecord | records.BegunRecord | records.MeasureRecord | records.EndRecord):
             trial, own = history.trials[record.trial], f"{record.phase} {record.arm} {record.attempt}"
             found.check("attempts", f"{trial.trial}: whose", own, f"{trial.phase} {trial.arm} {trial.attempts}")
+        if isinstance(record, records.BegunRecord):
+            said = said or record.environment is not None
+            where = f"{record.trial} {record.attempt}: it says in what it ran"
+            found.check("attempts", where, record.environment is not None, said)
 
 
 def _check_begin(found: Verification, history: History, begin: records.TrialRecord) -> None:

@@ -57,6 +57,15 @@ def check_checkpoints(found: Verification, history: History, folder: Location) -
         found.notes.append(f"{missing:,} of {len(completed):,} completed runs have no checkpoint here with a digest")
 
 
+def check_names(found: Verification, history: History, folder: Location) -> None:
+    """No files lie there of runs that the ledger does not have; of branches some may, which a cap left no room for."""
+    for room in ("trials", "items"):
+        for name in (folder / room).names():
+            trial = name.removesuffix(".parquet").removesuffix("-floors")
+            if not trial.startswith("anytime-"):
+                found.check("files", str(folder / room / name), trial in history.trials, True)
+
+
 def check_items(found: Verification, history: History, folder: Location) -> bool:
     """The scores of a run's items are those that it reported, and add up to its yardsticks. Whether all files are
     there."""

@@ -48,9 +48,12 @@ def rescore(found: Verification, history: History, folder: Location, most: int, 
     spec, completed = open_frozen(folder), _with_checkpoint(history, folder)
     chosen = random.Random(seed).sample(completed, min(most, len(completed)))
     corpus_of(history, spec, folder)
+    floors = [history.trials[name] for name in history.floors.values()]
+    elsewhere = [run.trial for run in (*chosen, *floors) if not _as_it_was(run)]
     found.notes.append(
-        f"scored again: {len(chosen):,} of {len(completed):,} checkpoints, chosen by the seed {seed}"
-        + (f": {', '.join(run.trial for run in chosen)}" if chosen else "")
+        f"scored again, chosen by --seed {seed} of {len(completed):,} checkpoints: "
+        f"{', '.join(run.trial for run in chosen) or 'none'}; "
+        + (f"to within {ELSEWHERE:g}, as device or versions are others here" if elsewhere else "exactly")
     )
     for run in chosen:
         try:
@@ -59,15 +62,14 @@ def rescore(found: Verification, history: History, folder: Location, most: int, 
             found.check("scored again", f"{run.trial}: {error.where}", error.what, "the model of its report")
             continue
         _compare(found, run, run.trial, recorded, again)
-    for name in history.floors.values():
-        run = history.trials[name]
+    for run in floors:
         assert run.floors is not None, "it measured them"
         try:
             recorded = _Again(scores_of_floors(run.floors), read_floors(folder, run))
         except InputError as error:
-            found.check("scored again", f"{name}: {error.where}", error.what, "the file of its report")
+            found.check("scored again", f"{run.trial}: {error.where}", error.what, "the file of its report")
             continue
-        _compare(found, run, f"{name} before its first step", recorded, _floors(history, spec, run, folder))
+        _compare(found, run, f"{run.trial} before its first step", recorded, _floors(history, spec, run, folder))
 
 
 def _with_checkpoint(history: History, folder: Location) -> list[TrialHistory]:
@@ -76,9 +78,11 @@ def _with_checkpoint(history: History, folder: Location) -> list[TrialHistory]:
 
 
 def _device(run: TrialHistory) -> torch.device:
-    """A GPU where the run was on one, and there is one."""
+    """A GPU where the run was on one, and there is one; on the CPU, with as many threads."""
     import torch
 
+    if run.environment is not None and run.environment.threads:
+        torch.set_num_threads(run.environment.threads)
     wanted = any(built.device != "cpu" for built in run.built) and torch.cuda.is_available()
     return torch.device("cuda" if wanted else "cpu")
 
@@ -114,25 +118,25 @@ def _floors(history: History, spec: StudySpec, run: TrialHistory, folder: Locati
 
 
 def _compare(found: Verification, run: TrialHistory, where: str, recorded: _Again, again: _Again) -> None:
-    here = run.environment == environment() and all(built.device == _name(_device(run)) for built in run.built)
-    within = 0.0 if here else ELSEWHERE
-    if not here:
-        found.notes.append(f"{where}: scored on another machine, or by other versions: to within {ELSEWHERE:g}")
+    within = 0.0 if _as_it_was(run) else ELSEWHERE
     for scorer in {**recorded.scores, **again.scores}:
         own, other = recorded.scores.get(scorer, {}), again.scores.get(scorer, {})
         for name in {**own, **other}:
             one, two = own.get(name), other.get(name)
             found.check("scored again", f"{where}: {name} by {scorer}", _near(one, two, within), as_json(two))
-    for yardstick, scorer in sorted(recorded.items.keys() | again.items.keys()):
+    for yardstick, scorer in sorted(recorded.items.keys() | again.items.keys() if recorded.items else ()):
         kept, measured = (scores.items.get((yardstick, scorer)) for scores in (recorded, again))
         same = kept is not None and measured is not None and _same_items(kept, measured, within)
         found.check("scored again", f"{where}: items of {yardstick} by {scorer} are the same", same, True)
 
 
-def _name(device: torch.device) -> str:
+def _as_it_was(run: TrialHistory) -> bool:
+    """Whether this process computes as the run's did, to the bit."""
     import torch
 
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+    device = _device(run)
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+    return run.environment == environment() and all(built.device == name for built in run.built)
 
 
 def _near(recorded: Score | None, again: Score | None, within: float) -> JsonValue:
