@@ -17,6 +17,7 @@ from orchestrator.analysis.comparison import Comparison, Pair
 from orchestrator.analysis.results import Results
 from orchestrator.cli import main
 from orchestrator.config.files import dump_study, make_study
+from orchestrator.ledger.chain import HEAD_OF_NOTHING, head_after, link, unlink
 from orchestrator.ledger.history import History
 from orchestrator.ledger.protocol import protocol_digest, require_unchanged, study_digest
 from orchestrator.ledger.records import Record, parse_record
@@ -136,14 +137,18 @@ Raw = dict[str, Any]
 
 def raw(folder: Path) -> list[Raw]:
     files = sorted((folder / "ledger").glob("*.jsonl"))
-    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    return [json.loads(unlink(line).record) for file in files for line in file.read_bytes().splitlines()]
 
 
 def put(folder: Path, records: Iterable[Raw]) -> None:
-    """Write the ledger anew, in one file."""
+    """Write the ledger anew, in one file, chained."""
     for file in (folder / "ledger").glob("*.jsonl"):
         file.unlink()
-    (folder / "ledger" / "000001.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    head, lines = HEAD_OF_NOTHING, list[bytes]()
+    for record in records:
+        lines.append(link(head, json.dumps(record).encode()))
+        head = head_after(head, lines[-1])
+    (folder / "ledger" / "000001.jsonl").write_bytes(b"".join(line + b"\n" for line in lines))
 
 
 def change(folder: Path, edit: Callable[[Raw], None]) -> None:
@@ -211,7 +216,7 @@ def rewrite(folder: Path, edit: Callable[[list[Raw]], list[Raw] | None]) -> Veri
     records = edit(records) or records
     for index, record in enumerate(records):
         if record["kind"] == "comparison":
-            drawn = compare(History.of(typed(records[:index])))
+            drawn = compare(History.of(typed(records[:index]), Location(folder)))
             records[index] = record | {"comparison": drawn.to_json()}
     put(folder, records)
     return verify(Location(folder))
