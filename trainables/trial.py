@@ -103,6 +103,7 @@ def _reports(config: dict[str, Any], world: World) -> Iterator[dict[str, Any]]:
     from trainables.corpora.stream.packed import PackedCorpus
     from trainables.corpora.stream.token_stream import TokenStream, ray_data_batches
     from trainables.training.checkpoint import Checkpoints
+    from trainables.training.environment import environment
     from trainables.training.loop import Trial
 
     trial_config = TrialConfig.model_validate(config["trial"])
@@ -117,6 +118,7 @@ def _reports(config: dict[str, Any], world: World) -> Iterator[dict[str, Any]]:
         floors = trial.measure_floors()
         start = {
             "built": trial.built().model_dump(),
+            "environment": environment().model_dump(),
             "floors": floors and floors.model_dump(),
             "step": trial.start_step,
             "workers": world.size,

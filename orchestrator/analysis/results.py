@@ -38,6 +38,11 @@ class Results:
         if self.history.study is None:
             raise no_study(self.folder)
 
+    @property
+    def head(self) -> str:
+        """The digest of the whole ledger, 32 hexadecimal digits: ``h2h verify --head`` compares with it."""
+        return self.history.head
+
     def __repr__(self) -> str:
         stopped = "stopped" if self.history.stop == "end" else "not finished"
         return f"Results('{self.folder}', {'finished' if self.history.finished else stopped})"

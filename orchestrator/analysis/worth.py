@@ -59,8 +59,8 @@ def up_to(seed: int, runs: Runs) -> Runs:
 
 
 def untrained(history: History, arm: str) -> TrialHistory | None:
-    """The arm's first confirmation run that measured its model before the first step."""
-    return next((run for run in history.trials_of("confirm", arm) if run.floors is not None), None)
+    """The arm's confirmation run that was the first to measure its model before the first step."""
+    return history.trials[history.floors[arm]] if arm in history.floors else None
 
 
 def untrained_worth(history: History, yardstick: str, arm: str) -> Worth | None:

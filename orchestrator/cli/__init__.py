@@ -98,6 +98,17 @@ _READING = f"corpus watch compare export submit {_ON_RAY}"
 _OPTIONS = [
     _option(_READING, "study", "a study file, a shipped study's name (h2h list), or a study's folder", metavar="STUDY"),
     _option("verify", "study", "a study's folder", metavar="STUDY"),
+    _option("verify", "--head", "compare the ledger's head with this one, which was published", metavar="DIGEST"),
+    _option("verify", "--data", "read the prepared text too, and hold it against the ledger", action="store_true"),
+    _option(
+        "verify",
+        "--rescore",
+        "score K checkpoints, chosen by chance, and all floors again on the held-out text",
+        metavar="K",
+        type=int,
+        default=0,
+    ),
+    _option("verify", "--seed", "of the choice of checkpoints (default: another each time)", metavar="N", type=int),
     _option(
         _READING,
         "--set",

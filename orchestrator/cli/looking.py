@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import secrets
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.command import EXIT_FAILED, Options, command, folder_named, loading, study_named
@@ -45,9 +47,20 @@ def show_answer(folder: Location) -> int:
 
 @command("derive everything a study reports from its ledger again; exits 1 on a mismatch or damage")
 def _verify(options: Options) -> int:
-    from orchestrator.analysis.verification import verify
+    from orchestrator.verification.verify import verify
 
-    found = verify(folder_named(options))
+    head, rescored, seed = options.head, options.rescore, options.seed
+    if head is not None and re.fullmatch("[0-9a-f]{16,32}", head) is None:
+        raise InputError(
+            f"'{head}' is no head of a ledger",
+            where="--head",
+            why="that has 32 hexadecimal digits; its first 16 are enough",
+            remedy="copy it from the end of h2h run, or from where it was published",
+        )
+    if rescored < 0:
+        raise InputError(f"{rescored} checkpoints cannot be scored", where="--rescore", remedy="--rescore 3")
+    seed = secrets.randbelow(10**6) if seed is None else seed
+    found = verify(folder_named(options), head=head, text=options.data, rescored=rescored, seed=seed)
     print(found.in_words())
     return EXIT_FAILED if found.damaged or found.mismatches else 0
 

@@ -140,6 +140,8 @@ class Executor:
             self._begin(planned, record.step)
             del self._starting[name]
             record = record.model_copy(update={"attempt": planned.attempt})
+        if self.history_of(name).floors is not None:  # the first are kept, and so is their file
+            record = record.model_copy(update={"floors": None})
         self.recorder.record(record)
 
     def reported(self, measure: MeasureRecord) -> None:

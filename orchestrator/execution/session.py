@@ -1,6 +1,5 @@
 """What a session of a study begins with, and what it records of its beginning and its phases' ends."""
 
-import importlib.metadata
 import os
 import platform
 from collections.abc import Callable
@@ -14,15 +13,15 @@ from orchestrator.ledger import records
 from orchestrator.ledger.history import History
 from orchestrator.ledger.protocol import design_of, protocol, protocol_digest, study_digest
 from orchestrator.ledger.recorder import Recorder
+from orchestrator.ledger.registry import others, register
 from orchestrator.planning.machine import Machine
 from orchestrator.planning.preflight import energy_problem_here, require_measurable
 from orchestrator.scheduling.trials import PhaseOfTrials
 from trainables.corpora.config import CorporaConfig
 from trainables.errors import InputError
 from trainables.storage import Location
+from trainables.training.environment import versions
 from trainables.trial import WorkerConfig
-
-_PACKAGES = ("headtohead", "ray", "torch", "transformers", "optuna")
 
 
 def begin_session(recorder: Recorder, spec: StudySpec, folder: Location, machine: Machine, *, on_cluster: bool) -> None:
@@ -31,26 +30,23 @@ def begin_session(recorder: Recorder, spec: StudySpec, folder: Location, machine
     require_measurable(spec, gpus, _energy_problem_there if on_cluster else None)
     file = read_frozen(folder)
     fixed = protocol(frozen_content(file, str(folder / STUDY_FILE)))
-    recorder.record(
-        records.StudyRecord(
-            name=spec.name,
-            folder=str(folder),
-            digest=study_digest(file),
-            protocol=fixed,
-            protocol_digest=protocol_digest(fixed),
-            design=design_of(spec),
-            versions={package: _version(package) for package in _PACKAGES} | {"python": platform.python_version()},
-            machine=records.MachineRecord(system=platform.platform(), cpus=os.cpu_count()),
-            usd_per_hour=spec.resources.usd_per_hour(gpus),
-        )
+    record = records.StudyRecord(
+        name=spec.name,
+        folder=str(folder),
+        digest=study_digest(file),
+        protocol=fixed,
+        protocol_digest=protocol_digest(fixed),
+        design=design_of(spec),
+        versions=versions(),
+        machine=records.MachineRecord(system=platform.platform(), cpus=os.cpu_count()),
+        usd_per_hour=spec.resources.usd_per_hour(gpus),
     )
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:  # it came along with the job, as files
-        return "not installed"
+    first = recorder.history.first
+    if first is None:
+        earlier, _ = others(folder.parent, record)
+        first = record = record.model_copy(update={"earlier": earlier})
+    recorder.record(record)
+    register(folder.parent, first)  # only now: what was cut off between the two is registered by its next session
 
 
 def _energy_problem_there(gpus_per_worker: int, cpus: int) -> InputError | None:
@@ -91,6 +87,7 @@ def corpus_record(folder: Location, corpora: CorporaConfig) -> records.CorpusRec
         fingerprint=manifest.fingerprint,
         vocabulary_size=manifest.vocabulary_size,
         sequence_length=manifest.sequence_length,
+        files=packed.digests(),
         languages={
             language: records.CorpusLanguage(
                 documents=counts[language].documents,

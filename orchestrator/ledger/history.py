@@ -48,6 +48,7 @@ class History:
 
     folder: Location | None = field(default=None, compare=False)  # the study's, where files lie beside the ledger
     study: records.StudyRecord | None = None  # of the last session
+    first: records.StudyRecord | None = None  # of the first one
     corpus: records.CorpusRecord | None = None
     phases: dict[records.Phase, records.Status] = field(default_factory=dict)  # in the order of their beginnings
     trials: dict[str, TrialHistory] = field(default_factory=dict)  # by trial name, in the order of their beginnings
@@ -56,11 +57,13 @@ class History:
     extensions: list[records.ExtensionRecord] = field(default_factory=list)  # what it was later let spend more of
     plans: int = 0  # how often an extension changed which runs a confirmation seed has
     comparison: records.ComparisonRecord | None = None  # the study's answer; None while it has none that holds
+    floors: dict[str, str] = field(default_factory=dict)  # by arm, the confirmation run that measured its floors first
     search: dict[str, list[SearchEvent]] = field(default_factory=dict)  # by arm
     stop: records.Status | None = None  # `begin` once this session was asked to save and stop, `end` once it has
     seeds_paid: int | None = None  # confirmation seeds that the study's cap paid for, where it ended the phase early
     started: float | None = None  # time of the first record, seconds since the epoch
     updated: float = 0.0  # time of the last one
+    head: str = field(default="", compare=False)  # of the ledger that it was read of (``orchestrator.ledger.chain``)
 
     @classmethod
     def of(cls, written: Iterable[records.Record], folder: Location | None = None) -> History:
@@ -77,7 +80,7 @@ class History:
             self.started = before = record.time
         match record:
             case records.StudyRecord():
-                self.study, self.stop = record, None
+                self.study, self.first, self.stop = record, self.first or record, None
                 self.close_attempts(before)  # of a session that was cut off: they ran up to its last record at least
             case records.CorpusRecord():
                 self.corpus = record
@@ -106,7 +109,10 @@ class History:
             case records.BegunRecord():
                 trial = self.trial(record.trial)
                 trial.attempt_records[-1].begin(record)
-                trial.floors = trial.floors or record.floors
+                trial.floors = trial.floors or record.floors  # a file of items is of the first
+                trial.environment = record.environment or trial.environment
+                if record.floors is not None and record.phase == "confirm":
+                    self.floors.setdefault(record.arm, record.trial)
                 if record.built is not None and record.built not in trial.built:
                     trial.built += (record.built,)
             case records.MeasureRecord():
@@ -233,10 +239,12 @@ class History:
 def read_history(folder: Location) -> History:
     """What a ledger adds up to. Raises InputError, with file and line, if a record is damaged or does not follow."""
     history = History(folder=folder.parent)
-    for line in LedgerReader(folder).lines():
+    reader = LedgerReader(folder)
+    for line in reader.lines():
         try:
             history.apply(parse_line(line))
         except ValueError as error:
             why = getattr(error, "why", str(error))
             raise damaged(line.place, why) from error
+    history.head = reader.head
     return history

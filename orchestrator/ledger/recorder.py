@@ -21,6 +21,7 @@ class Recorder:
         """Add one record; see :meth:`LedgerWriter.append`."""
         self._writer.append(record, flush=flush)
         self.history.apply(record)
+        self.history.head = self._writer.head
         if isinstance(record, EndRecord) and record.phase == "search":
             self.history.trials[record.trial].forget_curve()
 

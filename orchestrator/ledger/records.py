@@ -4,6 +4,7 @@ Times are seconds since the epoch. ``spent`` is by budget unit, those that are k
 """
 
 import time
+from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Literal, get_args
 
@@ -14,7 +15,7 @@ from trainables.config import Amount, Config, Count, Name, Number, Positive, Sev
 from trainables.errors import printable
 from trainables.models.config import Task
 from trainables.training.config import Unit
-from trainables.training.state import Built, Floors, Measure, Measured, Overhead
+from trainables.training.state import Built, Environment, FileDigest, Floors, Measure, Measured, Overhead
 
 TrainingPhase = Literal["search", "confirm", "anytime"]
 TRAINING_PHASES: tuple[TrainingPhase, ...] = get_args(TrainingPhase)
@@ -87,6 +88,13 @@ class MachineRecord(Config):
     cpus: int | None
 
 
+class Earlier(Config):
+    """The other studies that were begun in a study's storage."""
+
+    studies: Count
+    alike: tuple[Name, ...]  # of these, those of the same question or text
+
+
 class StudyRecord(_Record):
     """A session began."""
 
@@ -100,6 +108,7 @@ class StudyRecord(_Record):
     versions: dict[Name, Text]
     machine: MachineRecord
     usd_per_hour: Amount | None  # price of a worker; None where there is none
+    earlier: Earlier | None = None  # of the first session
 
 
 class ExtensionRecord(_Record):
@@ -126,6 +135,7 @@ class CorpusRecord(_Record):
     vocabulary_size: Count
     sequence_length: Count
     languages: dict[Name, CorpusLanguage]
+    files: Mapping[Text, FileDigest] = {}  # digests of those beside the shards, of which the manifest has the shards'
 
 
 class PhaseRecord(_Record):
@@ -165,6 +175,7 @@ class BegunRecord(_AttemptRecord):
     spent: Measured  # up to that step
     overhead: Overhead  # so far
     built: Built | None = None
+    environment: Environment | None = None
     floors: Floors | None = None  # of the attempt that measured them
 
 

@@ -1,9 +1,9 @@
 """The ledger's files: the append-only record of everything a study spent and measured.
 
 A ledger is a folder of segments, ``ledger/000001.jsonl`` and on, one JSON object a line
-(``orchestrator.ledger.records``). Every writing session opens a segment of its own, so a line torn by a power cut can
-only be a segment's last one and is passed over by the reader. On an object store, which cannot append, the open segment
-is written again whole, now and then.
+(``orchestrator.ledger.records``), chained to those before (``orchestrator.ledger.chain``). Every writing session opens
+a segment of its own, so a line torn by a power cut can only be a segment's last one and is passed over by the reader.
+On an object store, which cannot append, the open segment is written again whole, now and then.
 """
 
 import fcntl
@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
+from orchestrator.ledger.chain import HEAD_OF_NOTHING, head_after, link, unlink
 from orchestrator.ledger.records import Record, parse_record, to_line
 from trainables.errors import InputError
 from trainables.storage import FullDiskError, Location, space_for
@@ -33,6 +34,11 @@ class LedgerWriter:
         self._exclusive = _exclusive(folder)
         self._file: FileIO | None = None
         self._flushed = 0.0
+        reader = LedgerReader(folder)
+        for _ in reader.lines():  # only now: nobody else writes any more
+            pass
+        self.head = reader.head
+        """The digest of all that is written."""
         self._open_segment()
 
     def _open_segment(self) -> None:
@@ -47,12 +53,15 @@ class LedgerWriter:
     def append(self, record: Record, *, flush: bool = True) -> None:
         """Add one record; on an object store, with ``flush`` it is there on return, else it may wait a moment. Raises
         FullDiskError if there is no space left for it; then nothing of it is written."""
-        line = to_line(record)
         with self._lock:
+            line = link(self.head, to_line(record))
+            head = head_after(self.head, line.rstrip(b"\n"))
             if self._file is not None:
                 self._write_local(self._file, line)
+                self.head = head
                 return
             self._lines.append(line)
+            self.head = head
             if flush or time.monotonic() - self._flushed > REMOTE_FLUSH_SECONDS:
                 self._flush_remote()
 
@@ -119,6 +128,7 @@ class Line(NamedTuple):
 
     place: str  # its file and number, for errors
     text: bytes
+    head: str  # of all before it
 
 
 class LedgerReader:
@@ -127,6 +137,8 @@ class LedgerReader:
     def __init__(self, folder: Location) -> None:
         self._folder = folder
         self._read: dict[str, tuple[int, int]] = {}  # bytes and lines, by segment
+        self.head = HEAD_OF_NOTHING
+        """The digest of what was read."""
 
     def poll(self) -> list[Record]:
         """The new records, in their order. Raises InputError if a line is not as this program writes it."""
@@ -155,13 +167,15 @@ class LedgerReader:
         *lines, torn = data.split(b"\n")
         self._read[name] = offset + len(data) - len(torn), number + len(lines)
         for count, text in enumerate(lines, number + 1):
-            yield Line(f"{segment}, line {count}", text)
+            line = Line(f"{segment}, line {count}", text, self.head)
+            self.head = head_after(self.head, text)
+            yield line
 
 
 def parse_line(line: Line) -> Record:
     """The record of a line. Raises InputError if it is none."""
     try:
-        return parse_record(line.text)
+        return parse_record(unlink(line.text).record)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         key = ".".join(str(part) for part in first["loc"][1:])

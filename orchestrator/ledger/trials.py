@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from orchestrator.ledger.records import MeasureRecord, Outcome, TrainingPhase
 from orchestrator.ledger.spending import Attempt, AttemptSpending, attempt_spendings
 from search_spaces import Configuration
-from trainables.training.state import Built, Floors, Spent
+from trainables.training.state import Built, Environment, Floors, Spent
 
 
 def trial_name(phase: TrainingPhase, arm: str, number: int, share: float | None = None) -> str:
@@ -33,6 +33,7 @@ class TrialHistory:
     attempt_records: list[Attempt] = field(default_factory=list)  # for :meth:`spendings`
     measures: list[MeasureRecord] = field(default_factory=list)  # those that no later attempt rolled back, by step
     floors: Floors | None = None  # where it measured them
+    environment: Environment | None = None  # of the last attempt
     built: tuple[Built, ...] = ()  # what its attempts trained, and on what: each once
     outcome: Outcome | None = None  # None while it runs or waits to be resumed
     reason: str = ""

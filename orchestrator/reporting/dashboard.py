@@ -10,6 +10,7 @@ from rich.text import Text
 
 from orchestrator.analysis.answer import answer_of
 from orchestrator.config.folder import LEDGER
+from orchestrator.ledger import registry
 from orchestrator.ledger.history import History
 from orchestrator.ledger.segments import LedgerReader
 from orchestrator.reporting import result_tables
@@ -126,9 +127,12 @@ def print_results(history: History, folder: Location, console: Console) -> None:
         console.print(Text(detectable, style="dim"), end="\n\n")
     console.print(Text(answer.verdict, style="bold"))
     console.print()
+    if began := registry.standing(history.first):
+        console.print(Text(f"Begun as {began}.", style="dim"), end="\n\n")
     for label, value in (
         ("results", folder.uri),
         ("look again", f"h2h watch {folder.uri}"),
+        *([("head", f"{history.head} (of its ledger)")] if history.head else []),
         ("in Python", f'from orchestrator import Results; Results("{folder.uri}").trials'),
     ):  # never wrapped: these are to be copied
         console.print(Text.assemble((f"{label:<11}", "dim"), value), soft_wrap=True)

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from orchestrator.analysis.results import Results
 from orchestrator.analysis.selection import chosen_runs
 from orchestrator.config.files import open_frozen
-from orchestrator.config.study import StudySpec
 from orchestrator.ledger.history import History
 from orchestrator.ledger.trials import TrialHistory
 from orchestrator.reporting.model_card import model_card
-from orchestrator.scheduling.trials import Planner
-from trainables.corpora.stream.packed import PackedCorpus
+from orchestrator.scheduling.trained import trained
 from trainables.errors import InputError, nearest, refusal, storage_errors
 from trainables.storage import Location
-
-if TYPE_CHECKING:
-    from trainables.objectives.learner import Learner
-    from trainables.training.config import TrialConfig
 
 
 def export_study(
@@ -51,9 +43,7 @@ def export_study(
         )
     history, spec = Results(folder).history, open_frozen(folder)
     run = _named_run(history, arm, trial) if trial is not None else _chosen_run(history, arm, folder)
-    corpus = _corpus(history, spec, folder)
-    config = Planner(spec, history, str(corpus.folder)).plan_again(run).config
-    learner = _trained(config, corpus, folder)
+    config, corpus, learner = trained(history, spec, run, folder)
     head = learner.objective.scoring_head(learner)
     card = model_card(
         history,
@@ -103,54 +93,6 @@ def _named_run(history: History, arm: str | None, trial: str) -> TrialHistory:
             remedy=nearest(trial, completed),
         )
     return completed[trial]
-
-
-def _corpus(history: History, spec: StudySpec, folder: Location) -> PackedCorpus:
-    """The study's corpus, beside the study, wherever that was moved to, or in the storage that it was run in."""
-    assert history.corpus is not None, "a trial was completed"
-    places = [store / "corpora" / history.corpus.fingerprint for store in (folder.parent, Location(spec.storage))]
-    return PackedCorpus(next((place for place in places if (place / "manifest.json").exists()), places[-1]))
-
-
-def _trained(config: TrialConfig, corpus: PackedCorpus, folder: Location) -> Learner:
-    """The learner of a completed trial, from its last checkpoint."""
-    from trainables.corpora.stream.token_stream import TokenStream
-    from trainables.training.checkpoint import Checkpoints
-    from trainables.training.checkpoint_tensors import module_tensors
-    from trainables.training.loop import make_learner
-
-    checkpoints = Checkpoints(folder / "trials" / config.trial)
-    steps = checkpoints.steps()
-    if not steps:
-        raise InputError(
-            f"the trial {config.trial} has no checkpoint",
-            where=str(checkpoints.folder),
-            why="it was removed, or the study's folder was copied without its trials",
-            remedy="another trial: --trial NAME",
-        )
-    learner = make_learner(config, TokenStream(corpus, config.seed, config.alpha, config.maximum_repetition))
-    try:
-        weights = checkpoints.read_model(steps[-1])
-    except InputError as error:
-        raise _unreadable(error.where, error.why) from error
-    if learner.head is None and any(name.startswith("head.") for name in weights):
-        learner.restore_head()
-    own = module_tensors(learner)
-    differ = {name for name in own.keys() | weights if name not in own or name not in weights}
-    differ |= {name for name in own.keys() - differ if own[name].shape != weights[name].shape}
-    if differ:
-        raise _unreadable(str(checkpoints.folder), f"parameters differ: {', '.join(sorted(differ)[:4])}")
-    learner.load_state_dict(weights, strict=False)  # second names of tied weights are not among them
-    return learner.eval()
-
-
-def _unreadable(where: str, why: str) -> InputError:
-    return InputError(
-        "the checkpoint cannot be loaded",
-        where=where,
-        why=why,
-        remedy="the code and configuration that made it, or another trial: --trial NAME",
-    )
 
 
 def push(folder: Location, names: tuple[str, ...], repository: str) -> str:

@@ -11,6 +11,7 @@ from orchestrator.analysis.comparison import Comparison
 from orchestrator.analysis.selection import chosen_runs
 from orchestrator.ledger.history import History
 from orchestrator.ledger.records import ArmDesign, CorpusRecord
+from orchestrator.ledger.registry import standing
 from orchestrator.ledger.trials import TrialHistory
 from orchestrator.reporting.result_tables import arms_table, comparison_table
 from orchestrator.reporting.table import Table, to_markdown
@@ -163,6 +164,8 @@ def _training(history: History, run: TrialHistory) -> str:
         ["digest of the data seen", f"`{run.measures[-1].digest}`"],
         ["fingerprint of the corpus", f"`{history.corpus.fingerprint}`"],
         ["digest of the study", f"`{study.digest}`"],
+        ["head of the ledger", f"`{history.head}`"],
+        *([["begun as", began]] if (began := standing(history.first)) else []),
         ["versions", ", ".join(f"{package} {version}" for package, version in study.versions.items())],
     ]
     return to_markdown(Table.of(["", ""], rows))

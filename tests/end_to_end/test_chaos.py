@@ -21,12 +21,12 @@ import psutil
 import pytest
 
 from orchestrator.analysis.selection import best_trials
-from orchestrator.analysis.verification import verify
 from orchestrator.ledger.history import read_history
 from orchestrator.ledger.records import MeasureRecord, StopRecord, TrialRecord
 from orchestrator.ledger.segments import read_ledger
 from orchestrator.reporting.optuna_journal import OPTUNA_FILE
 from orchestrator.study import Study
+from orchestrator.verification.verify import verify
 from tests.helpers.study import h2h, small_study, without_seconds
 from trainables.storage import Location
 

@@ -20,9 +20,10 @@ import torch
 
 from orchestrator.config.files import load_study
 from orchestrator.execution.executor import Executor
+from orchestrator.ledger.chain import unlink
 from orchestrator.ledger.history import History
 from orchestrator.ledger.records import EventRecord
-from orchestrator.ledger.segments import LedgerWriter, read_ledger
+from orchestrator.ledger.segments import LedgerReader, LedgerWriter, read_ledger
 from orchestrator.reporting.optuna_journal import write_optuna_journal
 from tests.helpers.corpus import write_corpus
 from tests.helpers.ledgers import study
@@ -263,6 +264,7 @@ def test_a_ledger_on_a_full_disk_has_no_half_line(small_disk) -> None:
     records = read_ledger(folder)
     assert [r.message[:5] for r in records if isinstance(r, EventRecord)] == ["first", *written, "there"]
     assert len(records) == len(written) + 2
+    assert all(unlink(line.text).before == line.head for line in LedgerReader(folder).lines()), "it is chained"
 
 
 def test_optunas_file_on_a_full_disk(tmp_path, monkeypatch) -> None:

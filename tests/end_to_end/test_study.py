@@ -137,7 +137,7 @@ def test_only_text_and_safetensors_are_written(finished):
     files = [path for path in Path(finished.folder.uri).rglob("*") if path.is_file()]
     # What begins with a dot a process left half-written that was ended.
     suffixes = {path.suffix for path in files if not path.name.startswith(".")}
-    assert suffixes == {".yaml", ".jsonl", ".json", ".safetensors"}
+    assert suffixes == {".yaml", ".jsonl", ".json", ".safetensors", ".parquet"}
 
 
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="looks into Linux's /proc")

@@ -14,12 +14,12 @@ from typing import Any
 from rich.console import Console
 
 from orchestrator.analysis.results import Results
-from orchestrator.analysis.verification import verify
 from orchestrator.config.folder import studies_in
 from orchestrator.ledger.records import CorpusRecord, Record, ResourcesRecord, StopRecord, to_line
 from orchestrator.ledger.segments import read_ledger
 from orchestrator.reporting.dashboard import follow, print_results, render
 from orchestrator.reporting.model_card import model_card
+from orchestrator.verification.verify import verify
 from tests.helpers.fuzzing import places_in, require_readable, try_all
 from tests.helpers.ledgers import event
 from tests.helpers.mutations import mutated

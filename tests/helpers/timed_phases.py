@@ -7,7 +7,6 @@ import tempfile
 from pathlib import Path
 
 from orchestrator.analysis.compare import compare
-from orchestrator.analysis.verification import verify
 from orchestrator.config.extension import extended
 from orchestrator.config.files import dump_study, freeze, load_study
 from orchestrator.ledger.history import History
@@ -15,6 +14,7 @@ from orchestrator.ledger.protocol import design_of, study_digest
 from orchestrator.ledger.records import ComparisonRecord, ExtensionRecord, parse_record, to_line
 from orchestrator.scheduling.confirmation import AnytimePhase, ConfirmPhase
 from orchestrator.scheduling.search import SearchPhase
+from orchestrator.verification.verify import verify
 from tests.helpers.ledgers import begun, cap, end, measure, phase, spent, trial, write_ledger
 from tests.helpers.ledgers import study as study_record
 from trainables.storage import Location

@@ -69,10 +69,10 @@ def run(corpus, config, folder=None, **arguments):
 
 
 def comparable(reports):
-    """All that must be the same again: everything but seconds."""
+    """All that must be the same again: everything but seconds, and where checkpoints are that of the last one."""
     kept = []
     for report in reports:
-        measure = report.measure.model_dump(exclude={"overhead"})
+        measure = report.measure.model_dump(exclude={"overhead", "checkpoint"})
         measure["spent"] = {unit: amount for unit, amount in measure["spent"].items() if unit not in MEASURED_UNITS}
         kept.append((report.status, measure))
     return kept

@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from cluster.local import free_port
+from orchestrator.ledger.chain import unlink
 from orchestrator.ledger.records import EventRecord
 from orchestrator.ledger.segments import LedgerReader, LedgerWriter, read_ledger
 from tests.helpers.files import write_table
@@ -129,6 +130,10 @@ def test_a_long_ledger_is_cut_into_segments_on_an_object_store(s3):
     assert len(folder.names()) > 1
     assert [record.message[:2] for record in read_ledger(folder)][:12:11] == ["00", "11"]
     assert len(read_ledger(folder)) == 40
+    second = LedgerWriter(folder)
+    second.append(EventRecord(message="of another session"))
+    second.close()
+    assert all(unlink(line.text).before == line.head for line in LedgerReader(folder).lines())
 
 
 def test_checkpoints(place):

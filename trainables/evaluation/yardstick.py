@@ -92,6 +92,11 @@ class Yardstick(ABC):  # of ``items`` and ``measure`` a member has one
     transform: ClassVar[Transform] = "identity"
     """What a ratio of items' sums becomes as a score."""
 
+    @classmethod
+    def has_items(cls) -> bool:
+        """Whether its score is made of items."""
+        return cls.items is not Yardstick.items
+
     def require(self, corpora: CorporaConfig) -> None:  # noqa: B027  # most need nothing
         """Refuse, by an InputError, a study whose text lacks what it needs."""
 

@@ -46,6 +46,7 @@ class Saved(NamedTuple):
     state: TrialState
     tensors: dict[str, dict[str, Tensor]]
     """By group and name: on the CPU and whole, or sharded as the tensor of that name that was given."""
+    model_digest: str  # of the model's files
 
 
 class Checkpoints(CheckpointFolders):
@@ -58,7 +59,7 @@ class Checkpoints(CheckpointFolders):
     def __init__(self, folder: Location) -> None:
         super().__init__(folder)
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
-        self._writing: Future[None] | None = None
+        self._writing: Future[str] | None = None
         self._closing = threading.Event()
 
     def save(self, step: int, groups: Mapping[str, Tensors], state: TrialState, world: World | None = None) -> None:
@@ -79,7 +80,7 @@ class Checkpoints(CheckpointFolders):
         random, finished = _random_state(world.device), "optimiser" not in groups
         state = state.model_copy(deep=True)
 
-        def write() -> None:
+        def write() -> str:
             folder = self.at(step)
             files: dict[str, FileRecord] = {}
             for group, part in parts.items():
@@ -87,7 +88,7 @@ class Checkpoints(CheckpointFolders):
             mine = WorkerRecord(save=number, files=files, random=random)
             if world.rank > 0:
                 (folder / f"worker-{world.rank}.json").write_json(mine.model_dump(mode="json"))
-                return
+                return ""
             others = [folder / f"worker-{rank}.json" for rank in range(1, world.size)]
             workers = [mine, *(self._await(other, number) for other in others)]
             record = CheckpointRecord(
@@ -101,17 +102,18 @@ class Checkpoints(CheckpointFolders):
             for other in others:
                 other.delete()
             self._sweep(step)
+            return record.model_digest
 
         self._writing = self._pool.submit(write)
 
-    def wait(self) -> None:
-        """Until this worker's part of the last checkpoint is written; the first worker's: until all of it is.
+    def wait(self) -> str | None:
+        """Until this worker's part of the last checkpoint is written; the first worker's: until all of it is. Then it
+        gives the digest of the model's files.
 
         Raises FullDiskError (the checkpoints before are whole), OSError, or TimeoutError for another worker's part.
         """
         writing, self._writing = self._writing, None
-        if writing is not None:
-            writing.result()
+        return (writing.result() or None) if writing is not None else None
 
     def close(self) -> None:
         """End the writer, whatever comes of it: what it can finish without other workers it finishes."""
@@ -204,7 +206,7 @@ class Checkpoints(CheckpointFolders):
                 if layout:
                     raise unfitting(folder, "configuration", f"it has no {group}")
                 tensors[group] = {}  # an optimiser that has made no step
-        return Saved(record.step, record.finished, record.state, tensors)
+        return Saved(record.step, record.finished, record.state, tensors, record.model_digest)
 
 
 def _damaged(folder: Location, why: str) -> InputError:

@@ -56,6 +56,12 @@ class CheckpointRecord(Config):
     files: Mapping[FileName, FileRecord]
     random: tuple[Mapping[str, Hexadecimal], ...]  # by worker
 
+    @property
+    def model_digest(self) -> str:
+        """Of the model's files: names, what is in them, and their checksums."""
+        files = {name: file.model_dump(mode="json") for name, file in self.files.items() if file.group == "model"}
+        return _checksum_of(files)
+
     def to_json(self) -> dict[str, Any]:
         """With a checksum of itself."""
         content = self.model_dump(mode="json")

@@ -97,6 +97,7 @@ class Trial:
             self.reported: list[Measure] = []  # of this and earlier attempts, in their order
             self.finished = False
             self.start_step = 0
+            self.model_digest: str | None = None  # of the last checkpoint that was waited for
             self._resume()
 
     def _make_stepper(self) -> Stepper:
@@ -123,7 +124,7 @@ class Trial:
         self.losses.restore(state.loss_sum if self.world.rank == 0 else 0.0, state.loss_steps)
         if self.world.rank == 0:
             self.trained_on.restore(state.digest, state.seen)
-        self.start_step, self.finished = saved.step, saved.finished
+        self.start_step, self.finished, self.model_digest = saved.step, saved.finished, saved.model_digest
         self.next_sequence, self.reported = state.next_sequence, list(state.reports)
 
     def _layout(self, state: TrialState) -> dict[str, dict[str, torch.Tensor]]:
@@ -147,7 +148,7 @@ class Trial:
         for measure in earlier:
             completed = self.finished and measure is earlier[-1]
             if completed or measure.step >= known_step:
-                yield Report("completed" if completed else "running", self._with_overhead(measure))
+                yield Report("completed" if completed else "running", self._told(measure, completed=completed))
         if self.finished:
             return
         world = self.world
@@ -273,9 +274,9 @@ class Trial:
                 tensors = self.stepper.tensors(finished=status == "completed")
                 self.checkpoints.save(self.billing.spent.steps, tensors, self._state(), self.world)
                 if status != "running":
-                    self.checkpoints.wait()
+                    self.model_digest = self.checkpoints.wait()
         messages, self.messages = tuple(self.messages), []
-        return Report(status, self._with_overhead(measure), messages)
+        return Report(status, self._told(measure, completed=status == "completed"), messages)
 
     def _measure(self, loss: float | None, crossed: Sequence[float], taken: Mapping[Scorer, Taken]) -> Measure:
         seen = self.trained_on.seen(self.world)
@@ -305,8 +306,10 @@ class Trial:
         if self.study_folder is None or self.world.rank > 0 or not found:
             return None
         with self.meter.measure("evaluation"):
-            content = to_parquet(found)
-            items_file(self.study_folder, self.config.trial, floors=floors).write_bytes(content)
+            content, file = to_parquet(found), items_file(self.study_folder, self.config.trial, floors=floors)
+            if floors and file.exists():
+                return checksum(file.read_bytes())  # an earlier attempt's: the ledger may have its digest
+            file.write_bytes(content)
         return checksum(content)
 
     def built(self) -> Built:
@@ -334,9 +337,11 @@ class Trial:
             items=self._write_items(items, floors=True),
         )
 
-    def _with_overhead(self, measure: Measure) -> Measure:
-        """The measure with this attempt's overhead so far: overhead is each attempt's own."""
-        return measure.model_copy(update={"overhead": dict(self.meter.seconds)})
+    def _told(self, measure: Measure, *, completed: bool) -> Measure:
+        """The measure with this attempt's overhead so far, as that is each attempt's own; and with the digest of the
+        finished model, which the checkpoint itself cannot have among its reports."""
+        digest = self.model_digest if completed else None
+        return measure.model_copy(update={"overhead": dict(self.meter.seconds), "checkpoint": digest})
 
     def _evaluate(self, *, final: bool, others: bool = True) -> dict[Scorer, Taken]:
         """By scorer, that of the objective first; before the end by that alone, of the primary yardstick."""

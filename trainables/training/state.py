@@ -65,6 +65,7 @@ class Measure(Config):
     items: FileDigest | None = None  # digest of the file of the items' scores
     other_scorers: Mapping[Name, Mapping[Name, Score]] = {}  # the yardsticks by the model's other ones, at the end
     course: Mapping[Name, Score] = {}  # at the end, on the text of the evaluations before; empty where there were none
+    checkpoint: FileDigest | None = None  # of a completed run: digest of the files of the model that was scored
 
 
 class Built(Config):
@@ -73,6 +74,14 @@ class Built(Config):
     parameters: Count
     device: Annotated[str, AfterValidator(printable)]  # ``cpu``, or the GPU's name
     precision: Literal["float32", "bfloat16"]  # of matrix products
+
+
+class Environment(Config):
+    """In what an attempt runs; of several workers the first one's."""
+
+    versions: Mapping[Name, Annotated[str, AfterValidator(printable)]]  # of Python and packages
+    processor: Annotated[str, AfterValidator(printable)]
+    threads: Count  # of operations on the CPU
 
 
 class Floors(Config):

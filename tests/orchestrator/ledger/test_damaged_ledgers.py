@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from orchestrator.analysis.results import Results
-from orchestrator.analysis.verification import verify
 from orchestrator.cli import main
 from orchestrator.ledger.recorder import Recorder
 from orchestrator.ledger.records import MeasureRecord, TrialRecord, to_line
 from orchestrator.ledger.segments import LedgerWriter
+from orchestrator.verification.verify import verify
 from tests.helpers.ledgers import write_ledger
 from tests.helpers.timed_phases import Recorded, study
 from trainables.errors import InputError

@@ -25,6 +25,7 @@ from trainables.objectives import find_objective
 from trainables.storage import Location
 from trainables.training import meters
 from trainables.training.checkpoint import KEPT, Checkpoints
+from trainables.training.checkpoint_record import CheckpointRecord
 from trainables.training.config import UNITS, Branch, BudgetConfig, learning_rate_share
 from trainables.training.loop import Trial
 from trainables.training.world import World
@@ -347,6 +348,31 @@ def test_a_finished_run_says_so_again_and_trains_nothing(corpus, tmp_path, monke
 
 
 # --- micro-batches and workers ------------------------------------------------------------------------------
+
+
+def test_the_last_report_has_the_digest_of_the_model_that_was_scored(corpus, tmp_path):
+    """The same of a run that was interrupted, and told again by one that had ended."""
+    config, folders = make_config("clm", training={"ema_decay": 0.9}), [tmp_path / "one", tmp_path / "other"]
+    *before, last = make_trial(corpus, config, folders[0]).run()
+    assert [report.measure.checkpoint for report in before] == [None] * len(before)
+    record = CheckpointRecord.read(Checkpoints(Location(folders[0])).at(last.measure.step))
+    assert last.measure.checkpoint == record.model_digest is not None
+    list(make_trial(corpus, config, folders[1], should_stop=stop_after(9)).run())
+    again = [list(make_trial(corpus, config, folder).run())[-1] for folder in folders[::-1]]
+    assert [report.measure.checkpoint for report in again] == [record.model_digest] * 2
+    longer = make_config("clm", training={"ema_decay": 0.9}, budget={"steps": 25})
+    assert list(make_trial(corpus, longer, tmp_path / "longer").run())[-1].measure.checkpoint != record.model_digest
+
+
+def test_a_file_of_floors_is_written_once(corpus, tmp_path):
+    """What the ledger has of it is the first attempt's."""
+    config = make_config("clm", floors=True)
+    first = make_trial(corpus, config, study_folder=Location(tmp_path)).measure_floors()
+    file = items_file(Location(tmp_path), config.trial, floors=True)
+    other = make_config("clm", floors=True, seed=12)
+    again = make_trial(corpus, other, study_folder=Location(tmp_path)).measure_floors()
+    assert again.untrained != first.untrained
+    assert again.items == first.items == checksum(file.read_bytes())
 
 
 def gradients_of(corpus, config):

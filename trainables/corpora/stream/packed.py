@@ -17,9 +17,10 @@ from trainables.corpora.grammar import MinimalPair
 from trainables.corpora.stream.checksums import cache_folder, is_intact
 from trainables.corpora.stream.groups import GROUPS_NAME, read_groups
 from trainables.corpora.stream.manifest import FORMAT_VERSION, Manifest, Shard, Split, damaged
-from trainables.corpora.stream.token_counts import TokenCounts, token_counts
+from trainables.corpora.stream.token_counts import TOKEN_COUNTS_NAME, TokenCounts, token_counts
 from trainables.corpora.tokenizers import load_tokenizer
 from trainables.errors import InputError
+from trainables.hashing import checksum
 from trainables.storage import Location
 
 if TYPE_CHECKING:
@@ -157,6 +158,12 @@ class PackedCorpus:
         """The tokenizer that made the tokens."""
         files = [self._local_copy(f"{TOKENIZER_NAME}/{name}") for name in (self.folder / TOKENIZER_NAME).names()]
         return load_tokenizer(str(files[0].parent))
+
+    def digests(self) -> dict[str, str]:
+        """Of the files beside the shards, of which the manifest has the shards', by their names in the folder."""
+        names = [MANIFEST_NAME, MINIMAL_PAIRS_NAME, TOKEN_COUNTS_NAME]
+        names += [f"{TOKENIZER_NAME}/{name}" for name in (self.folder / TOKENIZER_NAME).names()]
+        return {name: checksum(file.read_bytes()) for name in names if (file := self.folder / name).exists()}
 
     def minimal_pairs(self) -> list[MinimalPair]:
         """Pairs of a good and a bad sentence, of the languages that have a grammar; empty where none has."""

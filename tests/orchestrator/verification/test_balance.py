@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.analysis.verification import Verification, _check_balance
 from orchestrator.ledger.records import Record
+from orchestrator.verification.consistency import check_balance
+from orchestrator.verification.findings import Verification
 from tests.helpers.ledgers import MASKED, changed, measure, spent, trial
 from tests.helpers.ledgers import study as study_record
 
@@ -28,7 +29,7 @@ def test_the_lead_of_an_arm(unit, spendings, concurrent, balanced):
         own = trial("search", "headless", number, amount=100.0)
         records += [own, measure(own, 1, min(1.0, share), spent=spent(**{unit: 100.0 * share}))]
     found = Verification()
-    _check_balance(found, records)
+    check_balance(found, records)
     assert (found.mismatches == []) is balanced, found.mismatches
 
 
@@ -50,5 +51,5 @@ def test_the_lead_of_an_arm_whose_rival_lost_its_work(restart, ahead, balanced):
     last = measure(more, 9, 0.9, spent=spent(tokens=100.0 * (ahead - 1)))
     records += [measure(ours, 10, 1.0), again, more, last]
     found = Verification()
-    _check_balance(found, records)
+    check_balance(found, records)
     assert (found.mismatches == []) is balanced, found.mismatches

@@ -1,0 +1,1 @@
+"""Whether what a study reports holds: ``h2h verify``."""

@@ -1,0 +1,131 @@
+"""The files beside the ledger, held against the digests and the scores that it has of them."""
+
+from collections.abc import Mapping
+
+from pydantic import JsonValue
+
+from orchestrator.ledger.history import History
+from orchestrator.ledger.items import read_floors, read_items
+from orchestrator.ledger.trials import TrialHistory
+from orchestrator.verification.findings import Verification
+from trainables.errors import InputError
+from trainables.evaluation.item_scores import ItemScores
+from trainables.evaluation.registry import find_yardstick
+from trainables.evaluation.yardstick import Score, transformed
+from trainables.hashing import checksum
+from trainables.storage import Location
+from trainables.training.checkpoint_record import CheckpointFolders, CheckpointRecord, DamagedError
+from trainables.training.state import Floors
+
+ByScorer = Mapping[str, Mapping[str, Score]]  # scores by scorer, or table, and yardstick
+
+
+def scores_of(trial: TrialHistory) -> ByScorer:
+    """What a trial's last report says."""
+    last = trial.measures[-1]
+    return {**last.other_scorers, **({} if last.scorer is None else {last.scorer: last.yardsticks})}
+
+
+def scores_of_floors(floors: Floors) -> ByScorer:
+    """The same of what was measured before the first step."""
+    return {"untrained": floors.untrained, **floors.tables}
+
+
+def check_checkpoints(found: Verification, history: History, folder: Location) -> None:
+    """Those of completed runs that are there are the ones whose digests the reports have."""
+    completed = [trial for trial in history.trials.values() if trial.outcome == "completed" and trial.measures]
+    missing = 0
+    for trial in completed:
+        digest, folders = trial.measures[-1].checkpoint, CheckpointFolders(folder / "trials" / trial.trial)
+        if trial.environment is not None:  # of a version that writes it
+            found.check("checkpoints", f"{trial.trial}: its report has a digest", digest is not None, True)
+        place = folders.at(trial.measures[-1].step)
+        if digest is None or not folders.steps():
+            missing += 1
+            continue
+        try:
+            record = CheckpointRecord.read(place)
+        except (DamagedError, InputError) as error:
+            found.check("checkpoints", str(place), str(error), "the checkpoint of its report")
+            continue
+        found.check("checkpoints", str(place), digest, record.model_digest)
+        for name, file in record.files.items():
+            if file.group == "model":
+                own = place / name
+                found.check("checkpoints", str(own), file.checksum, checksum(own.read_bytes()) if own.exists() else "")
+    if missing:
+        found.notes.append(f"{missing:,} of {len(completed):,} completed runs have no checkpoint here with a digest")
+
+
+def check_names(found: Verification, history: History, folder: Location) -> None:
+    """No files lie there of runs that the ledger does not have; of branches some may, which a cap left no room for."""
+    for room in ("trials", "items"):
+        for name in (folder / room).names():
+            trial = name.removesuffix(".parquet").removesuffix("-floors")
+            if not trial.startswith("anytime-"):
+                found.check("files", str(folder / room / name), trial in history.trials, True)
+
+
+def check_items(found: Verification, history: History, folder: Location) -> bool:
+    """The scores of a run's items are those that it reported, and add up to its yardsticks. Whether all files are
+    there."""
+    whole, wanted = True, any(find_yardstick(name).has_items() for name in history.design.yardsticks.names)
+    for trial in history.trials.values():
+        if wanted and trial.built and trial.outcome == "completed" and trial.phase != "search":
+            named = trial.measures[-1].items is not None
+            found.check("item scores", f"{trial.trial}: its report names their file", named, True)
+        try:
+            items = read_items(folder, trial)
+        except InputError as error:
+            found.check("item scores", error.where, error.what, "the file of its report")
+            whole = False
+            continue
+        if items:
+            _check_sums(found, "item scores", trial.trial, scores_of(trial), items)
+    return whole
+
+
+def check_floors(found: Verification, history: History, folder: Location) -> bool:
+    """The same of what was measured before the first step; tables are the same for all arms of a task."""
+    whole, tables = True, dict[str, tuple[str, ByScorer]]()
+    for trial in history.trials.values():
+        if trial.floors is None:
+            continue
+        try:
+            items = read_floors(folder, trial)
+        except InputError as error:
+            found.check("floors", error.where, error.what, "the file of its report")
+            whole = False
+            continue
+        _check_sums(found, "floors", f"{trial.trial} before its first step", scores_of_floors(trial.floors), items)
+        task = history.design.arms[trial.arm].task
+        first, scores = tables.setdefault(task, (trial.trial, trial.floors.tables))
+        for table in {**scores, **trial.floors.tables}:
+            for name in {**scores.get(table, {}), **trial.floors.tables.get(table, {})}:
+                own, other = (as_json(one.get(table, {}).get(name)) for one in (trial.floors.tables, scores))
+                found.check("floors", f"{trial.trial}: {name} by {table} as of {first}", own, other)
+    for arm in history.design.arms:
+        if any(trial.built and trial.measures for trial in history.trials_of("confirm", arm)):
+            found.check("floors", f"{arm}: a confirmation run measured them", arm in history.floors, True)
+    return whole
+
+
+def _check_sums(
+    found: Verification, kind: str, where: str, recorded: ByScorer, items: Mapping[tuple[str, str], ItemScores]
+) -> None:
+    """What is recorded is what the items come to, and nothing of either is without the other."""
+    kept = {
+        (name, scorer) for scorer, scores in recorded.items() for name in scores if find_yardstick(name).has_items()
+    }
+    for yardstick, scorer in sorted(kept | items.keys()):
+        own, score = items.get((yardstick, scorer)), recorded.get(scorer, {}).get(yardstick)
+        derived = None
+        if own is not None:
+            languages = {name: transformed(own.transform, part.ratio) for name, part in own.languages.items()}
+            derived = Score(overall=own.overall, languages=languages)
+        found.check(kind, f"{where}: {yardstick} by {scorer}", as_json(score), as_json(derived))
+
+
+def as_json(score: Score | None) -> JsonValue:
+    """None where there is none."""
+    return None if score is None else score.model_dump(mode="json")
