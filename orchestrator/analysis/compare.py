@@ -8,8 +8,14 @@ from typing import TypeVar, get_args
 import numpy as np
 
 from orchestrator.analysis import comparison
+from orchestrator.analysis.boundaries import boundaries_of, ended_inside
 from orchestrator.analysis.comparison import Comparison, Pair, Row
-from orchestrator.analysis.exploratory import describe_failures, describe_time_to_target, describe_tuning
+from orchestrator.analysis.exploratory import (
+    describe_failures,
+    describe_search,
+    describe_time_to_target,
+    describe_tuning,
+)
 from orchestrator.analysis.floors import below_floor, floors_of
 from orchestrator.analysis.held_out_text import evidence_of, of_runs
 from orchestrator.analysis.selection import Runs, best_of_search, chosen_runs, confirmed, final_values, worth
@@ -301,8 +307,9 @@ def _judged(
         ended = found.n + len({gap.seed for gap in pair.missing})
         pending = 0 if decision.verdict != "continue" else max(0, history.planned_seeds - ended)
         learned = not all(below_floor(arms[arm], "unigram") for arm in (pair.a, pair.b))
-        verdict = _verdict(pair, row, decision) if learned else "undecided"
-        needed = what_would_settle(rule, found) if verdict == "undecided" and learned else Settling(0, None)
+        may_be_judged = learned and ended_inside(arms, pair)
+        verdict = _verdict(pair, row, decision) if may_be_judged else "undecided"
+        needed = what_would_settle(rule, found) if verdict == "undecided" and may_be_judged else Settling(0, None)
         judged.append(
             pair.model_copy(
                 update={
@@ -345,6 +352,10 @@ def _describe_arm(history: History, arm: str, runs: Runs) -> comparison.ArmSumma
             unit: float(np.mean([run.spent.get(unit, 0.0) for run in completed])) for unit in MATCHED_UNITS if completed
         },
         floors=dict(floors_of(history, arm, runs)),
+        search=describe_search(
+            searched, best_of_search(history, arm), primary, design.lower_is_better(primary), design.margin
+        ),
+        boundaries=boundaries_of(history, arm, best.configuration if best else None),
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pydantic import JsonValue
 
 from orchestrator import formatting
+from orchestrator.analysis.boundaries import AT_BOUNDARY, boundaries_in_words
 from orchestrator.analysis.comparison import ArmSummary, Comparison, Pair, Row
 from orchestrator.analysis.floors import below_floor
 
@@ -95,15 +96,18 @@ def _pair_in_words(comparison: Comparison, pair: Pair) -> str:
     device = " of device time" if comparison.unit == "device_seconds" else ""
     lower = " (lower is better)" if row.lower_is_better else ""
     where = f"on {comparison.primary}{lower} at {amount}{device} a trial"
+    boundaries = boundaries_in_words(comparison, pair)
     opening = {
         "equivalent": f"{a} and {b} are equivalent {where}, within ±{comparison.margin:g}",
-        "undecided": f"{a} against {b} {where} is undecided",
+        "undecided": f"{a} against {b} {where} is undecided{f': {AT_BOUNDARY}' if boundaries else ''}",
     }.get(pair.verdict, f"{a} is ahead of {b} {where}")
     floor, learned = _floor_in_words(comparison, pair)
     evidence = _evidence_in_words(opening, row, len(comparison.pairs), _diverged(pair, row.n))
     confounds = ", ".join(_confounds(comparison.arms[a], comparison.arms[b]))
     between = f"Between them differ too: {confounds} ({a} against {b})." if confounds else ""
-    return " ".join(filter(None, [evidence, floor, *_caveats(pair, row, learned), between]))
+    return " ".join(
+        filter(None, [evidence, floor, boundaries, *_caveats(pair, row, learned and not boundaries), between])
+    )
 
 
 def _confounds(a: ArmSummary, b: ArmSummary) -> Iterable[str]:

@@ -10,6 +10,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from orchestrator import formatting
+from orchestrator.analysis.boundaries import AT_BOUNDARY, boundaries_in_words
 from orchestrator.analysis.comparison import ArmSummary, Comparison, Counts, Pair
 from orchestrator.analysis.selection import best_of_search
 from orchestrator.analysis.statistics.time_to_target import TimeToTarget
@@ -158,7 +159,8 @@ def _standing(comparison: Comparison, pair: Pair) -> Text:
     if pair.pending:
         state.append(f", {pair.pending} yet to end", "dim")
     elif pair.verdict == "undecided":
-        state.append(f", {what_would_settle(pair, row)}")
+        ended = boundaries_in_words(comparison, pair) and AT_BOUNDARY
+        state.append(f", {ended or what_would_settle(pair, row)}")
     reached = pair.time_to_target.get(comparison.unit)
     if reached and reached.ratio is not None:
         state.append(f"\n{_time_to_target(pair, reached, comparison.unit)}", "dim")

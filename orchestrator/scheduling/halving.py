@@ -8,7 +8,7 @@ end. When no other step fits beside that, it is.
 """
 
 from bisect import insort
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from heapq import nsmallest
 from typing import NamedTuple
 
@@ -119,7 +119,7 @@ class Halving:
 
     def _kept_back(self, number: int | None) -> float:
         """What it will take, after such a step, to end with the trials that are wanted; or with one more."""
-        after: Mapping[int | None, float] = {**self._reach, number: self._target(number)}
+        after = [self._target(number), *(reached for other, reached in self._reach.items() if other != number)]
         wanted = max(1, self._wanted - self._completed)
-        owed = nsmallest(wanted, (1.0 - reached for reached in after.values()))
+        owed = nsmallest(wanted, (1.0 - reached for reached in after))
         return sum(owed) + wanted - len(owed)

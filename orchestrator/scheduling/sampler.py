@@ -27,6 +27,7 @@ from trainables.errors import InputError
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 _VALUES_ALONE = ("gp", "cma_es")  # they look at complete trials only: of others they would suggest the like again
+_WIDENING = ("tpe", "random")  # the others need all trials to be of one space
 _STATEFUL = ("cma_es", "qmc")  # they keep notes in Optuna's study: a search that is gone through again asks them again
 
 
@@ -35,7 +36,9 @@ class ArmSampler:
 
     def __init__(self, arm: str, space: Space, search: SearchSpec, design: Design, wanted: int = 1) -> None:
         self.arm, self.space, self.search, self.seed = arm, space, search, design.seed
-        self.distributions = distributions(space)
+        self._declared = space
+        self._best: tuple[int, float, int] | None = None  # (-rung, loss, number) of the one that came furthest
+        self._configurations: list[Configuration] = []
         self._primary = design.yardsticks.primary
         self._higher_is_better = higher = not design.lower_is_better(self._primary)
         self.halving = Halving(search.halving, wanted, higher_is_better=higher)
@@ -81,12 +84,28 @@ class ArmSampler:
             self._study.enqueue_trial(self._grid[beyond])
         # Seeded anew for every trial: a suggestion depends on the trials before, and not on what this process drew.
         self._study.sampler = self._sampler(self._seed(number))
-        self._begin()
-        return dict(self._study.ask(self.distributions).params)
+        configuration = dict(self._study.ask(self.distributions).params)
+        self._begin(configuration)
+        return configuration
 
-    def _begin(self) -> None:
+    @property
+    def distributions(self) -> dict[str, BaseDistribution]:
+        """The space in Optuna's terms, as wide as it is by now."""
+        return distributions(self.space)
+
+    def _begin(self, configuration: Configuration) -> None:
         self.halving.begin(self._asked)
+        self._configurations.append(configuration)
         self._asked += 1
+
+    def _came(self, number: int, rung: int, score: float) -> None:
+        """Take in how a trial stands at a rung, or at its end. The next trials' space is wider where the best lies at a
+        bound of it."""
+        place = -rung, -score if self._higher_is_better else score, number
+        if self._best is None or place < self._best:
+            self._best = place
+            if self.search.algorithm in _WIDENING:
+                self.space = self.space.widened(self._configurations[number], self._declared)
 
     def _adopt(self, trial: TrialHistory) -> None:
         """Take a trial of an earlier session for what was asked for here."""
@@ -95,7 +114,7 @@ class ArmSampler:
             return
         running = create_trial(state=TrialState.RUNNING, params=trial.configuration, distributions=self.distributions)
         self._study.add_trial(running)
-        self._begin()
+        self._begin(dict(trial.configuration))
 
     def decide(self, arrived: Arrived, goes_on: Callable[[], bool]) -> bool:
         """Whether a trial that reports from a rung goes on at once: asked when it is there for the first time. A
@@ -119,6 +138,7 @@ class ArmSampler:
             )
         self._last[number] = rung, score
         self.halving.arrive(number, rung, score, progress)
+        self._came(number, rung, score)
 
     def take_up(self, number: int) -> None:
         """A trial that stopped at a rung goes on from there."""
@@ -132,6 +152,7 @@ class ArmSampler:
         score = trial.score(self._primary)
         self.halving.end(trial.number, outcome, trial.progress)
         if outcome == "completed" and score is not None:
+            self._came(trial.number, self.search.halving.rungs - 1, score)
             self._shown.show(trial, TrialState.COMPLETE, score)
         elif outcome == "pruned" and trial.number in self._last:
             rung, last = self._last[trial.number]

@@ -1,6 +1,7 @@
 """The search: arms in balance, halving, every sampler resumed anywhere, and what Optuna itself reads."""
 
 import json
+import math
 import sys
 from collections import Counter
 from pathlib import Path
@@ -250,7 +251,7 @@ def test_samplers_differ_by_seed_and_arm_and_stay_inside(algorithm):
         driver = Driver(spec, trouble=False, capacity=1).run()
         for arm, own in spec.arms.items():
             rates = [t.configuration["learning_rate"] for t in driver.history.trials_of("search", arm)]
-            dimension = own.search_space.dimensions["learning_rate"]
+            dimension = own.search_space.widest.dimensions["learning_rate"]
             assert all(dimension.low <= rate <= dimension.high for rate in rates)
             spaces[seed, arm] = rates[1:6]  # the first is the space's own
     assert len({tuple(rates) for rates in spaces.values()}) == 4
@@ -489,3 +490,41 @@ def test_an_extended_search_goes_on_where_it_was(algorithm):
         assert driver.history.trials[name].measures[: len(trial.measures)] == trial.measures, "trained again"
     for arm in wider.arms:
         assert 5 < driver.spent(arm) <= 6 + 1e-9
+
+
+class Uphill(Driver):
+    """The higher the learning rate the better, up to one beyond the declared range."""
+
+    def score(self, planned, progress):
+        return progress / (1 + abs(math.log10(planned.configuration["learning_rate"] / 0.03)))
+
+
+def test_a_range_is_widened_where_the_best_lies_at_its_bound(tmp_path):
+    """Cut off anywhere it goes on with the same suggestions; and Optuna's file holds all of them."""
+    space = "{dimensions: {learning_rate: {type: float, low: 1.0e-4, high: 1.0e-2, log: true%s}}}"
+    rates = {}
+    for limits in ("", ", highest: 0.1"):
+        spec = study("search.budget_per_arm=8", f"arms={{vanilla: {{objective: clm, space: {space % limits}}}}}")
+        whole = Uphill(spec, trouble=False, capacity=1).run()
+        rates[limits] = [t.configuration["learning_rate"] for t in whole.history.trials_of("search", "vanilla")]
+    assert max(rates[""]) <= 1e-2
+    assert 1e-2 < max(rates[", highest: 0.1"]) <= 0.1
+    begun = [(t.number, t.configuration) for t in whole.history.trials_of("search", "vanilla")]
+    for cut in range(1, len(whole.records), 3):
+        resumed = Uphill(spec, trouble=False, capacity=1, earlier=whole.records[:cut]).run()
+        assert [(t.number, t.configuration) for t in resumed.history.trials_of("search", "vanilla")] == begun, cut
+    write_optuna_journal(Location(tmp_path), spec, whole.history)
+    assert len(read(tmp_path)["vanilla"].trials) == len(begun)
+
+
+def test_a_ledger_of_another_rule_goes_on_as_it_was_carried_out():
+    """Which trials went on is read from what they did: under a rule by which none would have stopped."""
+    early = Driver(study("search.budget_per_arm=3", "search.halving.rungs=3"), trouble=False, capacity=1)
+    early.phase.prunes = lambda trial, measure: False
+    early.run(9)
+    fates = {name: trial.progress for name, trial in early.history.trials.items() if trial.outcome == "completed"}
+    assert fates
+    driver = Driver(study("search.budget_per_arm=6"), trouble=False, capacity=1, earlier=early.records).run()
+    assert all(driver.history.trials[name].progress == 1.0 for name in fates)
+    for arm in driver.spec.arms:
+        assert driver.spent(arm) == pytest.approx(6)
