@@ -5,6 +5,9 @@ balance) against random search without halving, on surrogate learning curves, in
 arms together have spent when each has run a configuration to its whole budget that is within the tolerance of the best
 there is at that budget. Median over the seeds of either; the ratio of the two is the figure.
 
+``shares``: of searches of 3, 4, 8 and 20 trial budgets an arm, what the arms spend of them, how far apart they end, and
+what is found: trials that came to the end, and by how much the best of them is below the best there is.
+
 ``bookkeeping_ms_per_trial``: a search of 2,000 trials through ``SearchPhase`` and ``Recorder``, with a ledger on disk
 and 20 reports a trial; training is stubbed. Counted is all that the driver does for a trial: the suggestion, its
 records, decisions and outcome. Optuna's file is written once, at the end.
@@ -251,11 +254,13 @@ class Unwritten:
         self.history.apply(record)
 
 
-def spending_to_optimum(seed: int, overrides: tuple[str, ...], capacity: int) -> float | None:
-    """What all arms spent, in trial budgets, until each had found its optimum; None: the search ended before."""
-    spec = load_study("demo", [f"budget.tokens={TOKENS}", f"seed={seed}", *overrides])
-    surrogates = {arm: Surrogate.drawn(seed, arm) for arm in spec.arms}
-    goals = {arm: surrogates[arm].best(own.search_space) - TOLERANCE for arm, own in spec.arms.items()}
+def surrogates_of(spec: StudySpec) -> dict[str, Surrogate]:
+    """One for each arm."""
+    return {arm: Surrogate.drawn(spec.seed, arm) for arm in spec.arms}
+
+
+def noisy(surrogates: Mapping[str, Surrogate], seed: int) -> Callable[[PlannedTrial, float], float | None]:
+    """A trial's accuracy as it is measured."""
 
     def curve(planned: PlannedTrial, progress: float) -> float | None:
         surrogate = surrogates[planned.arm]
@@ -264,8 +269,16 @@ def spending_to_optimum(seed: int, overrides: tuple[str, ...], capacity: int) ->
         spread = surrogate.noise * noise(planned.trial, seed, progress)
         return max(0.0, surrogate.accuracy(planned.configuration, progress) + spread)
 
+    return curve
+
+
+def spending_to_optimum(seed: int, overrides: tuple[str, ...], capacity: int) -> float | None:
+    """What all arms spent, in trial budgets, until each had found its optimum; None: the search ended before."""
+    spec = load_study("demo", [f"budget.tokens={TOKENS}", f"seed={seed}", *overrides])
+    surrogates = surrogates_of(spec)
+    goals = {arm: surrogates[arm].best(own.search_space) - TOLERANCE for arm, own in spec.arms.items()}
     recorder = Unwritten()
-    for name in Simulation(spec, curve, recorder, capacity).run():
+    for name in Simulation(spec, noisy(surrogates, seed), recorder, capacity).run():
         trial = recorder.history.trials[name]
         reached = surrogates[trial.arm].accuracy(trial.configuration, 1.0) >= goals.get(trial.arm, math.inf)
         if trial.outcome == "completed" and reached:
@@ -273,6 +286,34 @@ def spending_to_optimum(seed: int, overrides: tuple[str, ...], capacity: int) ->
         if not goals:
             return sum(recorder.history.spent("search", arm, "tokens") for arm in spec.arms) / TOKENS
     return None
+
+
+def shares(budget: int, seeds: int, concurrent: int = 1) -> dict[str, float]:
+    """What searches of so many trial budgets an arm spend, and find."""
+    spent, gaps, completed, regrets = [], [], [], []
+    for seed in range(seeds):
+        overrides = [f"search.budget_per_arm={budget}", f"search.concurrent_per_arm={concurrent}", f"seed={seed}"]
+        spec = load_study("demo", [f"budget.tokens={TOKENS}", *overrides])
+        surrogates, recorder = surrogates_of(spec), Unwritten()
+        for _ in Simulation(spec, noisy(surrogates, seed), recorder, capacity=2 * concurrent, reports=20).run():
+            pass
+        own = [recorder.history.spent("search", arm, "tokens") / TOKENS / budget for arm in spec.arms]
+        spent += own
+        gaps.append(max(own) - min(own))
+        for arm, surrogate in surrogates.items():
+            ended = [t for t in recorder.history.trials_of("search", arm) if t.outcome == "completed"]
+            completed.append(len(ended))
+            chosen = max(ended, key=lambda t: t.score(PRIMARY) or 0.0)
+            reached = surrogate.accuracy(chosen.configuration, 1.0)
+            regrets.append(surrogate.best(spec.arms[arm].search_space) - reached)
+    return {
+        "least_share_spent": min(spent),
+        "mean_share_spent": statistics.fmean(spent),
+        "widest_gap_in_shares": max(gaps),
+        "mean_completed": statistics.fmean(completed),
+        "median_regret": statistics.median(regrets),
+        "mean_regret": statistics.fmean(regrets),
+    }
 
 
 def searching_pays(seeds: int, algorithm: str, budget: int) -> dict[str, Any]:
@@ -311,7 +352,7 @@ def bookkeeping(trials: int, algorithm: str) -> dict[str, Any]:
     """Time of the driver's own work, by trial; and memory between a quarter of the trials and all."""
     overrides = (f"search.algorithm={algorithm}", f"search.budget_per_arm={trials}")  # more than so many take
     spec = load_study("demo", [f"budget.tokens={TOKENS}", *overrides])
-    surrogates = {arm: Surrogate.drawn(0, arm) for arm in spec.arms}
+    surrogates = surrogates_of(spec)
 
     def curve(planned: PlannedTrial, progress: float) -> float:
         return surrogates[planned.arm].accuracy(planned.configuration, progress)
@@ -364,7 +405,9 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     quick = options.quick
     pays = searching_pays(3 if quick else 50, options.algorithm, budget=200)
     books = bookkeeping(100 if quick else 2000, options.algorithm)
-    result = {"search_over_random": pays.pop("search_over_random"), **books, "searching": pays}
+    found = {f"{budget} an arm": shares(budget, 2 if quick else 50) for budget in (3, 4, 8, 20)}
+    found["8 an arm, 3 at a time"] = shares(8, 2 if quick else 50, concurrent=3)
+    result = {"search_over_random": pays.pop("search_over_random"), **books, "searching": pays, "shares": found}
     name = "search" if options.algorithm == "tpe" else f"search-{options.algorithm}"
     publish(name, "cpu", result, quick=quick)
     return result

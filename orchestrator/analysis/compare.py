@@ -8,8 +8,14 @@ from typing import TypeVar, get_args
 import numpy as np
 
 from orchestrator.analysis import comparison
+from orchestrator.analysis.boundaries import boundaries_of, ended_inside
 from orchestrator.analysis.comparison import Comparison, Pair, Row
-from orchestrator.analysis.exploratory import describe_failures, describe_time_to_target, describe_tuning
+from orchestrator.analysis.exploratory import (
+    describe_failures,
+    describe_search,
+    describe_time_to_target,
+    describe_tuning,
+)
 from orchestrator.analysis.floors import below, floors_of
 from orchestrator.analysis.held_out_text import evidence_of
 from orchestrator.analysis.robustness import variants
@@ -52,7 +58,7 @@ def compare(history: History) -> Comparison:
     decisions = _decisions(history, runs, arms)
     pairs = [_pair(history, names, runs, decision, len(decisions)) for names, decision in decisions.items()]
     summaries = {arm: _describe_arm(history, arm, runs[arm]) for arm in arms}
-    pairs = list(_judged(history, _adjusted(pairs, design.yardsticks.primary), decisions, runs))
+    pairs = list(_judged(history, _adjusted(pairs, design.yardsticks.primary), decisions, runs, summaries))
     return Comparison(
         unit=design.unit,
         amount=design.confirm_amount,
@@ -208,14 +214,22 @@ def _holm(rows: Sequence[_AnyRow]) -> list[_AnyRow]:
     ]
 
 
-def _judged(history: History, pairs: Sequence[Pair], decisions: _Decisions, runs: Mapping[str, Runs]) -> Iterator[Pair]:
+def _judged(
+    history: History,
+    pairs: Sequence[Pair],
+    decisions: _Decisions,
+    runs: Mapping[str, Runs],
+    arms: Mapping[str, comparison.ArmSummary],
+) -> Iterator[Pair]:
     primary = history.design.yardsticks.primary
     for pair, decision in zip(pairs, decisions.values(), strict=True):
+        if not ended_inside(arms, pair):
+            pair = pair.model_copy(update={"withheld": "boundary"})
         rule = _rule(history.design, len(pairs), pair.margin or 0.0)
         row = pair.yardsticks[primary]
         known = pairs_of(history, primary, runs[pair.a], runs[pair.b])
         ended = len(known) + len({gap.seed for gap in pair.missing})
-        verdict = _verdict(pair, row, decision)
+        verdict = "undecided" if pair.withheld else _verdict(pair, row, decision)
         needed = Settling(None if pair.barred and verdict == "undecided" else 0, None)
         if verdict == "undecided" and not pair.barred:
             needed = what_would_settle(rule, evidence_of(history, primary, list(known.values())))
@@ -256,6 +270,10 @@ def _describe_arm(history: History, arm: str, runs: Runs) -> comparison.ArmSumma
             unit: float(np.mean([run.spent.get(unit, 0.0) for run in completed])) for unit in MATCHED_UNITS if completed
         },
         floors=dict(floors_of(history, arm, runs)),
+        search=describe_search(
+            searched, best_of_search(history, arm), primary, design.lower_is_better(primary), design.margin or 0.0
+        ),
+        boundaries=boundaries_of(history, arm, best.configuration if best else None),
     )
 
 

@@ -33,7 +33,7 @@ from orchestrator.analysis.statistics.rule import Withheld
 from orchestrator.analysis.statistics.time_to_target import TimeToTarget
 from orchestrator.analysis.statistics.tuning_curves import TuningCurve
 from orchestrator.ledger.records import ArmDesign, Outcome, TrainingPhase
-from search_spaces import Configuration
+from search_spaces import Configuration, Setting
 from trainables.config import Config
 from trainables.models.config import Task
 from trainables.training.config import Unit
@@ -205,6 +205,32 @@ class Floor(Config):
     where it is there, no practical number would, or there are no branches."""
 
 
+class SearchSummary(Config):
+    """What an arm's search came to. Exploratory."""
+
+    spent: float
+    """In trial budgets."""
+    begun: int
+    completed: int
+    """Trials that came to the end of their budget: only they can be chosen."""
+    gain: float | None
+    """By how much the best is better than the first configuration on the primary yardstick, by one seed's run of either
+    on the validation split: where the first was last measured; None where it never was."""
+    gain_at: float | None
+    """That share of a trial's budget: 1 where it completed."""
+    better_if_doubled: float | None
+    """An estimate of the chance that a search twice as long would find a better one by more than the margin: see
+    :func:`orchestrator.analysis.statistics.tuning_curves.chance_of_better`."""
+
+
+class Boundary(Config):
+    """A searched setting whose best value lies at a bound of what was tried, its range not being closed there."""
+
+    name: str
+    value: Setting
+    bound: Setting
+
+
 class ArmSummary(ArmDesign):
     """One arm."""
 
@@ -223,6 +249,10 @@ class ArmSummary(ArmDesign):
     """What a completed run spent in the mean."""
     floors: dict[FloorName, Floor]
     """Empty where they were not measured."""
+    search: SearchSummary | None = None
+    """None where there was none, or it was not recorded."""
+    boundaries: tuple[Boundary, ...] = ()
+    """Where its search ended: no pair of an arm with one has a verdict. Empty too where the ledger has no space."""
 
 
 class Comparison(Config):

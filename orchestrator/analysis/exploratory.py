@@ -5,9 +5,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from orchestrator.analysis.comparison import Failures
+from orchestrator.analysis.comparison import Failures, SearchSummary
 from orchestrator.analysis.statistics.time_to_target import Curve, TimeToTarget, time_to_target
-from orchestrator.analysis.statistics.tuning_curves import TuningCurve, tuning_curve
+from orchestrator.analysis.statistics.tuning_curves import TuningCurve, chance_of_better, tuning_curve
 from orchestrator.ledger.trials import TrialHistory
 from trainables.training.config import Unit
 
@@ -55,6 +55,8 @@ def describe_tuning(trials: Sequence[TrialHistory], yardstick: str, lower_is_bet
     if not known:
         return None
     curve = tuning_curve(tuple(sorted(known + [min(known)] * (len(found) - len(known)))))
+    a_trial = sum(trial.progress for trial in trials if trial.outcome is not None) / len(found)
+    curve = replace(curve, spent=tuple(n * a_trial for n in curve.n))
     if not lower_is_better:
         return curve
 
@@ -68,6 +70,38 @@ def describe_tuning(trials: Sequence[TrialHistory], yardstick: str, lower_is_bet
         low=negated(curve.high),
         high=negated(curve.low),
     )
+
+
+def describe_search(
+    trials: Sequence[TrialHistory], best: TrialHistory | None, yardstick: str, lower_is_better: bool, margin: float
+) -> SearchSummary | None:
+    """What an arm's search came to, ``best`` being the best of its trials; None where there was none."""
+    if not trials:
+        return None
+    sign = -1.0 if lower_is_better else 1.0
+    gained = None if best is None else _gain(trials[0], best, yardstick)
+    ended = [trial for trial in trials if trial.outcome is not None]
+    scores = [trial.score(yardstick) if trial.outcome == "completed" else None for trial in ended]
+    return SearchSummary(
+        spent=sum(trial.progress for trial in trials),
+        begun=len(trials),
+        completed=sum(trial.outcome == "completed" for trial in trials),
+        gain=None if gained is None else sign * gained[0],
+        gain_at=None if gained is None else gained[1],
+        better_if_doubled=chance_of_better(
+            [trial.progress for trial in ended], [None if score is None else sign * score for score in scores], margin
+        ),
+    )
+
+
+def _gain(first: TrialHistory, best: TrialHistory, yardstick: str) -> tuple[float, float] | None:
+    """By how much the best trial differs from the first where that was last measured, a rung or the end, and at which
+    share of a trial."""
+    at = {m.rung: m.yardsticks[yardstick].overall for m in best.evaluations if yardstick in m.yardsticks}
+    for measure in reversed(first.evaluations):
+        if yardstick in measure.yardsticks and measure.rung in at:
+            return at[measure.rung] - measure.yardsticks[yardstick].overall, measure.progress
+    return None
 
 
 def describe_failures(trials: Sequence[TrialHistory]) -> Failures:

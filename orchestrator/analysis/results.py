@@ -129,6 +129,30 @@ class Results:
         return _frame(rows)
 
     @cached_property
+    def searches(self) -> pd.DataFrame:
+        """One row per arm: what its search came to (:class:`orchestrator.analysis.comparison.SearchSummary`), and in
+        ``boundaries`` the settings whose best value lies at a bound."""
+        return _frame(
+            [
+                {"arm": arm, **summary.search.model_dump(), "boundaries": tuple(b.name for b in summary.boundaries)}
+                for arm, summary in self.answer.comparison.arms.items()
+                if summary.search is not None
+            ]
+        )
+
+    @cached_property
+    def tuning(self) -> pd.DataFrame:
+        """One row per arm and point of its tuning curve: ``spent`` in trial budgets, and the best of so many trials
+        (:class:`orchestrator.analysis.statistics.tuning_curves.TuningCurve`)."""
+        rows: list[dict[str, object]] = []
+        for arm, summary in self.answer.comparison.arms.items():
+            if (curve := summary.tuning) is not None:
+                points = zip(curve.spent, curve.n, curve.expected, curve.median, curve.low, curve.high, strict=False)
+                names = ("spent", "n", "expected", "median", "low", "high")
+                rows += [{"arm": arm, **dict(zip(names, point, strict=True))} for point in points]
+        return _frame(rows)
+
+    @cached_property
     def languages(self) -> pd.DataFrame:
         """Confirmation means per language: one row per arm and yardstick, one column per language."""
         import pandas as pd

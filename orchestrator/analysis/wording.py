@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pydantic import JsonValue
 
 from orchestrator import formatting
+from orchestrator.analysis.boundaries import AT_BOUNDARY, boundaries_in_words
 from orchestrator.analysis.comparison import ArmSummary, Comparison, FloorName, Pair, Row
 
 SAME_RUN = 0.98  # of what a run spends: less is a difference worth a word
@@ -94,16 +95,19 @@ def _pair_in_words(comparison: Comparison, pair: Pair) -> str:
     device = " of device time" if comparison.unit == "device_seconds" else ""
     lower = " (lower is better)" if row.lower_is_better else ""
     where = f"on {comparison.primary}{lower} at {amount}{device} a trial"
+    boundaries = boundaries_in_words(comparison, pair)
     opening = {
         "equivalent": f"{a} and {b} are equivalent {where}, within ±{pair.margin or 0.0:.2g}",
-        "undecided": f"{a} against {b} {where} is undecided",
+        "undecided": f"{a} against {b} {where} is undecided{f': {AT_BOUNDARY}' if boundaries else ''}",
     }.get(pair.verdict, f"{a} is ahead of {b} {where}")
     evidence = _evidence_in_words(opening, row, len(comparison.pairs), _diverged(pair, row.n))
     confounds = ", ".join(_confounds(comparison.arms[a], comparison.arms[b]))
     between = f"Between them differ too: {confounds} ({a} against {b})." if confounds else ""
     floors = _floors_in_words(comparison, pair) if row.n else ()
     robust = _robust_in_words(pair)
-    return " ".join(filter(None, [evidence, *floors, _withheld_in_words(pair), *_caveats(pair, row), robust, between]))
+    withheld = _withheld_in_words(pair)
+    said = [evidence, *floors, withheld, boundaries, *_caveats(pair, row), robust, between]
+    return " ".join(filter(None, said))
 
 
 def _confounds(a: ArmSummary, b: ArmSummary) -> Iterable[str]:
@@ -149,6 +153,8 @@ def barred_by(pair: Pair) -> str:
     floors = [name for name in pair.below if name != "bigram"]
     if floors:
         return f"neither is surely above what {_FLOORS[floors[0]]}"
+    if pair.withheld == "boundary":
+        return AT_BOUNDARY
     return "for runs that diverged" if pair.withheld == "diverged" else "the yardstick does not tell half the budget"
 
 

@@ -30,6 +30,13 @@ class Arrived(NamedTuple):
     number: int
     rung: int
     score: float  # of the primary yardstick
+    progress: float
+
+
+class TakenUp(NamedTuple):
+    """One that had stopped at a rung goes on from there."""
+
+    number: int
 
 
 class Ended(NamedTuple):
@@ -39,7 +46,7 @@ class Ended(NamedTuple):
     outcome: records.AttemptOutcome
 
 
-SearchEvent = Asked | Arrived | Ended  # what the decisions of an arm's search depend on, in its order
+SearchEvent = Asked | Arrived | TakenUp | Ended  # what the decisions of an arm's search depend on, in its order
 
 
 @dataclass
@@ -133,7 +140,7 @@ class History:
         again: tuple[records.Phase, ...] = ("search", "confirm", "anytime", "compare")
         for phase in again[0 if searched else 1 :]:
             self.phases.pop(phase, None)
-        self.comparison = None
+        self.comparison = self.seeds_paid = None
 
     def _ask(self, record: records.TrialRecord, before: float) -> None:
         """An attempt begins; ``before`` is the time of the record before it."""
@@ -152,6 +159,8 @@ class History:
             )
             if record.phase == "search":
                 self.search.setdefault(record.arm, []).append(Asked(record.number))
+        elif trial.outcome == "pruned":
+            self.search[record.arm].append(TakenUp(trial.number))
         if trial.runs:
             trial.attempt_records[-1].ended = before
         trial.attempts = record.attempt
@@ -168,8 +177,8 @@ class History:
         trial.measures.append(record)
         trial.attempt_records[-1].report(record.spent, record.overhead)
         if trial.phase == "search" and record.rung is not None and primary in record.yardsticks:
-            arrived = Arrived(trial.number, record.rung, record.yardsticks[primary].overall)
-            self.search[trial.arm].append(arrived)
+            score = record.yardsticks[primary].overall
+            self.search[trial.arm].append(Arrived(trial.number, record.rung, score, record.progress))
 
     def _end(self, record: records.EndRecord) -> None:
         trial, outcome = self.trial(record.trial), record.outcome

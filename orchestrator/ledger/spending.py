@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from orchestrator.ledger.records import AttemptOutcome, BegunRecord
-from trainables.training.config import Unit
+from trainables.training.config import MEASURED_UNITS, Unit
 from trainables.training.state import Overhead, Spent
 
 
@@ -79,6 +79,14 @@ class AttemptSpending:
         """All of the attempts' time, one after the other."""
         steps = self.useful.get("wall_seconds", 0.0) + self.lost.get("wall_seconds", 0.0)
         return steps + sum(self.overhead.values()) + self.unreported_seconds
+
+    def starting(self, unit: Unit) -> float:
+        """Of the :meth:`total` what went on starting, which a longer run does no more often."""
+        beside = sum(seconds for cause, seconds in self.overhead.items() if cause != "placement")
+        if unit not in MEASURED_UNITS or not beside or not self.device_seconds:
+            return 0.0
+        starts = (self.overhead.get("startup", 0.0) + self.overhead.get("compile", 0.0)) / beside
+        return self.total(unit) * starts * self.overhead_device_seconds / self.device_seconds
 
     def __add__(self, other: AttemptSpending) -> AttemptSpending:
         return AttemptSpending(

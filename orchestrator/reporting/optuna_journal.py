@@ -47,7 +47,7 @@ def write_optuna_journal(folder: Location, spec: StudySpec, history: History) ->
         storage = JournalStorage(JournalFileBackend(str(path)))
         for arm, own in spec.arms.items():
             study = optuna.create_study(storage=storage, study_name=f"{spec.name}/{arm}", direction=direction(higher))
-            varied = distributions(own.search_space)
+            varied = distributions(own.search_space.widest)
             trials = history.trials_of("search", arm)
             study.add_trials([_frozen(spec, trial, varied, design.yardsticks.primary) for trial in trials])
         (folder / OPTUNA_FILE).write_bytes(path.read_bytes())

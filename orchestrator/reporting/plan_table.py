@@ -13,7 +13,7 @@ from orchestrator.planning.arm_plan import ArmPlan, checked_plans
 from orchestrator.planning.forecast import ArmForecast, Forecast
 from orchestrator.reporting.layout import SideBySide, labelled, panel
 from orchestrator.reporting.table import Table, on_terminal
-from search_spaces import Categorical, Dimension
+from search_spaces import Categorical, Dimension, Float, Integer
 
 ARM_WIDTH = 58  # columns an arm's panel needs
 MOST_LANGUAGES = 8  # languages shown by name
@@ -127,11 +127,17 @@ def _trial_in_words(plan: ArmPlan) -> str:
 
 
 def dimension_in_words(dimension: Dimension) -> str:
-    """``0.0001 to 0.01, logarithmic``, or the choices."""
+    """``0.0001 to 0.01, logarithmic, at the widest 1e-05 to 0.1``, or the choices."""
     if isinstance(dimension, Categorical):
         return " | ".join(map(formatting.setting, dimension.choices))
     scale = ", logarithmic" if dimension.log else ""
-    return f"{formatting.setting(dimension.low)} to {formatting.setting(dimension.high)}{scale}"
+    is_fixed = dimension.ends == (dimension.low, dimension.high)
+    widest = "" if is_fixed else f", at the widest {_range(dimension.widest)}"
+    return f"{_range(dimension)}{scale}{widest}"
+
+
+def _range(dimension: Float | Integer) -> str:
+    return f"{formatting.setting(dimension.low)} to {formatting.setting(dimension.high)}"
 
 
 def phases_table(spec: StudySpec) -> Table:

@@ -68,18 +68,30 @@ def search_table(comparison: Comparison) -> Table:
     for arm, summary in comparison.arms.items():
         phases = summary.failures.values()
         counts = [sum(getattr(phase, kind) for phase in phases) for kind in ("diverged", "failed", "retried")]
-        rows.append(Line((arm, _best_of_search(summary), ", ".join(map(str, counts))), quiet=True))
-    return Table(("arm", "median best\nof n trials", "diverged,\nfailed,\nretried"), tuple(rows))
+        cells = (arm, _best_of_search(summary), *_searched(summary), ", ".join(map(str, counts)))
+        rows.append(Line(cells, quiet=True))
+    titles = ("median best\nby trial\nbudgets", "trials to\nthe end", "gain by\ntuning", "twice the\nsearch\nis better")
+    return Table(("arm", *titles, "diverged,\nfailed,\nretried"), tuple(rows))
+
+
+def _searched(summary: ArmSummary) -> tuple[str, str, str]:
+    """Trials that came to the end; the gain over the first configuration; the chance of a better one."""
+    search = summary.search
+    if search is None:
+        return "–", "–", "–"
+    part = f"\nat {search.gain_at:.0%}" if search.gain_at is not None and search.gain_at < 1 else ""
+    better = "–" if search.better_if_doubled is None else f"{search.better_if_doubled:.0%}"
+    return f"{search.completed} of {search.begun}", formatting.difference(search.gain, None) + part, better
 
 
 def _best_of_search(summary: ArmSummary) -> str:
     curve = summary.tuning
-    if curve is None:
+    if curve is None or not curve.spent:
         return "–"
     total = curve.n[-1]
     wanted = sorted({max(1, total // 4), max(1, total // 2), total})
     places = [max(i for i, n in enumerate(curve.n) if n <= most) for most in wanted]
-    return ",\n".join(f"{curve.n[i]}: {formatting.score(curve.median[i])}" for i in places)
+    return ",\n".join(f"{curve.spent[i]:.2g}: {formatting.score(curve.median[i])}" for i in places)
 
 
 def spending_table(history: History) -> Table:

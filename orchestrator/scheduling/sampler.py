@@ -1,4 +1,4 @@
-"""The search of one arm: what an Optuna sampler suggests for it, and which of its trials go on at the rungs.
+"""The search of one arm: what an Optuna sampler suggests for it, with the halving of its trials.
 
 All of it is a function of the study's seed and of what happened in the arm's search, in its order: going through that
 again leads to where an earlier session was, and to the same next suggestion.
@@ -8,8 +8,8 @@ import copy
 import hashlib
 import random
 import warnings
-from bisect import bisect_left, insort
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from functools import partial
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
@@ -17,31 +17,35 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from orchestrator.config.search import SearchSpec
-from orchestrator.ledger.history import Arrived, Asked, SearchEvent
+from orchestrator.ledger.history import Arrived, Asked, Ended, SearchEvent, TakenUp
 from orchestrator.ledger.records import AttemptOutcome, Design
 from orchestrator.ledger.trials import TrialHistory
+from orchestrator.scheduling.halving import Halving
 from search_spaces import Categorical, Configuration, Dimension, Float, Space
 from trainables.errors import InputError
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 _VALUES_ALONE = ("gp", "cma_es")  # they look at complete trials only: of others they would suggest the like again
+_WIDENING = ("tpe", "random")  # the others need all trials to be of one space
 _STATEFUL = ("cma_es", "qmc")  # they keep notes in Optuna's study: a search that is gone through again asks them again
 
 
 class ArmSampler:
-    """Suggests an arm's configurations and decides at rungs which trials go on."""
+    """Suggests an arm's configurations, and knows where its trials stand. ``wanted``: completed ones, at least."""
 
-    def __init__(self, arm: str, space: Space, search: SearchSpec, design: Design) -> None:
+    def __init__(self, arm: str, space: Space, search: SearchSpec, design: Design, wanted: int = 1) -> None:
         self.arm, self.space, self.search, self.seed = arm, space, search, design.seed
-        self.distributions = distributions(space)
+        self._declared = space
+        self._best: tuple[int, float, int] | None = None  # (-rung, loss, number) of the one that came furthest
+        self._configurations: list[Configuration] = []
         self._primary = design.yardsticks.primary
         self._higher_is_better = higher = not design.lower_is_better(self._primary)
-        self._rungs = Rungs(search.halving.rungs - 1, search.halving.reduction, higher_is_better=higher)
+        self.halving = Halving(search.halving, wanted, higher_is_better=higher)
         self._shown = _ShownTrials()
         self._study = optuna.create_study(storage=self._shown, direction=direction(higher))
         self._asked = 0
-        self._pruned: dict[tuple[int, int], bool] = {}
+        self._goes_on: dict[tuple[int, int], bool] = {}  # by trial and rung, what was decided
         self._last: dict[int, tuple[int, float]] = {}  # a trial's last rung, and its score there
         self._grid: list[Configuration] = []
         if search.algorithm == "grid":
@@ -49,15 +53,21 @@ class ArmSampler:
             # A budget that ends early has seen all regions.
             random.Random(f"{self.seed}/{arm}").shuffle(self._grid)
 
-    def go_through(self, events: Iterable[SearchEvent], trials: Mapping[int, TrialHistory]) -> None:
-        """Go again through what an earlier session did."""
-        for event in events:
-            if isinstance(event, Asked):
-                self._adopt(trials[event.number])
-            elif isinstance(event, Arrived):
-                self.prunes(*event)
-            else:
-                self.ended(trials[event.number], event.outcome)
+    def go_through(self, events: Sequence[SearchEvent], trials: Mapping[int, TrialHistory]) -> None:
+        """Go again through what an earlier session did: what was carried out at a rung stands."""
+        for event, went_on in zip(events, _carried_out(events), strict=True):
+            match event:
+                case Asked():
+                    self._adopt(trials[event.number])
+                case TakenUp():
+                    self.take_up(event.number)
+                case Arrived() if went_on is None:
+                    self._arrive(event)
+                    self.halving.await_decision(event.number)
+                case Arrived():
+                    self.decide(event, partial(bool, went_on))
+                case Ended():
+                    self.ended(trials[event.number], event.outcome)
 
     @property
     def exhausted(self) -> bool:
@@ -74,8 +84,28 @@ class ArmSampler:
             self._study.enqueue_trial(self._grid[beyond])
         # Seeded anew for every trial: a suggestion depends on the trials before, and not on what this process drew.
         self._study.sampler = self._sampler(self._seed(number))
+        configuration = dict(self._study.ask(self.distributions).params)
+        self._begin(configuration)
+        return configuration
+
+    @property
+    def distributions(self) -> dict[str, BaseDistribution]:
+        """The space in Optuna's terms, as wide as it is by now."""
+        return distributions(self.space)
+
+    def _begin(self, configuration: Configuration) -> None:
+        self.halving.begin(self._asked)
+        self._configurations.append(configuration)
         self._asked += 1
-        return dict(self._study.ask(self.distributions).params)
+
+    def _came(self, number: int, rung: int, score: float) -> None:
+        """Take in how a trial stands at a rung, or at its end. The next trials' space is wider where the best lies at a
+        bound of it."""
+        place = -rung, -score if self._higher_is_better else score, number
+        if self._best is None or place < self._best:
+            self._best = place
+            if self.search.algorithm in _WIDENING:
+                self.space = self.space.widened(self._configurations[number], self._declared)
 
     def _adopt(self, trial: TrialHistory) -> None:
         """Take a trial of an earlier session for what was asked for here."""
@@ -84,21 +114,35 @@ class ArmSampler:
             return
         running = create_trial(state=TrialState.RUNNING, params=trial.configuration, distributions=self.distributions)
         self._study.add_trial(running)
-        self._asked += 1
+        self._begin(dict(trial.configuration))
 
-    def prunes(self, number: int, rung: int, score: float) -> bool:
-        """Whether a trial that reports from a rung stops there. A resumed trial repeats the report of its checkpoint:
-        what was decided then stands, also if the study was cut off before it was carried out."""
+    def decide(self, arrived: Arrived, goes_on: Callable[[], bool]) -> bool:
+        """Whether a trial that reports from a rung goes on at once: asked when it is there for the first time. A
+        resumed trial repeats the report of its checkpoint: what was decided then stands, also if the study was cut off
+        before it was carried out."""
+        number, rung, *_ = arrived
+        if (number, rung) not in self._goes_on:
+            self._arrive(arrived)
+            self._goes_on[number, rung] = goes_on()
+            if self._goes_on[number, rung]:
+                self.halving.go_on(number)
+        return self._goes_on[number, rung]
+
+    def _arrive(self, arrived: Arrived) -> None:
+        number, rung, score, progress = arrived
         if rung >= self.search.halving.rungs - 1:
             raise InputError(
                 f"the ledger has a trial at rung {rung} of an arm that has {self.search.halving.rungs - 1} rungs",
                 where=f"{self.arm}, trial {number}",
                 remedy="h2h verify FOLDER; copy the folder again from where the study ran",
             )
-        if (number, rung) not in self._pruned:
-            self._last[number] = rung, score
-            self._pruned[number, rung] = not self._rungs.goes_on(rung, score)
-        return self._pruned[number, rung]
+        self._last[number] = rung, score
+        self.halving.arrive(number, rung, score, progress)
+        self._came(number, rung, score)
+
+    def take_up(self, number: int) -> None:
+        """A trial that stopped at a rung goes on from there."""
+        self._goes_on[number, self.halving.go_on(number)] = True
 
     def ended(self, trial: TrialHistory, outcome: AttemptOutcome) -> None:
         """Take in how an attempt ended, and show the sampler what it learns the right thing from. TPE ranks pruned
@@ -106,7 +150,9 @@ class ArmSampler:
         pruned to it before any value. GP and CMA-ES know complete trials only: to them a pruned trial is complete with
         its last score, a diverged or failed one with the worst of all."""
         score = trial.score(self._primary)
+        self.halving.end(trial.number, outcome, trial.progress)
         if outcome == "completed" and score is not None:
+            self._came(trial.number, self.search.halving.rungs - 1, score)
             self._shown.show(trial, TrialState.COMPLETE, score)
         elif outcome == "pruned" and trial.number in self._last:
             rung, last = self._last[trial.number]
@@ -152,18 +198,24 @@ class ArmSampler:
         return alone
 
 
-class Rungs:
-    """An arm's scores at each rung. A trial goes on while among the best ``1 / reduction``; the first always does."""
-
-    def __init__(self, number: int, reduction: int, *, higher_is_better: bool) -> None:
-        self._reduction, self._sign = reduction, -1.0 if higher_is_better else 1.0
-        self._best_first: list[list[float]] = [[] for _ in range(number)]
-
-    def goes_on(self, rung: int, score: float) -> bool:
-        """Take in a trial's score at a rung; whether the trial is among the best there so far."""
-        scores, loss = self._best_first[rung], self._sign * score
-        insort(scores, loss)
-        return bisect_left(scores, loss) < max(1, len(scores) // self._reduction)
+def _carried_out(events: Sequence[SearchEvent]) -> list[bool | None]:
+    """Of each arrival at a rung, whether the trial went on at once; None where that is not known, or for other events:
+    a session was cut off before the trial stopped, or came further."""
+    found: list[bool | None] = []
+    following: dict[int, tuple[int, bool | None]] = {}  # by trial, the rung that it next came to or its end; its fate
+    decided: dict[int, dict[int, bool | None]] = {}  # of arrivals that a crash had repeated, until the next end
+    for event in reversed(events):
+        fate = None
+        if isinstance(event, Arrived):
+            rung, its_fate = following.get(event.number, (-1, None))
+            own = decided.setdefault(event.number, {})
+            fate = own.setdefault(event.rung, True if rung > event.rung else its_fate)
+            following[event.number] = event.rung, fate
+        elif isinstance(event, Ended) and event.outcome not in ("interrupted", "retried"):
+            following[event.number] = -1, event.outcome != "pruned"
+            decided.pop(event.number, None)
+        found.append(fate)
+    return found[::-1]
 
 
 class _TpeOfFixedSpace(optuna.samplers.TPESampler):

@@ -1,4 +1,4 @@
-"""What one arm's search has spent and may still spend: by it arms are balanced, and their budgets kept."""
+"""What one arm's search has spent and may still add: by it arms are balanced."""
 
 from typing import NamedTuple
 
@@ -13,11 +13,8 @@ HOPELESS_TRIALS = 16  # an arm of which so many trials in a row diverged or fail
 class Totals(NamedTuple):
     """What an arm's search has spent and may yet spend, in trial budgets."""
 
-    spent: float  # what the ledger bills: by this the arms are balanced
-    paid: float
-    """Progress, from which the arm's own budget is taken: a clock is read after a step, and the moment by which a trial
-    came out longer than its budget costs the arm no trial."""
-    owed: float  # what the trials under way may yet add
+    spent: float  # what the ledger bills
+    owed: float  # what the trials under way may yet add, should none stop
 
 
 class SearchBudget:
@@ -25,7 +22,7 @@ class SearchBudget:
 
     def __init__(self, history: History, arm: str) -> None:
         self._history = history
-        self._settled_spent = self._settled_paid = 0.0
+        self._settled = 0.0  # what the trials spent that do not run
         self.begun = 0  # trials so far
         self.broken = 0  # trials that diverged or failed since the last one that did not, in the order of their ends
         self.live: set[str] = set()  # the trials that run or wait to be gone on with
@@ -47,6 +44,11 @@ class SearchBudget:
         self.begun += 1
         self.live.add(trial)
 
+    def take_up(self, trial: TrialHistory) -> None:
+        """A trial that had stopped goes on."""
+        self._settled -= self._spent(trial)
+        self.live.add(trial.trial)
+
     def settle(self, trial: TrialHistory) -> None:
         """A trial has ended."""
         self._settle(trial)
@@ -55,8 +57,7 @@ class SearchBudget:
 
     def _settle(self, trial: TrialHistory) -> None:
         self.live.discard(trial.trial)
-        self._settled_spent += self._spent(trial)
-        self._settled_paid += trial.progress
+        self._settled += self._spent(trial)
 
     def _count_broken(self, outcome: AttemptOutcome) -> None:
         if outcome in ("diverged", "failed"):
@@ -67,14 +68,12 @@ class SearchBudget:
     @property
     def totals(self) -> Totals:
         """Where the arm stands, as its trials have reported so far."""
-        spent, paid, owed = self._settled_spent, self._settled_paid, 0.0
+        spent, owed = self._settled, 0.0
         for name in self.live:
             trial = self._history.trials.get(name)
-            progress = 0.0 if trial is None else trial.progress
             spent += 0.0 if trial is None else self._spent(trial)
-            paid += progress
-            owed += 1.0 - progress
-        return Totals(spent, paid, owed)
+            owed += 1.0 if trial is None else 1.0 - trial.progress
+        return Totals(spent, owed)
 
     def _spent(self, trial: TrialHistory) -> float:
         design = self._history.design

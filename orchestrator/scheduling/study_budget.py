@@ -4,22 +4,25 @@ All that the study spends counts, with work lost to failures and, where the cap 
 from the moment an attempt is asked for. What a trial still to come costs is estimated:
 
 - In the unit that binds a trial, it costs its budget.
-- In another it costs what the arm's trials so far did per unit of the budget, with all their overhead: those of the
-  same phase that completed if there are any, else any that ended, else those of the search. Until a trial of every arm
-  has ended that is not known, and an arm's search has one trial at a time, confirmation one seed.
+- In another it costs what the arm's trials so far did per unit of the budget, with all their overhead, and outside of
+  the search with one start: those of the same phase that completed if there are any, else any that ended, else those of
+  the search. Until a trial of every arm has ended that is not known, and an arm's search has one trial at a time,
+  confirmation one seed.
 - A confirmation run costs its own budget, and the cooldowns of its branches (``confirm.anytime``).
 - What is measured may turn out dearer: :data:`MARGIN` is put on what confirmation is expected to cost.
 
 Rules:
 
-1. A search trial begins if what is left pays for what runs, for it, for those of every other arm that would then be
-   behind it, and for the confirmation. So the search ends for all arms at the same spending, but for the trial by which
-   they differ at any moment. A trial by which an arm catches up with another may use up the margin, but for a seed's.
+1. An arm's search takes a step if what is left pays for what runs, for it, for as much of every other arm as would then
+   be behind, and for the confirmation. So the search ends for all arms at the same spending, but for the step by which
+   they differ at any moment. One by which an arm catches up with another, or runs the best of its stopped trials to
+   the end, may use up the margin, but for a seed's. An arm that has completed no trial, or fewer than are to be
+   confirmed, runs it to the end if one seed can be paid beside it.
 2. A confirmation seed begins, with all its runs, if what is left pays for them and for what runs. A seed that has begun
    is finished, its branches included: when those begin the cap is not asked.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -68,7 +71,14 @@ class StudyBudget:
             return amount if self.cap.unit == self.spec.budget.unit else 0.0
         trained = sum(trial.progress * trial.amount for trial in known[arm])
         cost = sum(trial.spending(self.history.updated).total(self.cap.unit) for trial in known[arm])
-        return amount * cost / trained
+        # In the search trials stop and are taken up again; a confirmation run starts once.
+        start = 0.0 if phase == "search" else self._start_cost(known[arm])
+        return amount * (cost - start * sum(trial.attempts for trial in known[arm])) / trained + start
+
+    def _start_cost(self, trials: Sequence[TrialHistory]) -> float:
+        """Of an attempt at such trials."""
+        starting = sum(trial.spending(self.history.updated).starting(self.cap.unit) for trial in trials)
+        return starting / sum(trial.attempts for trial in trials)
 
     def _amount(self, phase: TrainingPhase) -> float:
         return (self.spec.budget if phase == "search" else self.spec.confirm_budget).amount
@@ -90,13 +100,10 @@ class StudyBudget:
         """Those of the phase's present budget: a study that was extended may have others."""
         return [trial for trial in self.history.trials_of(phase, arm) if trial.amount == self._amount(phase)]
 
-    def _still_running(self, phase: Literal["search", "confirm"]) -> float:
-        """What trials that have begun will cost from now on."""
-        return sum(
-            (1.0 - trial.progress) * self.trial_cost(phase, trial.arm)
-            for trial in self._trials(phase)
-            if trial.outcome is None
-        )
+    def _still_running(self) -> float:
+        """What confirmation runs that have begun will cost from now on."""
+        running = (trial for trial in self._trials("confirm") if trial.outcome is None)
+        return sum((1.0 - trial.progress) * self.trial_cost("confirm", trial.arm) for trial in running)
 
     def _run_cost(self, arm: str) -> float:
         """Of a confirmation run with its branches."""
@@ -128,28 +135,29 @@ class StudyBudget:
         """What confirmation is expected to cost, without the margin."""
         return self.spec.confirm.seeds * self._seed_cost
 
-    def allows_search_trial(self, arm: str) -> bool:
-        """Whether an arm may begin a search trial; see the module's rules."""
-        live = any(trial.outcome is None for trial in self._trials("search", arm))
-        if live and self.waits_for_costs("search"):
-            return False
-        committed = {
-            name: sum(t.progress if t.outcome is not None else 1.0 for t in self._trials("search", name))
-            for name in self.spec.arms
-        }
-        needed = self.trial_cost("search", arm)
-        for name, budgets in committed.items():
-            if name != arm:
-                behind = round(max(budgets, committed[arm] + 1.0) - budgets)
-                needed += behind * self.trial_cost("search", name)
-        catching_up = committed[arm] + 1.0 <= max(committed.values()) * _ROUNDING
-        margin = self._margin * (self._seed_cost if catching_up else self.reserve)
-        return self._fits(self._still_running("search") + needed + self.reserve + margin)
+    def for_search(self, committed: Mapping[str, float]) -> Callable[[str, float, float | None], bool]:
+        """Whether an arm's search may take a step (as :data:`orchestrator.scheduling.halving.Pays`); see the module's
+        rules. ``committed``: what each arm's search has spent, and will with the steps that it has begun."""
+        costs = {name: self.trial_cost("search", name) for name in self.spec.arms}
+        starts = {name: self._start_cost(known) if known else 0.0 for name, known in self._known("search").items()}
+        done = {name: sum(trial.progress for trial in self._trials("search", name)) for name in self.spec.arms}
+        running = sum(max(0.0, committed[name] - done[name]) * cost for name, cost in costs.items())
+        owed, reserve, seed_cost = running + self.reserve, self._margin * self.reserve, self._margin * self._seed_cost
+
+        def allows(arm: str, cost: float, kept: float | None) -> bool:
+            if kept is None:
+                return self._fits(running + cost * costs[arm] + self._seed_cost)
+            level = committed[arm] + cost + kept
+            needed = starts[arm] + sum((max(level, spent) - spent) * costs[name] for name, spent in committed.items())
+            catching_up = not kept or level <= max(committed.values()) * _ROUNDING
+            return self._fits(owed + needed + (seed_cost if catching_up else reserve))
+
+        return allows
 
     def allows_runs(self, arms: Iterable[str]) -> bool:
         """Whether the runs that a confirmation seed still needs, of these arms, may begin; see the module's rules."""
         cost = sum(map(self._run_cost, arms)) * (1.0 + self._margin)
-        return self._fits(self._still_running("confirm") + self._branches_owed + cost)
+        return self._fits(self._still_running() + self._branches_owed + cost)
 
     def _fits(self, cost: float) -> bool:
         return self.spent + cost <= self.cap.amount * _ROUNDING

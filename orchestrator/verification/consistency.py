@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from orchestrator.analysis.answer import TOLERANCE
 from orchestrator.analysis.selection import best_trials, same_configuration
+from orchestrator.config.search import HalvingSpec
 from orchestrator.ledger import protocol, records
 from orchestrator.ledger.history import History
 from orchestrator.ledger.protocol import Protocol
@@ -120,7 +121,8 @@ def check_data(found: Verification, history: History) -> None:
 
 def check_balance(found: Verification, written: Sequence[records.Record]) -> None:
     """No arm's search overspent, nor was ever ahead by more than a trial's budget for each trial at a time. A trial in
-    time may end a step later; and an arm may have gone on while another still had work that a failure took back."""
+    time may end a step later, as any may come to a rung within a step; and an arm may have gone on while another still
+    had work that a failure took back."""
     history = History()
     design = next(record.design for record in reversed(written) if isinstance(record, records.StudyRecord))
     if not design.search_budget:
@@ -143,6 +145,15 @@ def check_balance(found: Verification, written: Sequence[records.Record]) -> Non
     found.check("balance of the search", f"the widest lead was {widest:g} {unit} of {bound:g}", within, True)
     for arm in design.arms:
         paid = math.fsum(trial.progress for trial in history.trials_of("search", arm))
-        most = design.search_budget + design.concurrent_per_arm * late / amount
+        most = design.search_budget + design.concurrent_per_arm * (late / amount + _beyond_rungs(history))
         where = f"{arm}: {paid:g} of {design.search_budget:g} trial budgets of search"
         found.check("budgets", where, paid <= most * (1 + TOLERANCE), True)
+
+
+def _beyond_rungs(history: History) -> float:
+    """By how much a search trial was beyond its rung when it got there, at most, in trial budgets."""
+    assert history.study is not None
+    fixed = protocol.value_of(history.study.protocol, "search.halving")
+    rungs = dict(enumerate(HalvingSpec.model_validate(fixed or {}).fractions))
+    measures = (measure for trial in history.trials_of("search") for measure in trial.measures)
+    return max((measure.progress - rungs[measure.rung] for measure in measures if measure.rung in rungs), default=0.0)

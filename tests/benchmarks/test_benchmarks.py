@@ -110,6 +110,7 @@ def test_search(benchmarks, capsys):
     medians = result["searching"]["median_trial_budgets"]
     assert result["search_over_random"] == pytest.approx(medians["halving"] / medians["random"])
     assert not any(result["searching"]["not_found"].values())
+    assert all(found["least_share_spent"] >= 0.95 for found in result["shares"].values())
     # A record of the beginning and the end of every attempt, and of each of its reports.
     assert result["records_read_while_written"] > 4 * result["trials"]
     assert set(result["file_bytes"]) == {"optuna.jsonl", "000001.jsonl"}

@@ -67,7 +67,13 @@ class Driver:
         return self
 
     def begin(self, planned):
-        # A trial begins anew after a failure: all that it had is lost.
+        # A trial begins anew after a failure: all that it had is lost. One that had stopped goes on from there.
+        known = self.history.trials.get(planned.trial)
+        stopped = known is not None and known.outcome == "pruned"
+        if stopped:
+            self.leaves[planned.trial] = known.progress
+        elif planned.share is None:
+            self.leaves.pop(planned.trial, None)
         if planned.share is not None:
             self.leaves[planned.trial] = planned.config.training.stable_share
         attempt = trial(
@@ -80,6 +86,7 @@ class Driver:
             configuration=dict(planned.configuration),
             amount=planned.config.budget.amount,
             share=planned.share,
+            start_step=known.measures[-1].step if stopped else 0,
         )
         self.running[planned.trial] = planned, attempt
         self.record(attempt)

@@ -4,6 +4,7 @@ Dodge et al. 2019, "Show your work: improved reporting of experimental results";
 2024, "Show your work with confidence: confidence bands for tuning curves".
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -14,6 +15,7 @@ from scipy import special
 Floats = NDArray[np.float64]
 
 SIMULATED = 20_000  # samples from which the band's level is found; of many trials fewer, but none below 1000
+ORDERS = 4000  # of a search's trials
 CONFIDENCE = 0.95  # of a band, over all n together
 MOST_POINTS = 64  # of a curve: all n up to about 20, then further and further apart
 
@@ -27,6 +29,7 @@ class TuningCurve:
     median: tuple[float, ...]  # median of the best of n
     low: tuple[float | None, ...]  # lower end of the median's band; None where the trials set no bound
     high: tuple[float | None, ...]  # upper end; None where there is no bound: of N trials, for n above about N / 8
+    spent: tuple[float, ...] = ()  # what n trials cost in the mean, in trial budgets; () where it was not recorded
 
 
 @lru_cache(maxsize=256)
@@ -55,6 +58,21 @@ def tuning_curve(scores: tuple[float, ...]) -> TuningCurve:
         low.append(float(ordered[under[-1]]) if len(under) else None)
         high.append(float(ordered[over[0]]) if len(over) else None)
     return TuningCurve(tuple(map(int, points)), tuple(expected), tuple(median), tuple(low), tuple(high))
+
+
+def chance_of_better(spent: Sequence[float], scores: Sequence[float | None], by: float) -> float | None:
+    """An estimate of the chance that a search twice as long would find a better one by more than ``by``: over random
+    orders of its trials, how often the second half of its spending did over the first. Of each trial what it spent,
+    and its score if it completed, higher being better; None of fewer than two of those. As searches bring less and
+    less, and samplers learn from what came before, it is rather too high."""
+    found = np.array([-np.inf if score is None else score for score in scores])
+    if np.isfinite(found).sum() < 2:
+        return None
+    order = np.argsort(np.random.default_rng(0).random((ORDERS, len(found))), axis=1)
+    up_to = np.cumsum(np.asarray(spent)[order], axis=1)
+    first = up_to <= up_to[:, -1:] / 2
+    best_first, best_second = (np.where(half, found[order], -np.inf).max(axis=1) for half in (first, ~first))
+    return float(np.mean(best_second > best_first + by))
 
 
 @lru_cache(maxsize=256)

@@ -171,7 +171,7 @@ def test_what_stands_beside_the_question_is_shown_in_short(width):
     (pair,) = comparison.pairs
     assert f"the planned seeds would find a difference of {pair.detectable:.2g} on" in squeezed(text)
     tuning = comparison.arms["vanilla"].tuning
-    assert f"{tuning.n[-1]}: {tuning.median[-1]:.3f}" in squeezed(text)
+    assert f"{tuning.spent[-1]:.2g}: {tuning.median[-1]:.3f}" in squeezed(text)
     assert "1, 0, 0" in text  # the diverged one of vanilla's search
     assert text.count("50%") == 2  # both yardsticks
 

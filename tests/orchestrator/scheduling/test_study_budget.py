@@ -102,10 +102,9 @@ def test_in_seconds_a_longer_confirmation_is_told_from_the_search_and_then_by_it
     """By what a unit of the budget has cost so far, with all overhead: a longer run starts no more often."""
     spec = study(f"confirm.budget={{tokens: {2 * TOKENS}}}", "cap={device_seconds: 9000}", "search.budget_per_arm=2")
     driver = Driver(spec, capacity=1).run(SearchPhase)
-    trials = sum(SECONDS.values()) + 2 * OVERHEAD
-    assert budget(spec, driver.history).reserve == pytest.approx(spec.confirm.seeds * 2 * trials)
-    driver.run(ConfirmPhase)
     runs = 2 * sum(SECONDS.values()) + 2 * OVERHEAD
+    assert budget(spec, driver.history).reserve == pytest.approx(spec.confirm.seeds * runs)
+    driver.run(ConfirmPhase)
     assert budget(spec, driver.history).reserve == pytest.approx(spec.confirm.seeds * runs)
 
 
