@@ -6,6 +6,7 @@ import json
 import os
 import re
 import secrets
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.command import EXIT_FAILED, Options, command, folder_named, loading, study_named
@@ -60,7 +61,8 @@ def _verify(options: Options) -> int:
     if rescored < 0:
         raise InputError(f"{rescored} checkpoints cannot be scored", where="--rescore", remedy="--rescore 3")
     seed = secrets.randbelow(10**6) if seed is None else seed
-    found = verify(folder_named(options), head=head, text=options.data, rescored=rescored, seed=seed)
+    with loading(f"verifying {options.study}") if options.data or rescored else nullcontext():
+        found = verify(folder_named(options), head=head, text=options.data, rescored=rescored, seed=seed)
     print(found.in_words())
     return EXIT_FAILED if found.damaged or found.mismatches else 0
 

@@ -72,7 +72,7 @@ def check_items(found: Verification, history: History, folder: Location) -> bool
     whole, wanted = True, any(find_yardstick(name).has_items() for name in history.design.yardsticks.names)
     for trial in history.trials.values():
         if wanted and trial.built and trial.outcome == "completed" and trial.phase != "search":
-            named = trial.measures[-1].items is not None
+            named = bool(trial.measures) and trial.measures[-1].items is not None
             found.check("item scores", f"{trial.trial}: its report names their file", named, True)
         try:
             items = read_items(folder, trial)
@@ -88,7 +88,7 @@ def check_items(found: Verification, history: History, folder: Location) -> bool
 def check_floors(found: Verification, history: History, folder: Location) -> bool:
     """The same of what was measured before the first step; tables are the same for all arms of a task."""
     whole, tables = True, dict[str, tuple[str, ByScorer]]()
-    for trial in history.trials.values():
+    for trial in (trial for arm in history.design.arms for trial in history.trials_of("confirm", arm)):
         if trial.floors is None:
             continue
         try:

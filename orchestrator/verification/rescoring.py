@@ -65,11 +65,12 @@ def rescore(found: Verification, history: History, folder: Location, most: int, 
     for run in floors:
         assert run.floors is not None, "it measured them"
         try:
+            again = _floors(history, spec, run, folder)
             recorded = _Again(scores_of_floors(run.floors), read_floors(folder, run))
         except InputError as error:
-            found.check("scored again", f"{run.trial}: {error.where}", error.what, "the file of its report")
+            found.check("scored again", f"{run.trial}: {error.where}", error.what, "what its report says")
             continue
-        _compare(found, run, f"{run.trial} before its first step", recorded, _floors(history, spec, run, folder))
+        _compare(found, run, f"{run.trial} before its first step", recorded, again)
 
 
 def _with_checkpoint(history: History, folder: Location) -> list[TrialHistory]:

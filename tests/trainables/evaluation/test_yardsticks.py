@@ -275,7 +275,7 @@ def test_means_over_documents_tokens_and_languages(corpus):
         mean = np.prod(list(languages.values())) ** (1 / 3) if name == "perplexity" else sum(languages.values()) / 3
         assert scores[name].overall == pytest.approx(mean)
     items = find_yardstick("recovery_mrr").items(taking)["fr"]
-    assert [part.tolist() for part in items] == [[0, 2], [1.5, 0.25], [2.0, 1.0]]
+    assert [part.tolist() for part in items[:3]] == [[0, 2], [1.5, 0.25], [2.0, 1.0]]
     items = find_yardstick("bits_per_byte").items(taking)["en"]
     assert items.item_I.tolist() == [4, 7]
     assert items.weight_I.tolist() == [0.0, 4.0], "bytes"

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.reporting.corpus import held_out_table
 from tests.helpers.preparation import TOKENIZER, corpora_of, files_of, in_this_process
 from trainables.corpora.config import CorporaConfig
 from trainables.corpora.preparation import ngrams as ngrams_module
@@ -24,6 +25,7 @@ from trainables.corpora.preparation.splits import split_of
 from trainables.corpora.preparation.tokenizer_sample import make_tokenizer
 from trainables.corpora.reading import portions
 from trainables.corpora.stream.manifest import HELD_OUT, Manifest
+from trainables.corpora.stream.packed import PackedCorpus
 from trainables.errors import InputError
 from trainables.hashing import checksum
 from trainables.storage import Location
@@ -127,6 +129,12 @@ def test_what_stands_in_training_text_is_left_out_of_the_held_out(tmp_path, monk
         for kept, found in ((set(ids), own.before), (set(ids) - copied, own.after)):
             total = sum(len(words_of(texts[i])) for i in kept)
             assert found == pytest.approx(sum(expected[i] * len(words_of(texts[i])) for i in kept) / total)
+    shown = held_out_table(PackedCorpus(Location(tmp_path / "store") / manifest.fingerprint))
+    assert [list(row.cells[:5]) for row in shown.rows] == [
+        ["en", split, str(own.documents - own.left_out), str(own.documents - own.left_out), str(own.left_out)]
+        for split in HELD_OUT
+        for own in [manifest.overlap[split]["en"]]
+    ]
     kept_all = prepare(corpora_of(tmp_path, "en", maximum_overlap=1), tokenizer, Location(tmp_path / "store"))
     assert kept_all.fingerprint != manifest.fingerprint
     assert kept_all.sources[0].near_duplicates == 0
