@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from orchestrator.analysis.answer import Answer, answer_of
+from orchestrator.analysis.methods import methods
 from orchestrator.analysis.selection import best_of_search, chosen_runs
 from orchestrator.config.folder import LEDGER, no_study
 from orchestrator.ledger.history import read_history
@@ -113,6 +114,11 @@ class Results:
     def answer(self) -> Answer:
         """What the study says; see :func:`orchestrator.analysis.answer.answer_of`."""
         return answer_of(self.history)
+
+    @property
+    def methods(self) -> str:
+        """The paragraph for a paper: what was done, with every run that failed, and what the answer speaks of."""
+        return methods(self.history, self.answer.comparison)
 
     @cached_property
     def comparison(self) -> pd.DataFrame:

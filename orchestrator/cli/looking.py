@@ -32,7 +32,13 @@ def _watch(options: Options) -> int:
 
 @command("print a study's comparison and verdict so far")
 def _compare(options: Options) -> int:
-    return show_answer(folder_named(options))
+    folder = folder_named(options)
+    if not options.methods:
+        return show_answer(folder)
+    from orchestrator.analysis.results import Results
+
+    print(Results(folder).methods)
+    return 0
 
 
 def show_answer(folder: Location) -> int:

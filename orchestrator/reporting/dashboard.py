@@ -9,6 +9,7 @@ from rich.live import Live
 from rich.text import Text
 
 from orchestrator.analysis.answer import answer_of
+from orchestrator.analysis.methods import estimand
 from orchestrator.config.folder import LEDGER
 from orchestrator.ledger import registry
 from orchestrator.ledger.history import History
@@ -127,6 +128,8 @@ def print_results(history: History, folder: Location, console: Console) -> None:
         console.print(Text(detectable, style="dim"), end="\n\n")
     console.print(Text(answer.verdict, style="bold"))
     console.print()
+    if comparison.pairs:
+        console.print(Text(estimand(history.design, comparison), style="dim"), end="\n\n")
     if began := registry.standing(history.first):
         console.print(Text(f"Begun as {began}.", style="dim"), end="\n\n")
     for label, value in (

@@ -1,0 +1,85 @@
+"""The paragraph for a paper: what was done, and what the answer speaks of. Every run that failed is in it."""
+
+from collections.abc import Iterator
+
+from orchestrator import formatting
+from orchestrator.analysis.comparison import Comparison
+from orchestrator.analysis.selection import chosen_runs
+from orchestrator.ledger.history import History
+from orchestrator.ledger.records import Design
+
+RULE = (
+    "Differences were taken seed by seed and tested by Student's t over two sources of chance, seeds and units of "
+    "held-out text, with Satterthwaite's degrees of freedom (quasi-F, Clark 1973); equivalence by two one-sided tests "
+    "(Schuirmann 1987). Runs that diverged count as the worst model known (Lachin 1999)."
+)
+
+
+def estimand(design: Design, comparison: Comparison) -> str:
+    """What the difference is of, in a sentence."""
+    amount = formatting.quantity(design.confirm_amount, design.unit)
+    tuned = f"tuned with {design.search_budget:g} such budgets each" if design.search_budget else "as they were set"
+    if design.search_budget and design.amount != design.confirm_amount:
+        tuned = f"tuned with {design.search_budget:g} budgets of {formatting.quantity(design.amount, design.unit)} each"
+    return (
+        f"The difference is the mean one of {comparison.primary} after {amount} of training, over new seeds and new "
+        f"held-out text of the same sources, between arms {tuned}, each scored as its objective implies, a run that "
+        "diverges counting as the worst model known; it holds for this corpus, this search and this budget."
+    )
+
+
+def methods(history: History, comparison: Comparison) -> str:
+    """Some sentences of plain text, from the ledger alone."""
+    return " ".join(_sentences(history, comparison))
+
+
+def _sentences(history: History, comparison: Comparison) -> Iterator[str]:
+    design = history.design
+    arms = "; ".join(f"{name} ({arm.objective}, {_scorer(history, name)})" for name, arm in design.arms.items())
+    yield f"We asked: {design.question.rstrip()} {formatting.plural(len(design.arms), 'arm')} were compared: {arms}."
+    if design.search_budget:
+        budget = f"{design.search_budget:g} times {formatting.quantity(design.amount, design.unit)}"
+        yield f"Each arm was tuned by a search of {budget}: {_counted(comparison, 'search')}."
+    seeds = f"{design.seeds} paired seeds"
+    if design.minimum_seeds is not None:
+        seeds = f"{design.minimum_seeds} to {seeds}, until the question was answered (Lan & DeMets 1983)"
+    amount = formatting.quantity(design.confirm_amount, design.unit)
+    yield f"Its best configuration was trained for {amount} with {seeds}: {_counted(comparison, 'confirm')}."
+    yield from _failures(history, comparison)
+    margins = sorted({f"{pair.margin:.2g}" for pair in comparison.pairs if pair.margin})
+    margin = f", within a margin of {' and '.join(margins)}" if margins else ""
+    yield f"The primary measure was {comparison.primary}{margin}. {RULE}"
+    if len(comparison.pairs) > 1:
+        yield f"Levels were shared by {len(comparison.pairs)} pairs of arms (Bonferroni)."
+    yield estimand(design, comparison)
+    if history.study is not None:
+        versions = ", ".join(f"{name} {version}" for name, version in sorted(history.study.versions.items()))
+        yield f"The protocol ({history.study.protocol_digest}) was fixed before the first run. Software: {versions}."
+
+
+def _scorer(history: History, arm: str) -> str:
+    runs = [run for run in chosen_runs(history, arm).values() if run.measures and run.measures[-1].scorer]
+    return f"scored by {runs[0].measures[-1].scorer}" if runs else "not scored"
+
+
+def _counted(comparison: Comparison, phase: str) -> str:
+    """``headless 9 runs, 3 completed, 6 pruned``, arm by arm."""
+    said = []
+    for name, arm in comparison.arms.items():
+        counts = next(own for key, own in arm.counts.items() if key == phase)
+        outcomes = {"completed": counts.completed, "pruned": counts.pruned, "diverged": counts.diverged}
+        outcomes |= {"failed": counts.failed, "not ended": counts.running}
+        listed = ", ".join(f"{number} {outcome}" for outcome, number in outcomes.items() if number)
+        said.append(f"{name} {listed or 'none'}")
+    return "; ".join(said)
+
+
+def _failures(history: History, comparison: Comparison) -> Iterator[str]:
+    """Each run of the confirmation that diverged or failed, by name."""
+    broken = [trial for trial in history.trials_of("confirm") if trial.outcome in ("diverged", "failed")]
+    for trial in broken:
+        reason = f" ({trial.reason})" if trial.reason else ""
+        yield f"Seed {trial.seed} of {trial.arm} {trial.outcome}{reason}."
+    retried = sum(arm.failures["confirm"].retried + arm.failures["search"].retried for arm in comparison.arms.values())
+    if retried:
+        yield f"{formatting.plural(retried, 'attempt')} failed and went on from a checkpoint."
