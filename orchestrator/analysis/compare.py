@@ -26,6 +26,7 @@ from orchestrator.analysis.rows import (
     deviation,
     diverged,
     final_row,
+    is_steady,
     matched,
     mean,
     missing,
@@ -66,7 +67,7 @@ def compare(history: History) -> Comparison:
         alpha=ALPHA,
         arms=summaries,
         pairs=tuple(pairs),
-        not_compared=tuple((a, b) for a, b in combinations(arms, 2) if (a, b) not in decisions),
+        not_compared=tuple((a, b) for a, b in combinations(arms, 2) if design.arms[a].task != design.arms[b].task),
         extensions=tuple(record.changes for record in history.extensions),
     )
 
@@ -83,9 +84,13 @@ def _rule(design: Design, family_size: int, margin: float = 0.0) -> Rule:
 
 
 def _decisions(history: History, runs: Mapping[str, Runs], arms: Sequence[str]) -> _Decisions:
-    """What the rule says of every two arms of one task."""
+    """What the rule says of every two arms of one task, or of each with the control."""
     design = history.design
-    pairs = [(a, b) for a, b in combinations(arms, 2) if design.arms[a].task == design.arms[b].task]
+    pairs = [
+        (a, b)
+        for a, b in combinations(arms, 2)
+        if design.arms[a].task == design.arms[b].task and design.control in (None, a, b)
+    ]
     rule = _rule(design, len(pairs))
     return {names: _decision(history, rule, names, runs) for names in pairs}
 
@@ -145,7 +150,7 @@ def _pair(
     runs_a, runs_b = _settled(history, runs[a], runs[b], decision)
     pairs, branches = pairs_of(history, primary, runs_a, runs_b), branches_of(history, runs_a, runs_b)
     both_ended = paired_runs(runs_a, runs_b, ("completed", *BROKEN), primary)
-    margin = margin_of(history, (runs_a, runs_b))
+    margin, steady = margin_of(history, (runs_a, runs_b)), is_steady((runs_a, runs_b))
     rule = _rule(design, num_pairs, margin)
     rows = {name: final_row(history, name, pairs_of(history, name, runs_a, runs_b)) for name in design.yardsticks.names}
     p = None if decision.p is None else float(decision.evidence.p())
@@ -169,6 +174,7 @@ def _pair(
         missing=missing(runs_a, runs_b, primary, pairs),
         diverged=diverged(runs_a, runs_b, pairs),
         withheld=decision.withheld,
+        steady=steady,
         below=below(history, names, list(pairs.values())),
         stopping=None if minimum is None else comparison.Stopping(minimum=minimum, maximum=design.seeds),
         yardsticks=rows,
@@ -182,6 +188,8 @@ def _pair(
                 design.yardsticks.target,
                 design.lower_is_better(primary),
             )
+            if steady or unit != "device_seconds"
+            else None
             for unit in MATCHED_UNITS
         },
         branches=tuple(at_shares(history, branches)),

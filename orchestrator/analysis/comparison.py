@@ -102,6 +102,12 @@ class Matched(Difference):
     annealed: bool
     """The share is the whole."""
 
+    @classmethod
+    def nothing(cls) -> Matched:
+        """No point."""
+        fields = dict.fromkeys(("spent", "progress", "mean_a", "mean_b", "difference", "interval"))
+        return cls(n=0, annealed=False, **fields)
+
 
 class Stopping(Config):
     """Adaptive stopping, in pairs."""
@@ -135,6 +141,9 @@ class Pair(Config):
     diverged: tuple[Gap, ...]
     """Runs of the pairs that count as the worst model known."""
     withheld: Withheld | None
+    steady: bool
+    """Whether device time tells something: of each arm, that of the same work differs by no more than 10% between runs.
+    If not, nothing is compared by it."""
     below: dict[FloorName, float]
     """What neither arm is surely above, by value: of the floors that bar a verdict the highest; the bigram table."""
     stopping: Stopping | None

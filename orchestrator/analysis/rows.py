@@ -19,6 +19,9 @@ from orchestrator.ledger.records import Design, Outcome
 from orchestrator.ledger.trials import TrialHistory
 from trainables.training.config import Unit
 
+STEADY = 1.1
+"""Clocks tell nothing where runs of one configuration differ in the time of the same work by more than this ratio."""
+
 SAME_SPENDING = 0.99  # runs have spent the same where the least is this share of the most: clocks are noisy
 BROKEN: tuple[Outcome, ...] = ("diverged", "failed")
 
@@ -122,12 +125,13 @@ def matched(history: History, a: Runs, b: Runs, unit: Unit) -> comparison.Matche
     }
     progress = min((float(curve[-1, 0]) for curve in curves.values()), default=0.0)
     spent = [float(np.interp(progress, curve[:, 0], curve[:, 1])) for curve in curves.values()]
+    if unit == "device_seconds" != design.unit and not is_steady((a, b)):
+        return comparison.Matched.nothing()
     # Progress is spending of the budget over the budget, so that of it all have spent the same by then.
     same = bool(spent) and (unit == design.unit or min(spent) >= SAME_SPENDING * max(spent))
     # There is no point to show before the first pair, nor where a run was first evaluated only beyond it.
     if not same or any(progress < curve[0, 0] for curve in curves.values()):
-        nothing = dict.fromkeys(("spent", "progress", "mean_a", "mean_b", "difference", "interval"))
-        return comparison.Matched(n=0, annealed=False, **nothing)
+        return comparison.Matched.nothing()
     at = {key: float(np.interp(progress, curve[:, 0], curve[:, 2])) for key, curve in curves.items()}
     scores = [(at[one.arm, seed], at[other.arm, seed]) for seed, (one, other) in paired.items()]
     annealed = bool(completed)
@@ -138,6 +142,16 @@ def matched(history: History, a: Runs, b: Runs, unit: Unit) -> comparison.Matche
     shown = row.model_dump(include={"n", "mean_a", "mean_b", "difference"})
     interval = row.interval if annealed else None
     return comparison.Matched(**shown, interval=interval, spent=min(spent), progress=progress, annealed=annealed)
+
+
+def is_steady(sides: Iterable[Runs]) -> bool:
+    """Whether clocks tell something: of each side's completed runs, device time by FLOPs is nearly the same."""
+    for runs in sides:
+        ended = [run.spent for run in runs.values() if run.outcome == "completed"]
+        paces = [s["device_seconds"] / s["flops"] for s in ended if s.get("device_seconds") and s.get("flops")]
+        if paces and max(paces) > STEADY * min(paces):
+            return False
+    return True
 
 
 def _sides(paired: Mapping[int, tuple[TrialHistory, TrialHistory]]) -> tuple[Runs, Runs]:

@@ -9,6 +9,10 @@ from orchestrator import formatting
 from orchestrator.analysis.boundaries import AT_BOUNDARY, boundaries_in_words
 from orchestrator.analysis.comparison import ArmSummary, Comparison, FloorName, Pair, Row
 
+UNSTEADY = (
+    "Device time of the same work differs by more than 10% between runs of one arm, so nothing is compared by it: "
+    "resources.exclusive runs one trial at a time."
+)
 SAME_RUN = 0.98  # of what a run spends: less is a difference worth a word
 
 
@@ -101,17 +105,19 @@ def _pair_in_words(comparison: Comparison, pair: Pair) -> str:
         "undecided": f"{a} against {b} {where} is undecided{f': {AT_BOUNDARY}' if boundaries else ''}",
     }.get(pair.verdict, f"{a} is ahead of {b} {where}")
     evidence = _evidence_in_words(opening, row, len(comparison.pairs), _diverged(pair, row.n))
-    confounds = ", ".join(_confounds(comparison.arms[a], comparison.arms[b]))
+    confounds = ", ".join(_confounds(comparison.arms[a], comparison.arms[b], clocks=pair.steady))
     between = f"Between them differ too: {confounds} ({a} against {b})." if confounds else ""
     floors = _floors_in_words(comparison, pair) if row.n else ()
     robust = _robust_in_words(pair)
     withheld = _withheld_in_words(pair)
-    said = [evidence, *floors, withheld, boundaries, *_caveats(pair, row), robust, between]
+    clocks = "" if pair.steady else UNSTEADY
+    said = [evidence, *floors, withheld, boundaries, *_caveats(pair, row), robust, between, clocks]
     return " ".join(filter(None, said))
 
 
-def _confounds(a: ArmSummary, b: ArmSummary) -> Iterable[str]:
-    """What else differs between two arms than what they were compared for, each with both values."""
+def _confounds(a: ArmSummary, b: ArmSummary, *, clocks: bool) -> Iterable[str]:
+    """What else differs between two arms than what they were compared for, each with both values; device time only
+    where ``clocks`` tell something."""
     for said, values in (
         ("parameters", [{f"{built.parameters:,}" for built in arm.built} for arm in (a, b)]),
         ("devices", [{built.device for built in arm.built} for arm in (a, b)]),
@@ -121,7 +127,7 @@ def _confounds(a: ArmSummary, b: ArmSummary) -> Iterable[str]:
             yield f"{said} {' and '.join(sorted(values[0]))} against {' and '.join(sorted(values[1]))}"
     for unit, one in a.a_run.items():
         other = b.a_run.get(unit, one)
-        if min(one, other) < SAME_RUN * max(one, other):
+        if min(one, other) < SAME_RUN * max(one, other) and (clocks or unit != "device_seconds"):
             of_device = "of device time " if unit == "device_seconds" else ""
             yield f"{formatting.quantity(one, unit)} {of_device}a run against {formatting.quantity(other, unit)}"
 

@@ -32,6 +32,8 @@ class ConfirmSpec(Config):
     run, as where `seeds` or a `top` above 1 are given without it."""
     describe_only: bool = False
     """Let the study begin with too few seeds for any answer."""
+    control: str | None = None
+    """The arm that all others of its task are compared with, and they not with each other; null: every two arms."""
     top: int = Field(1, ge=1)
     """Configurations of each arm. Above 1 the verdict is exploratory: the best is chosen by the values compared."""
     margin: Positive | None = None

@@ -6,7 +6,7 @@ from itertools import product
 from orchestrator.config.arms import ArmSpec
 from orchestrator.config.study import StudySpec
 from search_spaces import Float, Integer
-from trainables.errors import InputError
+from trainables.errors import InputError, nearest
 from trainables.evaluation import find_yardstick
 from trainables.training.config import TrainingConfig
 
@@ -23,6 +23,10 @@ def require_consistent(spec: StudySpec) -> None:
         _require_own_tokenizer(spec, name, arm)
         _require_branches(spec, name, arm)
         _require_searchable(spec, name, arm)
+    control = spec.confirm.control
+    if control is not None and control not in spec.arms:
+        remedy = nearest(control, spec.arms)
+        raise InputError(f"confirm.control names no arm: '{control}'", where="confirm.control", remedy=remedy)
     _require_a_step(spec)
     _require_something_to_stop(spec)
     if spec.confirm_budget.unit != spec.budget.unit:

@@ -36,6 +36,8 @@ class ResourcesSpec(Config):
     """GPUs of a worker; null: 1 where there are GPUs, else 0. A cluster that grows must be told."""
     concurrent_trials: int | None = Field(None, ge=1)
     """Trials at a time; null: as many as fit on the machine, or on the cluster once it has grown."""
+    exclusive: bool = False
+    """One trial at a time, the arms in turn, so that none slows another: for what is compared by device time."""
     launcher: Literal["auto", "direct", "ray_train"] = "auto"
     """`ray_train`: every trial is a Ray Train run. `direct`: in the Tune process, one worker only. auto: `direct` for
     one CPU worker, else `ray_train`."""

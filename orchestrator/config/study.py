@@ -76,9 +76,10 @@ class StudySpec(Config):
 
     @property
     def num_compared_pairs(self) -> int:
-        """Pairs of arms that have the same task."""
-        tasks = [arm.learned.task for arm in self.arms.values()]
-        return sum(a == b for a, b in combinations(tasks, 2))
+        """Pairs of arms that have the same task, of which one is the control, if there is one."""
+        tasks = {name: arm.learned.task for name, arm in self.arms.items()}
+        pairs = combinations(tasks, 2)
+        return sum(tasks[a] == tasks[b] and self.confirm.control in (None, a, b) for a, b in pairs)
 
     def training_of(self, arm: str, configuration: Mapping[str, Setting] | None = None) -> TrainingConfig:
         """The training settings of an arm, with a configuration of the search on top."""

@@ -70,7 +70,7 @@ def make_executor(
     slots = machine.slots(resources, gpus)
     if slots == 0:
         recorder.event("the cluster cannot place a trial as it is now: its autoscaler is waited for")
-    concurrent = resources.concurrent_trials or max(1, slots)
+    concurrent = 1 if resources.exclusive else resources.concurrent_trials or max(1, slots)
     return Executor(recorder, folder, workers, concurrent, resources.attempts, keeps_processes=keeps_processes)
 
 

@@ -69,6 +69,7 @@ def design_of(spec: StudySpec) -> Design:
         minimum_seeds=confirm.stopping.minimum if confirm.stopping else None,
         anytime=confirm.anytime,
         margin=confirm.margin,
+        control=confirm.control,
         yardsticks=YardstickDesign(
             primary=yardsticks.primary,
             others=yardsticks.names[1:],

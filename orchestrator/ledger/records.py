@@ -75,6 +75,7 @@ class Design(Config):
     anytime: tuple[Amount, ...]
     margin: Amount | None  # None: a share of what the second half of the budget brings
     yardsticks: YardstickDesign
+    control: Name | None = None  # the arm that the others are compared with; None: every two arms
 
     def lower_is_better(self, yardstick: str) -> bool:
         """Whether smaller values of a yardstick are the better ones."""

@@ -169,7 +169,11 @@ def _standing(comparison: Comparison, pair: Pair) -> Text:
         state.append(f"\nmissing: {gaps}", "red")
     if any(point.n and not point.annealed for point in pair.matched.values()):
         state.append("\n≈ both mid-schedule: an indication, no evidence", "dim")
-    apart = [formatting.UNIT_TITLES[unit] for unit, point in pair.matched.items() if not point.n]
+    units = [unit for unit, point in pair.matched.items() if not point.n]
+    if not pair.steady and "device_seconds" in units:
+        units.remove("device_seconds")
+        state.append("\nnothing is compared by device time: that of the same work differs by over 10%", "dim")
+    apart = [formatting.UNIT_TITLES[unit] for unit in units]
     if apart:
         titles = " or ".join(apart)
         why = "one arm would be mid-schedule there; a budget in that unit compares them"

@@ -25,7 +25,7 @@ from trainables.training.billing import Billing
 from trainables.training.checkpoint import Checkpoints
 from trainables.training.config import TrialConfig
 from trainables.training.energy import EnergyCounter
-from trainables.training.meters import LossMeter, OverheadMeter, StreamMeter
+from trainables.training.meters import LoadMeter, LossMeter, OverheadMeter, StreamMeter
 from trainables.training.micro_batch import largest_micro_batch
 from trainables.training.state import Built, Floors, Measure, Report, Status, TrialState
 from trainables.training.stepper import PreparedStep, Stepper
@@ -80,7 +80,7 @@ class Trial:
         self.world = world or World()
         self.should_stop = should_stop
         self.billing = Billing(config.budget, self.world, energy, usd_per_hour)
-        self.meter = OverheadMeter()
+        self.meter, self.load = OverheadMeter(), LoadMeter()
         with self.meter.measure("startup"):
             self.stepper = self._make_stepper()
             if self.world.rank > 0:  # all workers began with the same weights; each drops out what it likes
@@ -287,6 +287,7 @@ class Trial:
             progress=self.billing.progress,
             spent=self.billing.spent.record(),
             overhead=dict(self.meter.seconds),
+            other_cpus=self.load.cpus(),
             loss=loss,
             learning_rate=self.learning_rate,
             digest=self.trained_on.digest(self.world),

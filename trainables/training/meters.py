@@ -1,15 +1,19 @@
 """What a run keeps count of."""
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from trainables.corpora.stream.token_stream import Batch, sequence_digest
 from trainables.training.world import World
+
+_STAT = Path("/proc/stat")
 
 CAUSES = ("startup", "compile", "data_wait", "evaluation", "checkpoint")
 
@@ -28,6 +32,31 @@ class OverheadMeter:
             yield
         finally:
             self.seconds[cause] += time.perf_counter() - start
+
+
+class LoadMeter:
+    """How busy the machine is beside this process."""
+
+    def __init__(self) -> None:
+        self._before = self._now()
+
+    def cpus(self) -> float | None:
+        """Cores that others kept busy since this was asked last, in the mean; None where the system does not tell."""
+        (wall, busy, own), (wall_now, busy_now, own_now) = self._before, self._now()
+        self._before = wall_now, busy_now, own_now
+        if busy is None or busy_now is None or wall_now <= wall:
+            return None
+        return max(0.0, (busy_now - busy - (own_now - own)) / (wall_now - wall))
+
+    @staticmethod
+    def _now() -> tuple[float, float | None, float]:
+        """Seconds: of the wall, of all cores' work (``/proc/stat``, see proc(5)), of this process and its children."""
+        own = sum(os.times()[:4])
+        try:
+            user, nice, system, _, _, irq, softirq, steal = map(int, _STAT.read_text().split()[1:9])
+        except (OSError, ValueError):
+            return time.perf_counter(), None, own
+        return time.perf_counter(), (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK"), own
 
 
 class LossMeter:

@@ -65,6 +65,7 @@ class Measure(Config):
     items: FileDigest | None = None  # digest of the file of the items' scores
     other_scorers: Mapping[Name, Mapping[Name, Score]] = {}  # the yardsticks by the model's other ones, at the end
     course: Mapping[Name, Score] = {}  # at the end, on the text of the evaluations before; empty where there were none
+    other_cpus: float | None = Field(None, ge=0)  # cores that others kept busy since the report before
     checkpoint: FileDigest | None = None  # of a completed run: digest of the files of the model that was scored
 
 

@@ -419,6 +419,38 @@ def test_failed_runs_at_shares_of_the_budget_are_missing_and_counted():
     assert headless.failures["anytime"] == Failures(diverged=0, failed=0, retried=0)
 
 
+def test_with_a_control_only_it_is_compared():
+    """Three arms are two pairs, which share the level."""
+    arms = MASKED | {"other": ArmDesign(objective="mlm", task="masked", headless=False)}
+    scores = {"headless": around(0.45), "vanilla": (0.4,) * 6, "other": (0.41,) * 6}
+    found = compare(history(scores, arms=arms, control="vanilla"))
+    assert {frozenset((pair.a, pair.b)) for pair in found.pairs} == {
+        frozenset(("headless", "vanilla")),
+        frozenset(("vanilla", "other")),
+    }
+    assert found.not_compared == ()
+    alone = only_pair(compare(history({name: scores[name] for name in ("headless", "vanilla")})))
+    pair = next(pair for pair in found.pairs if pair.a == "headless")
+    ratio = pair.yardsticks["accuracy"].p_adjusted / alone.yardsticks["accuracy"].p_adjusted
+    assert ratio == pytest.approx(2, rel=0.01)
+
+
+@pytest.mark.parametrize(("slowest", "steady"), [(1.05, True), (1.2, False)])
+def test_clocks_that_are_not_steady_compare_nothing(slowest, steady):
+    records = [study(seeds=6)]
+    for seed in range(6):
+        records += run_with_branches("headless", seed, 0.5, speed=1 / slowest if seed == 3 else 1.0)
+        records += run_with_branches("vanilla", seed, 0.4)
+    comparison = compare(History.of(records))
+    pair = only_pair(comparison)
+    assert pair.steady == steady
+    assert (pair.matched["device_seconds"].n, pair.time_to_target["device_seconds"] is None) == (
+        (0, False) if steady else (0, True)
+    )
+    assert pair.matched["tokens"].n == 6
+    assert ("Device time of the same work differs" in verdict_in_words(comparison)) != steady
+
+
 def test_a_run_that_broke_before_its_branch_is_missing_there():
     records = [study(seeds=6)]
     for seed in range(6):
