@@ -72,7 +72,7 @@ def comparable(reports):
     """All that must be the same again: everything but seconds, and where checkpoints are that of the last one."""
     kept = []
     for report in reports:
-        measure = report.measure.model_dump(exclude={"overhead", "checkpoint"})
+        measure = report.measure.model_dump(exclude={"overhead", "other_cpus", "checkpoint"})
         measure["spent"] = {unit: amount for unit, amount in measure["spent"].items() if unit not in MEASURED_UNITS}
         kept.append((report.status, measure))
     return kept
