@@ -46,14 +46,14 @@ def _train(options: Options, work: Callable[[Study], Results], *, new: bool = Fa
         from rich.console import Console
 
         from orchestrator.config.folder import STUDY_FILE
-        from orchestrator.planning.design import notes
+        from orchestrator.planning.design import notes, warnings_of
         from orchestrator.reporting.dashboard import Stage, follow, print_results
         from orchestrator.study import StudyError
 
         study = study_named(options)
     console, stage = Console(force_terminal=False if options.plain else None), Stage()
     study.say = stage.say
-    for note in notes(study.spec) if new else ():
+    for note in [*warnings_of(study.spec), *notes(study.spec)] if new else ():
         console.print(note, highlight=False)
     finished, began = threading.Event(), time.time()
 

@@ -30,14 +30,34 @@ def require_answerable(spec: StudySpec) -> None:
         )
 
 
+def warnings_of(spec: StudySpec) -> list[str]:
+    """A sentence on each thing that the study cannot do."""
+    num_pairs = spec.num_compared_pairs
+    warnings = []
+    if len(spec.arms) < 2:
+        warnings.append("There is one arm, and nothing to compare it with.")
+    elif not num_pairs:
+        warnings.append("No two arms have the same task, masked or causal: they cannot be compared.")
+    elif len({arm.learned.task for arm in spec.arms.values()}) > 1:
+        warnings.append("Arms of different tasks, masked and causal, are not compared with each other.")
+    if num_pairs and spec.confirm.seeds < FEWEST:
+        warnings.append(
+            f"No arm can win with {formatting.plural(spec.confirm.seeds, 'seed')}: "
+            f"it takes {FEWEST}: --set confirm.seeds={FEWEST}"
+        )
+    if num_pairs and spec.confirm.top > 1:
+        warnings.append(
+            f"The verdict will be exploratory: of confirm.top={spec.confirm.top} configurations of an arm the best is "
+            "chosen by the values that are compared."
+        )
+    return warnings
+
+
 def notes(spec: StudySpec) -> Iterator[str]:
     """What the seeds of a study that compares can find, a sentence each."""
     rule, confirm = rule_of(spec), spec.confirm
     effect = minimum_detectable_effect(rule) if spec.num_compared_pairs else None
-    if not spec.num_compared_pairs:
-        return
     if effect is None:
-        yield f"With fewer than {FEWEST} seeds no arm can be named: the study describes."
         return
     seeds = formatting.plural(confirm.seeds, "seed")
     yield (

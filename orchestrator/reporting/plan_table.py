@@ -7,9 +7,9 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from orchestrator import formatting
-from orchestrator.analysis.statistics.rule import FEWEST
 from orchestrator.config.study import StudySpec
 from orchestrator.planning.arm_plan import ArmPlan, checked_plans
+from orchestrator.planning.design import warnings_of
 from orchestrator.planning.forecast import ArmForecast, Forecast
 from orchestrator.reporting.layout import SideBySide, labelled, panel
 from orchestrator.reporting.table import Table, on_terminal
@@ -40,29 +40,6 @@ def show_plan(spec: StudySpec) -> RenderableType:
         on_terminal(phases_table(spec)),
         *lines,
     )
-
-
-def warnings_of(spec: StudySpec) -> list[str]:
-    """A sentence on each thing that the study cannot do."""
-    num_pairs = spec.num_compared_pairs
-    warnings = []
-    if len(spec.arms) < 2:
-        warnings.append("There is one arm, and nothing to compare it with.")
-    elif not num_pairs:
-        warnings.append("No two arms have the same task, masked or causal: they cannot be compared.")
-    elif num_pairs < math.comb(len(spec.arms), 2):
-        warnings.append("Arms of different tasks, masked and causal, are not compared with each other.")
-    if num_pairs and spec.confirm.seeds < FEWEST:
-        warnings.append(
-            f"No arm can win with {formatting.plural(spec.confirm.seeds, 'seed')}: "
-            f"it takes {FEWEST}: --set confirm.seeds={FEWEST}"
-        )
-    if num_pairs and spec.confirm.top > 1:
-        warnings.append(
-            f"The verdict will be exploratory: of confirm.top={spec.confirm.top} configurations of an arm the best is "
-            "chosen by the values that are compared."
-        )
-    return warnings
 
 
 def _headline(spec: StudySpec, vocabulary_size: int) -> RenderableType:

@@ -80,7 +80,7 @@ def test_a_folder_that_has_a_shipped_studys_name(h2h, tmp_path):
     folder = tmp_path / "demo"
     folder.mkdir()
     (folder / "study.yaml").write_text(dump_study(freeze(load_study("demo", ["question=Which?", "confirm.seeds=2"]))))
-    assert h2h("plan", "demo", "--no-calibration", overrides=["confirm.seeds=3"])[0] == 0
+    assert h2h("plan", "demo", "--no-calibration", overrides=["confirm.seeds=5"])[0] == 0
     assert Study("demo").spec.confirm.seeds != 2
     for command in ("compare", "watch"):
         refused(h2h(command, "demo"), "no study lies in", "the folder ./demo has one: name it so, with ./")

@@ -46,7 +46,7 @@ def test_a_study_of_what_another_package_brings(tmp_path, environment):
     }
     study = small_study("theirs", tmp_path, arms=arms, search={"budget_per_arm": 1, "halving": {"rungs": 1}})
     study["yardsticks"] |= {"primary": "median_rank", "others": ["recovery_mrr"]}
-    study["confirm"] = {"seeds": 1, "evaluations": 2}
+    study["confirm"] = {"seeds": 1, "describe_only": True, "evaluations": 2}
     file = tmp_path / "study.yaml"
     file.write_text(yaml.safe_dump(study))
 

@@ -53,7 +53,11 @@ def mirrored(scores, lower, *extra):
     records = [ledgers.study(lower_is_better=("accuracy",) if lower else ())]
     for arm, values in scores.items():
         for seed, value in enumerate(values, 1):
-            records += ledgers.run(arm, seed, 1 - value if lower else value, evaluations=1)
+            begin = ledgers.trial("confirm", arm, seed)
+            amounts = ledgers.spent(tokens=begin.amount, flops=1e12, device_seconds=1.0)
+            half, whole = (1 - own if lower else own for own in (0.9 * value, value))
+            records += [begin, ledgers.measure(begin, 1, 0.5, scores={"accuracy": half})]
+            records += [ledgers.measure(begin, 2, 1.0, scores={"accuracy": whole}, spent=amounts), ledgers.end(begin)]
     for arm, seed, value, configuration in extra:
         phase = "search" if seed < 0 else "confirm"
         records += ledgers.run(

@@ -40,7 +40,7 @@ def test_a_best_value_inside_its_range_leaves_the_verdict():
 def test_a_best_value_at_a_bound_leaves_the_pair_undecided(arm):
     comparison = compare(studied({"headless": 1e-3, "vanilla": 1e-3} | {arm: 0.00967}))
     (pair,) = comparison.pairs
-    assert (pair.verdict, pair.more_seeds) == ("undecided", 0)
+    assert (pair.verdict, pair.withheld, pair.more_seeds) == ("undecided", "boundary", None)
     words = verdict_in_words(comparison)
     assert "is undecided: the search ended at its boundary" in words
     assert f"learning_rate of {arm} (0.00967, tried up to 0.01)" in words

@@ -155,14 +155,13 @@ def test_several_mistakes_are_counted():
         load_study("demo", ["confirm.seeds=0", "confirm.top=0"])
 
 
-@pytest.mark.parametrize(
-    "overrides", [["arms={vanilla: {objective: clm}}"], ["arms.vanilla.objective=mlm", "arms.vanilla.space=mlm"]]
-)
-def test_adaptive_stopping_needs_two_arms_of_one_task(overrides):
-    load_study("demo", overrides)
-    with pytest.raises(InputError, match="no two arms") as caught:
-        load_study("demo", [*overrides, "confirm={stopping: {minimum: 6}, seeds: 12}"])
-    assert "confirm.stopping" in caught.value.where
+def test_a_number_of_seeds_alone_is_fixed():
+    """With none the study looks after each; a frozen study has what was meant."""
+    assert load_study("laptop").confirm.stopping is not None
+    for overrides in (["confirm.seeds=8"], ["confirm.top=2"], ["confirm.stopping=null"]):
+        spec = load_study("laptop", overrides)
+        assert spec.confirm.stopping is None
+        assert make_study(yaml.safe_load(dump_study(spec))).confirm == spec.confirm
 
 
 def test_no_such_study(tmp_path):
