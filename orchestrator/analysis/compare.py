@@ -122,10 +122,14 @@ def _decision(history: History, rule: Rule, names: tuple[str, str], by_arm: Mapp
 
 def _withheld(history: History, names: tuple[str, str], verdict: Verdict, a: Runs, b: Runs) -> Withheld | None:
     """Why what the rule finds of these runs is no verdict."""
-    pairs = pairs_of(history, history.design.yardsticks.primary, a, b)
+    primary = history.design.yardsticks.primary
+    pairs = pairs_of(history, primary, a, b)
     counts = [sum(runs[seed].outcome == "diverged" for seed in pairs) for runs in (a, b)]
-    winners = {"a": counts[:1], "b": counts[1:]}.get(verdict, counts)
-    if any(2 * count > len(pairs) for count in winners) or (verdict == "equivalent" and counts[0] != counts[1]):
+    if verdict == "equivalent":
+        mostly = 2 * max(counts) > len(pairs) or counts[0] != counts[1]
+    else:
+        mostly = 2 * counts[(verdict == "b") != history.design.lower_is_better(primary)] > len(pairs)
+    if mostly:
         return "diverged"
     if verdict == "equivalent" and not is_sensitive(history, (a, b)):
         return "sensitivity"

@@ -206,11 +206,14 @@ def test_an_arm_does_not_win_by_what_its_model_knew_before_training(tmp_path: Pa
     assert pair.verdict != "headless"
 
 
-def test_an_arm_that_mostly_diverges_is_not_named(tmp_path: Path) -> None:
-    """However bad the other is."""
-    found = list(records(tmp_path, 0.0001, 0.25, diverged={"headless": 4}, unigram=0.00001))
+@pytest.mark.parametrize("lower", [False, True])
+def test_the_other_of_an_arm_that_diverges_is_named(tmp_path: Path, lower: bool) -> None:
+    floor = dict.fromkeys(("headless", "vanilla"), 0.95 if lower else UNTRAINED)
+    unigram = 0.9 if lower else 0.06
+    found = list(records(tmp_path, 0.2, 0.25, diverged={"headless": 6}, untrained=floor, unigram=unigram))
+    found[0] = study(primary=PRIMARY, others=(), lower_is_better=(PRIMARY,) if lower else ())
     (pair,) = compare(History.of(found, Location(tmp_path))).pairs
-    assert pair.verdict == "undecided"
+    assert (pair.verdict, pair.withheld) == ("vanilla", None)
 
 
 def test_two_runs_that_diverged_are_equal(tmp_path: Path) -> None:
