@@ -61,7 +61,7 @@ def chaotic(name: str, storage: Path, launcher: str = "direct", **changes: Any) 
 
 EVIDENCE = {
     "training": {"batch_sequences": 8, "learning_rate": 3e-3, "schedule": "wsd", "cooldown": 0.25},
-    "search": {"budget_per_arm": 2, "halving": {"reduction": 2, "rungs": 2}},
+    "search": {"budget_per_arm": 3, "halving": {"reduction": 2, "rungs": 2}},
     "confirm": {"seeds": 7, "stopping": {"minimum": 6}, "evaluations": 2, "anytime": [0.5], "margin": 0.9},
 }
 """Trials that are stopped early, branches of confirmation runs, and seeds until the question is answered."""
