@@ -52,4 +52,4 @@ def boundaries_in_words(comparison: Comparison, pair: Pair) -> str:
     ]
     if not found:
         return ""
-    return f"At its bound lies the best {', '.join(found)}: a search in a wider range would settle it."
+    return f"At its bound lies the best {', '.join(found)}: a search in a wider range might settle it."

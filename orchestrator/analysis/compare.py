@@ -36,7 +36,7 @@ from orchestrator.analysis.selection import Runs, best_of_search, chosen_runs, c
 from orchestrator.analysis.sensitivity import is_sensitive, margin_of
 from orchestrator.analysis.statistics.holm import holm
 from orchestrator.analysis.statistics.planning import Settling, minimum_detectable_effect, what_would_settle
-from orchestrator.analysis.statistics.rule import Decision, Rule, Verdict, Withheld
+from orchestrator.analysis.statistics.rule import FEWEST_EQUIVALENT, Decision, Rule, Verdict, Withheld
 from orchestrator.analysis.worth import pairs_of, up_to
 from orchestrator.config.confirmation import ALPHA
 from orchestrator.ledger.history import History
@@ -96,15 +96,8 @@ def _decisions(history: History, runs: Mapping[str, Runs], arms: Sequence[str]) 
 
 
 def _decision(history: History, rule: Rule, names: tuple[str, str], by_arm: Mapping[str, Runs]) -> Decision:
-    design, (a, b) = history.design, (by_arm[name] for name in names)
-    ended = {seed for seed in a.keys() & b.keys() if a[seed].outcome is not None and b[seed].outcome is not None}
-    if design.minimum_seeds is not None:
-        # Looks are at the protocol's seeds in their order: a run that ends early must not be looked at before its turn,
-        # nor one beyond a seed that somebody took out.
-        planned = range(design.seed + 1, design.seed + 1 + rule.maximum)
-        ended = set(takewhile(ended.__contains__, planned))
-    primary = design.yardsticks.primary
-    a, b = ({seed: run for seed, run in runs.items() if seed in ended} for runs in (a, b))
+    primary = history.design.yardsticks.primary
+    a, b = _ended(history, *(by_arm[name] for name in names))
     seeds = list(pairs_of(history, primary, a, b))
 
     def first(n: int) -> tuple[Runs, Runs]:
@@ -114,10 +107,23 @@ def _decision(history: History, rule: Rule, names: tuple[str, str], by_arm: Mapp
     return rule.decide(
         lambda n: evidence_of(history, primary, list(pairs_of(history, primary, *first(n)).values())),
         len(seeds),
-        ended=len(ended) >= min(rule.maximum, history.planned_seeds),
+        ended=len(a) >= min(rule.maximum, history.planned_seeds),
         withheld=lambda n, verdict: _withheld(history, names, verdict, *first(n)),
         margin=lambda n: margin_of(history, first(n)),
     )
+
+
+def _ended(history: History, a: Runs, b: Runs) -> tuple[Runs, Runs]:
+    """The runs of the seeds at which both have ended."""
+    design = history.design
+    ended = {seed for seed in a.keys() & b.keys() if a[seed].outcome is not None and b[seed].outcome is not None}
+    if design.minimum_seeds is not None:
+        # Looks are at the protocol's seeds in their order: a run that ends early must not be looked at before its turn,
+        # nor one beyond a seed that somebody took out.
+        planned = range(design.seed + 1, design.seed + 1 + design.seeds)
+        ended = set(takewhile(ended.__contains__, planned))
+    one, other = ({seed: run for seed, run in runs.items() if seed in ended} for runs in (a, b))
+    return one, other
 
 
 def _withheld(history: History, names: tuple[str, str], verdict: Verdict, a: Runs, b: Runs) -> Withheld | None:
@@ -126,22 +132,23 @@ def _withheld(history: History, names: tuple[str, str], verdict: Verdict, a: Run
     pairs = pairs_of(history, primary, a, b)
     counts = [sum(runs[seed].outcome == "diverged" for seed in pairs) for runs in (a, b)]
     if verdict == "equivalent":
-        mostly = 2 * max(counts) > len(pairs) or counts[0] != counts[1]
+        told = sum(not (a[seed].outcome == b[seed].outcome == "diverged") for seed in pairs)
+        mostly = 2 * max(counts) > len(pairs) or counts[0] != counts[1] or told < FEWEST_EQUIVALENT
     else:
         mostly = 2 * counts[(verdict == "b") != history.design.lower_is_better(primary)] > len(pairs)
     if mostly:
         return "diverged"
     if verdict == "equivalent" and not is_sensitive(history, (a, b)):
         return "sensitivity"
-    return "floor" if below(history, names, list(pairs.values())).keys() - {"bigram"} else None
+    both = verdict == "equivalent"
+    return "floor" if below(history, names, list(pairs.values()), both=both).keys() - {"bigram"} else None
 
 
 def _settled(history: History, a: Runs, b: Runs, decision: Decision) -> tuple[Runs, Runs]:
-    """The runs that a pair's numbers rest on: all, or those up to the look that settled it."""
-    design = history.design
-    if design.minimum_seeds is None or decision.verdict in ("continue", "undecided"):
-        return a, b
-    last = list(pairs_of(history, design.yardsticks.primary, a, b))[decision.evidence.n - 1]
+    """The runs that a pair's numbers rest on, as its decision does."""
+    a, b = _ended(history, a, b)
+    seeds = list(pairs_of(history, history.design.yardsticks.primary, a, b))
+    last = seeds[decision.evidence.n - 1] if decision.evidence.n else -1
     return up_to(last, a), up_to(last, b)
 
 
@@ -153,7 +160,9 @@ def _pair(
     primary = design.yardsticks.primary
     runs_a, runs_b = _settled(history, runs[a], runs[b], decision)
     pairs, branches = pairs_of(history, primary, runs_a, runs_b), branches_of(history, runs_a, runs_b)
-    both_ended = paired_runs(runs_a, runs_b, ("completed", *BROKEN), primary)
+    # Of a fixed number the runs that broke after the last pair are told too.
+    ended = _ended(history, runs[a], runs[b]) if design.minimum_seeds is None else (runs_a, runs_b)
+    both_ended = paired_runs(*ended, ("completed", *BROKEN), primary)
     margin, steady = margin_of(history, (runs_a, runs_b)), is_steady((runs_a, runs_b))
     rule = _rule(design, num_pairs, margin)
     rows = {name: final_row(history, name, pairs_of(history, name, runs_a, runs_b)) for name in design.yardsticks.names}
@@ -162,6 +171,9 @@ def _pair(
     interval = decision.interval or (rows[primary].interval if design.minimum_seeds is None else None)
     found = {"interval": interval, "p": p, "p_adjusted": decision.p}
     rows[primary] = rows[primary].model_copy(update=found)
+    floors = below(history, names, list(pairs.values()))
+    # Of a pair that is barred the variants would be too.
+    told = decision.verdict != "continue" and decision.withheld is None and not floors.keys() - {"bigram"}
     chosen = any(len(confirmed(history, arm)) > 1 for arm in names)
     minimum = design.minimum_seeds
     return Pair(
@@ -175,14 +187,16 @@ def _pair(
         more_text=None,
         detectable=None,
         pending=0,
-        missing=missing(runs_a, runs_b, primary, pairs),
+        missing=missing(runs[a], runs[b], primary, pairs),
         diverged=diverged(runs_a, runs_b, pairs),
         withheld=decision.withheld,
         steady=steady,
-        below=below(history, names, list(pairs.values())),
+        below=floors,
         stopping=None if minimum is None else comparison.Stopping(minimum=minimum, maximum=design.seeds),
         yardsticks=rows,
-        matched={unit: matched(history, runs_a, runs_b, unit) for unit in MATCHED_UNITS},
+        matched={
+            unit: matched(history, *((runs_a, runs_b) if pairs else (runs[a], runs[b])), unit) for unit in MATCHED_UNITS
+        },
         time_to_target={
             unit: describe_time_to_target(
                 both_ended,
@@ -197,7 +211,7 @@ def _pair(
             for unit in MATCHED_UNITS
         },
         branches=tuple(at_shares(history, branches)),
-        variants=() if decision.verdict == "continue" else variants(history, names, (runs_a, runs_b), branches, rule),
+        variants=variants(history, names, (runs_a, runs_b), branches, rule) if told else (),
     )
 
 
@@ -235,12 +249,12 @@ def _judged(
 ) -> Iterator[Pair]:
     primary = history.design.yardsticks.primary
     for pair, decision in zip(pairs, decisions.values(), strict=True):
-        if not ended_inside(arms, pair):
-            pair = pair.model_copy(update={"withheld": "boundary"})
+        if decision.verdict in ("a", "b", "equivalent") and not ended_inside(arms, pair):
+            pair = pair.model_copy(update={"withheld": "boundary", "variants": ()})
         rule = _rule(history.design, len(pairs), pair.margin or 0.0)
         row = pair.yardsticks[primary]
         known = pairs_of(history, primary, runs[pair.a], runs[pair.b])
-        ended = len(known) + len({gap.seed for gap in pair.missing})
+        ended = len(_ended(history, runs[pair.a], runs[pair.b])[0])
         verdict = "undecided" if pair.withheld else _verdict(pair, row, decision)
         needed = Settling(None if pair.barred and verdict == "undecided" else 0, None)
         if verdict == "undecided" and not pair.barred:

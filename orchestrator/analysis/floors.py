@@ -41,9 +41,11 @@ def floors_of(history: History, arm: str, runs: Runs) -> Mapping[FloorName, Floo
     return {floor.name: _floor(history, arm, models, floor) for floor in _known(history, arm)}
 
 
-def below(history: History, arms: tuple[str, str], pairs: Sequence[tuple[Worth, Worth]]) -> dict[FloorName, float]:
-    """The floors that neither arm's models are surely above, by value: of those that bar a verdict at most the highest,
-    and the bigram table. None of fewer than two pairs."""
+def below(
+    history: History, arms: tuple[str, str], pairs: Sequence[tuple[Worth, Worth]], *, both: bool = False
+) -> dict[FloorName, float]:
+    """The floors that neither arm's models are surely above (with ``both``: not both arms'), by value: of those that
+    bar a verdict at most the highest, and the bigram table. None of fewer than two pairs."""
     if len(pairs) < FEWEST:
         return {}
     sign = -1 if history.design.lower_is_better(history.design.yardsticks.primary) else 1
@@ -55,7 +57,7 @@ def below(history: History, arms: tuple[str, str], pairs: Sequence[tuple[Worth, 
     return {
         floor.name: floor.value
         for floor in (*highest, *(floor for floor in known.values() if floor.name == "bigram"))
-        if not any(_is_above(history, side, floor) for side in sides)
+        if not (all if both else any)(_is_above(history, side, floor) for side in sides)
     }
 
 

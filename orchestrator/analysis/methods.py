@@ -4,14 +4,17 @@ from collections.abc import Iterator
 
 from orchestrator import formatting
 from orchestrator.analysis.comparison import Comparison
-from orchestrator.analysis.selection import chosen_runs
+from orchestrator.analysis.selection import chosen_runs, current_runs
 from orchestrator.ledger.history import History
 from orchestrator.ledger.records import Design
 
 RULE = (
-    "Differences were taken seed by seed and tested by Student's t over two sources of chance, seeds and units of "
-    "held-out text, with Satterthwaite's degrees of freedom (quasi-F, Clark 1973); equivalence by two one-sided tests "
+    "Differences were taken seed by seed and tested by Student's t over {chance}; equivalence by two one-sided tests "
     "(Schuirmann 1987). Runs that diverged count as the worst model known (Lachin 1999)."
+)
+BOTH = (
+    "two sources of chance, seeds and units of held-out text, with Satterthwaite's degrees of freedom (quasi-F, Clark "
+    "1973)"
 )
 
 
@@ -22,10 +25,16 @@ def estimand(design: Design, comparison: Comparison) -> str:
     if design.search_budget and design.amount != design.confirm_amount:
         tuned = f"tuned with {design.search_budget:g} budgets of {formatting.quantity(design.amount, design.unit)} each"
     return (
-        f"The difference is the mean one of {comparison.primary} after {amount} of training, over new seeds and new "
-        f"held-out text of the same sources, between arms {tuned}, each scored as its objective implies, a run that "
+        f"The difference is the mean one of {comparison.primary} after {amount} of training, over new seeds "
+        f"{'and new held-out text of the same sources' if _samples_text(comparison) else 'on this held-out text'}, "
+        f"between arms {tuned}, each scored as its objective implies, a run that "
         "diverges counting as the worst model known; it holds for this corpus, this search and this budget."
     )
+
+
+def _samples_text(comparison: Comparison) -> bool:
+    """Whether the chance of the text is in every pair's interval."""
+    return all(pair.yardsticks[comparison.primary].text_error is not None for pair in comparison.pairs)
 
 
 def methods(history: History, comparison: Comparison) -> str:
@@ -48,13 +57,18 @@ def _sentences(history: History, comparison: Comparison) -> Iterator[str]:
     yield from _failures(history, comparison)
     margins = sorted({f"{pair.margin:.2g}" for pair in comparison.pairs if pair.margin})
     margin = f", within a margin of {' and '.join(margins)}" if margins else ""
-    yield f"The primary measure was {comparison.primary}{margin}. {RULE}"
+    yield f"The primary measure was {comparison.primary}{margin}. " + RULE.format(
+        chance=BOTH if _samples_text(comparison) else "seeds; the held-out text was taken as it is"
+    )
     if len(comparison.pairs) > 1:
         yield f"Levels were shared by {len(comparison.pairs)} pairs of arms (Bonferroni)."
     yield estimand(design, comparison)
     if history.study is not None:
         versions = ", ".join(f"{name} {version}" for name, version in sorted(history.study.versions.items()))
-        yield f"The protocol ({history.study.protocol_digest}) was fixed before the first run. Software: {versions}."
+        fixed = f"The protocol ({history.study.protocol_digest}) was fixed before the first run"
+        if history.extensions:
+            fixed = "The study was extended after it had an answer, so that this one is exploratory"
+        yield f"{fixed}. Software: {versions}."
 
 
 def _scorer(history: History, arm: str) -> str:
@@ -76,7 +90,7 @@ def _counted(comparison: Comparison, phase: str) -> str:
 
 def _failures(history: History, comparison: Comparison) -> Iterator[str]:
     """Each run of the confirmation that diverged or failed, by name."""
-    broken = [trial for trial in history.trials_of("confirm") if trial.outcome in ("diverged", "failed")]
+    broken = [trial for trial in current_runs(history) if trial.outcome in ("diverged", "failed")]
     for trial in broken:
         reason = f" ({trial.reason})" if trial.reason else ""
         yield f"Seed {trial.seed} of {trial.arm} {trial.outcome}{reason}."

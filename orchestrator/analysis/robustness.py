@@ -43,9 +43,14 @@ def variants(
         lower = history.design.lower_is_better(primary)
         return {"a": names[lower], "b": names[1 - lower]}.get(said, said)
 
-    found = [(name, evidence, rule.margin) for name, evidence in _evidence(history, runs, branches)]
+    whole = evidence_of(history, primary, list(pairs_of(history, primary, *runs).values()))
+    found = [
+        (name, evidence, rule.margin)
+        for name, evidence in _evidence(history, runs, branches)
+        # Without the chance of the text a part would seem surer than the whole.
+        if np.isfinite(evidence.text_degrees) or not np.isfinite(whole.text_degrees)
+    ]
     if rule.margin:
-        whole = evidence_of(history, primary, list(pairs_of(history, primary, *runs).values()))
         found.append(("with twice the margin", whole, 2 * rule.margin))
     return tuple(Variant(name=name, verdict=verdict(own, margin)) for name, own, margin in found if own.n >= FEWEST)
 

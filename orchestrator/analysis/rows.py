@@ -93,8 +93,12 @@ def missing(a: Runs, b: Runs, yardstick: str, pairs: Pairs) -> tuple[comparison.
         for seed, run in sorted(runs.items())
         if run.outcome == "failed"
         or (run.outcome == "completed" and run.score(yardstick) is None)
-        or (run.outcome == "diverged" and seed not in pairs and seed in others and others[seed].outcome == "completed")
+        or (run.outcome == "diverged" and seed not in pairs and _has_ended(others.get(seed)))
     )
+
+
+def _has_ended(run: TrialHistory | None) -> bool:
+    return run is not None and run.outcome in ("completed", "diverged")
 
 
 def diverged(a: Runs, b: Runs, pairs: Pairs) -> tuple[comparison.Gap, ...]:

@@ -8,34 +8,48 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from orchestrator.analysis.selection import Runs
+from orchestrator.analysis.selection import Runs, final_values
 from orchestrator.analysis.statistics.evidence import of_seeds
 from orchestrator.config.confirmation import ALPHA, MARGIN_SHARE
 from orchestrator.ledger.history import History
+from trainables.evaluation import YARDSTICKS, find_yardstick
 
 HALF = 0.5
 
 
 def gains(history: History, runs: Runs) -> list[float]:
     """By completed run that was evaluated by the half of its budget, what the primary yardstick gained from there to
-    the end, on the same text; positive is better."""
+    the end, on the same text; positive is better. Of a yardstick that is an exponential, as perplexity, in logarithms.
+    """
     primary, found = history.design.yardsticks.primary, []
     sign = -1.0 if history.design.lower_is_better(primary) else 1.0
     for _, run in sorted(runs.items()):
         course = run.course(primary) if run.outcome == "completed" else []
         if len(course) > 1 and course[0][0] <= HALF:
-            progress, values = zip(*course, strict=True)
-            found.append(sign * (values[-1] - float(np.interp(HALF, progress, values))))
+            progress, scores = zip(*course, strict=True)
+            values = np.log(scores) if _is_exponential(primary) else np.array(scores)
+            found.append(sign * float(values[-1] - np.interp(HALF, progress, values)))
     return found
 
 
 def margin_of(history: History, sides: Iterable[Runs]) -> float:
-    """The study's margin, or its share of what the second half brings these runs in the mean; 0, which is none, where
-    nothing is known of that or it brings nothing."""
+    """The study's margin, or its share of what the second half brings the arm that gains less, by the median of its
+    runs; 0, which is none, where nothing is known of that or it brings nothing."""
     if history.design.margin is not None:
         return history.design.margin
-    known = [gain for runs in sides for gain in gains(history, runs)]
-    return max(0.0, MARGIN_SHARE * float(np.mean(known))) if known else 0.0
+    primary, sides = history.design.yardsticks.primary, list(sides)
+    known = [gains(history, runs) for runs in sides]
+    if not all(known):
+        return 0.0
+    gain = MARGIN_SHARE * max(0.0, min(float(np.median(own)) for own in known))
+    if not _is_exponential(primary):
+        return gain
+    best = min(value for runs in sides for value in final_values(runs, primary).values())
+    return best * float(np.expm1(gain))
+
+
+def _is_exponential(yardstick: str) -> bool:
+    return yardstick in YARDSTICKS.names() and find_yardstick(yardstick).transform == "exp"
 
 
 def is_sensitive(history: History, sides: Iterable[Runs]) -> bool:

@@ -99,7 +99,7 @@ def _pair_in_words(comparison: Comparison, pair: Pair) -> str:
     device = " of device time" if comparison.unit == "device_seconds" else ""
     lower = " (lower is better)" if row.lower_is_better else ""
     where = f"on {comparison.primary}{lower} at {amount}{device} a trial"
-    boundaries = boundaries_in_words(comparison, pair)
+    boundaries = boundaries_in_words(comparison, pair) if pair.withheld == "boundary" else ""
     opening = {
         "equivalent": f"{a} and {b} are equivalent {where}, within ±{pair.margin or 0.0:.2g}",
         "undecided": f"{a} against {b} {where} is undecided{f': {AT_BOUNDARY}' if boundaries else ''}",
@@ -161,6 +161,8 @@ def barred_by(pair: Pair) -> str:
         return f"neither is surely above what {_FLOORS[floors[0]]}"
     if pair.withheld == "boundary":
         return AT_BOUNDARY
+    if pair.withheld == "floor":
+        return "not both are surely above what comes of nothing learned"
     return "for runs that diverged" if pair.withheld == "diverged" else "the yardstick does not tell half the budget"
 
 
@@ -170,6 +172,8 @@ def _withheld_in_words(pair: Pair) -> str:
             "An arm that diverges at more than half of its seeds is not named, and arms that diverge at different "
             "numbers of seeds are not equivalent."
         )
+    if pair.withheld == "floor" and not pair.below:
+        return "Not both are surely above what comes of nothing learned, so they are not called equivalent."
     if pair.withheld == "sensitivity":
         return (
             f"Their difference is surely within ±{pair.margin:.2g}, but the yardstick does not surely tell each from "

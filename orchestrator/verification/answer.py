@@ -104,7 +104,7 @@ def _worth(raw: _Raw, pair: Pair, yardstick: str, chosen: tuple[str, str], row: 
     seeds = sorted((own[0].keys() | gone[0]) & (own[1].keys() | gone[1]))
     if pair.stopping is not None:  # what was trained after the pair was settled is not in its numbers
         seeds = seeds[: row.n]
-        own = [{seed: value for seed, value in side.items() if seed <= seeds[-1]} for side in own] if seeds else own
+    own = [{seed: value for seed, value in side.items() if seed <= seeds[-1]} for side in own] if seeds else own
     worst = (max if row.lower_is_better else min)(
         [*before, *(value for side in own for value in side.values())], default=0.0
     )

@@ -36,6 +36,7 @@ def environment(tmp_path):
 
 
 @pytest.mark.timeout(1800)
+@pytest.mark.slow
 def test_a_study_of_what_another_package_brings(tmp_path, environment):
     space = tmp_path / "space.yaml"
     space.write_text(yaml.safe_dump(SPACE))

@@ -55,8 +55,8 @@ class LoadMeter:
         try:
             user, nice, system, _, _, irq, softirq, steal = map(int, _STAT.read_text().split()[1:9])
         except (OSError, ValueError):
-            return time.perf_counter(), None, own
-        return time.perf_counter(), (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK"), own
+            return time.monotonic(), None, own
+        return time.monotonic(), (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK"), own
 
 
 class LossMeter:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from orchestrator.analysis.statistics.evidence import Evidence, Floats, of_first, satterthwaite
-from orchestrator.analysis.statistics.rule import FEWEST, Rule, Verdicts, kept_back
+from orchestrator.analysis.statistics.rule import FEWEST, FEWEST_EQUIVALENT, Rule, Verdicts, kept_back
 from orchestrator.config.confirmation import ALPHA
 
 Indices = NDArray[np.intp]
@@ -91,7 +91,9 @@ def what_would_settle(rule: Rule, found: Evidence) -> Settling:
         degrees = np.asarray(satterthwaite(seeds / pairs, pairs - 1, text / share, np.inf))
         beyond = special.stdtrit(degrees, 1 - spendable / rule.family_size / 2) + special.ndtri(POWER)
         within = special.stdtrit(degrees, 1 - spendable) + special.ndtri((1 + POWER) / 2)
-        return (mean >= beyond * error) & (mean > 0) | (mean + within * error <= rule.margin)
+        wins = (mean >= beyond * error) & (mean > 0) & (pairs >= FEWEST)
+        same = (mean + within * error <= rule.margin) & (pairs >= FEWEST_EQUIVALENT) & (rule.margin > 0)
+        return np.asarray(wins | same)
 
     pairs = np.arange(max(n + 1, FEWEST), MOST_SEEDS + 1, dtype=np.float64)
     enough = settles(pairs, np.ones_like(pairs))

@@ -119,27 +119,36 @@ class Rule:
         ended: bool = False,
         withheld: Callable[[int, Verdict], Withheld | None] = lambda n, verdict: None,
         margin: Callable[[int], float] | None = None,
+        from_pairs: int = 0,
     ) -> Decision:
         """The verdict of the first look that has one: pairs beyond it change nothing. ``evidence`` is of the first n of
         them, ``withheld`` why a verdict on these is none, so that the next look is waited for, and ``margin`` the one
         that they imply, if not the rule's. Once ``ended`` no further one will come: fewer than the maximum are looked
-        at as if they were it."""
+        at once more as if they were it. Looks at fewer than ``from_pairs`` are over."""
         pairs = min(pairs, self.maximum)
         for look, n in enumerate(self.looks):
             if n > pairs:
                 break
+            if n < from_pairs:
+                continue
             found = evidence(n)
             rule = self if margin is None else replace(self, margin=margin(n))
             verdict: Verdict = rule.verdicts(found, look).item()
             reason = withheld(n, verdict) if verdict in ("a", "b", "equivalent") else None
+            if reason is not None and verdict == "equivalent":  # what cannot be called equivalent may differ
+                differs: Verdict = replace(self, margin=0.0).verdicts(found, look).item()
+                if differs in ("a", "b") and withheld(n, differs) is None:
+                    verdict, reason = differs, None
             if reason is not None:
                 verdict = "undecided" if n == self.maximum else "continue"
             if verdict != "continue":
                 share = _stagewise(self.looks, look, self._level, float(found.p())) / self._level
-                p, interval = min(1.0, ALPHA * share), found.interval(float(self.levels[look]))
-                return Decision(verdict, found, p, interval, reason)
+                level = float(self.levels[look])
+                interval = found.interval(level) if level > 0 else None  # none may be named at this look
+                return Decision(verdict, found, min(1.0, ALPHA * share), interval, reason)
         if ended and pairs < self.maximum:
-            return replace(self, maximum=pairs).decide(evidence, pairs, ended=True, withheld=withheld, margin=margin)
+            last = replace(self, maximum=pairs)
+            return last.decide(evidence, pairs, ended=True, withheld=withheld, margin=margin, from_pairs=pairs)
         return Decision("undecided" if ended else "continue", evidence(pairs), None, None)
 
     def verdicts(self, found: Evidence, look: int) -> Verdicts:
