@@ -479,3 +479,36 @@ def test_the_tuning_curve_of_a_search():
     assert falling.expected[-1] < falling.expected[0]
     assert all(a <= b for a, b in zip(falling.low, falling.high, strict=True) if None not in (a, b))
     assert compare(history({})).arms["vanilla"].tuning is None
+
+
+def test_a_seed_at_which_both_diverged_is_not_forgotten():
+    """Where no model was measured before training nothing is known of it."""
+    records = [study(seeds=6)]
+    for seed in range(6):
+        for arm, level in (("headless", 0.5), ("vanilla", 0.4)):
+            records += run(arm, seed, level + NOISE[seed], outcome="diverged" if seed == 5 else "completed")
+    pair = only_pair(compare(History.of(records)))
+    assert [(gap.seed, gap.arm) for gap in pair.missing] == [(5, "headless"), (5, "vanilla")]
+    assert pair.pending == 0
+
+
+def test_a_seed_is_pending_while_one_of_its_runs_goes_on():
+    records = [study(seeds=6)]
+    for seed in range(6):
+        records += run("headless", seed, 0.5, outcome=None if seed == 5 else "completed")
+        records += run("vanilla", seed, 0.4 + NOISE[seed], outcome="failed" if seed == 5 else "completed")
+    pair = only_pair(compare(History.of(records)))
+    assert (pair.verdict, pair.pending) == ("undecided", 1)
+
+
+def test_the_difference_lies_in_its_interval_whatever_the_last_seed_was():
+    """A bad run whose partner failed is in no number of the pair."""
+    records = [study(seeds=8)]
+    for seed in range(8):
+        failed = seed == 7
+        records += run("headless", seed, 0.5 + NOISE[seed % 6])
+        records += run("vanilla", seed, 0.01 if failed else 0.4, outcome="failed" if failed else "completed")
+    pair = only_pair(compare(History.of(records)))
+    row = pair.yardsticks["accuracy"]
+    assert row.n == 7
+    assert row.interval[0] <= row.difference <= row.interval[1]

@@ -257,6 +257,26 @@ def test_chance_is_a_floor_where_it_is_known(tmp_path: Path) -> None:
     assert "Neither is surely above what chance comes to (0.500)" in verdict_in_words(compare(History.of(renamed)))
 
 
+def test_arms_on_both_sides_of_a_floor_are_not_equivalent(tmp_path: Path) -> None:
+    """Whatever the margin: their difference, which is sure, is named."""
+    found = list(records(tmp_path, 0.075, 0.055))
+    found[0] = study(primary=PRIMARY, others=(), margin=0.03)
+    comparison = compare(History.of(found, Location(tmp_path)))
+    assert comparison.arms["vanilla"].floors["unigram"].above
+    assert not comparison.arms["headless"].floors["unigram"].above
+    assert comparison.pairs[0].verdict == "vanilla"
+
+
+def test_what_is_barred_has_no_variants(tmp_path: Path) -> None:
+    (pair,) = compared(tmp_path, 0.055, 0.045).pairs
+    assert (pair.withheld, pair.variants) == ("floor", ())
+    (pair,) = compared(tmp_path / "learned", 0.2, 0.15).pairs
+    assert {variant.name for variant in pair.variants} >= {
+        "by the even half of the text",
+        "by the odd half of the text",
+    }
+
+
 def test_what_else_differs_is_named(tmp_path: Path) -> None:
     found = list(records(tmp_path, 0.2, 0.15))
     parameters = {"vanilla": 908_800, "headless": 652_800}

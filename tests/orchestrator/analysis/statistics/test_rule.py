@@ -110,3 +110,36 @@ def test_the_text_is_one_of_the_two_sources_of_chance():
         lambda n: Evidence(*seeds[:3], text_variance=np.float64(0.01), text_degrees=np.float64(50)), 6
     )
     assert (sure.verdict, unsure.verdict) == ("a", "undecided")
+
+
+def test_what_ends_early_is_judged_at_its_last_look_alone():
+    """An earlier look that had no verdict has none later, though fewer looks might have spent more by then."""
+    values = (0.03, 0.045, 0.015, 0.03, -0.15, -0.07)
+    rule = Rule(4, 14, 0.0)
+    assert decided(rule, values, ended=False).verdict == "continue"
+    assert decided(Rule(4, 6, 0.0), values[:4]).verdict == "a", "the check is blind"
+    found = decided(rule, values)
+    assert (found.verdict, found.evidence.n) == ("undecided", 6)
+
+
+def test_a_look_that_may_name_nobody_has_no_interval():
+    rule = Rule(6, 400, 0.01, family_size=6)
+    look = next(n for n, level in zip(rule.looks, rule.levels, strict=True) if level == 0 and n >= 6)
+    found = decided(rule, [0.0001 * (-1) ** n for n in range(look)], ended=False)
+    assert found.verdict == "equivalent" or found.interval is None
+    if found.evidence.n == look:
+        assert found.interval is None
+
+
+def test_what_cannot_be_called_equivalent_may_differ():
+    values = (0.010, 0.011, 0.012, 0.010, 0.011, 0.012)
+    rule = Rule(6, 6, 0.1)
+
+    def held_back(n, verdict):
+        return "sensitivity" if verdict == "equivalent" else None
+
+    assert decided(rule, values).verdict == "equivalent"
+    found = rule.decide(lambda n: of_seeds(values[:n]), 6, ended=True, withheld=held_back)
+    assert (found.verdict, found.withheld) == ("a", None)
+    found = rule.decide(lambda n: of_seeds(values[:n]), 6, ended=True, withheld=lambda n, verdict: "floor")
+    assert (found.verdict, found.withheld) == ("undecided", "floor")
