@@ -4,9 +4,11 @@ Studies are simulated by the model of two sources of chance: each seed shifts an
 is harder for one arm than for the other, and both at once add their own. A study has 6 seeds of 60 documents in two
 languages, or another number of seeds, or adds them; the text's standard error is a share of the seeds'. Seeds' noise is
 normal, heavy-tailed (t with 4 degrees of freedom), skewed (gamma of shape 4; the same in both arms, or one arm's spread
-double the other's), rounded to halves of its deviation (ties), or has runs that diverge: one of ten, in both arms, ends
-ten deviations below. Differences of only two values (signs) are beyond what is promised, and counted apart. Documents'
-differences are normal or skewed. All numbers are the product's own.
+double the other's), rounded to halves of its deviation (ties), or has runs that diverge: one of ten, in both arms, is
+worth a model ten deviations below, the same for all. Differences of only two values (signs) are beyond what is
+promised, and counted apart. Documents' differences are normal or skewed. The margin is given, or a quarter of what the
+runs' second halves gain, which vary as their scores do. A study of 6 to 14 seeds may be ended after 9 by what has
+nothing to do with them, a cap or a person. All numbers are the product's own.
 
     python benchmarks/calibration.py            # some minutes on one core
     python benchmarks/calibration.py --quick    # a moment, to see that it runs
@@ -26,7 +28,7 @@ The last line is a JSON object, also written to results/; a case is named by its
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
@@ -37,11 +39,14 @@ from orchestrator import compare_scores
 from orchestrator.analysis.statistics.evidence import Evidence, Floats, Items, of_seeds, with_text
 from orchestrator.analysis.statistics.planning import POWER, Indices, follow, minimum_detectable_effect
 from orchestrator.analysis.statistics.rule import Rule, Verdicts
-from orchestrator.config.confirmation import ConfirmSpec
+from orchestrator.config.confirmation import MARGIN_SHARE, ConfirmSpec
 
 DOCUMENTS, LANGUAGES = 60, 2
 MARGIN = 0.5
 """In deviations of the paired differences of seeds."""
+
+WORST = -10.0  # what a run that diverged is worth
+GAIN_VARIES = 0.25  # of its mean, from run to run; half of a run's own noise is in its second half besides
 
 BATCH = 1000  # studies simulated at once
 CHECKED = 5  # studies of a case, of a fixed number of seeds, of which the product's own function says the same
@@ -53,15 +58,18 @@ NOISES: dict[str, Callable[[np.random.Generator, tuple[int, ...]], tuple[Floats,
     "unequal": lambda rng, shape: (2 * rng.gamma(4, size=shape) - 4, rng.gamma(4, size=shape)),
     "ties": lambda rng, shape: (np.round(2 * rng.standard_normal(shape)), np.round(2 * rng.standard_normal(shape))),
     "signs": lambda rng, shape: (rng.choice([-1.0, 1.0], shape), np.zeros(shape)),
-    "divergence": lambda rng, shape: (
-        rng.standard_normal(shape) - 10 * (rng.random(shape) < 0.1),
-        rng.standard_normal(shape) - 10 * (rng.random(shape) < 0.1),
-    ),
+    "divergence": lambda rng, shape: (_diverging(rng, shape), _diverging(rng, shape)),
 }
-"""Of two arms."""
+"""Of two arms; NaN of a run that diverged."""
+
+
+def _diverging(rng: np.random.Generator, shape: tuple[int, ...]) -> Floats:
+    return np.where(rng.random(shape) < 0.1, np.nan, rng.standard_normal(shape))
+
 
 SPREAD = {
-    name: float(np.std(np.subtract(*noise(np.random.default_rng(0), (1_000_000,))))) for name, noise in NOISES.items()
+    name: float(np.std(np.subtract(*np.nan_to_num(noise(np.random.default_rng(0), (1_000_000,)), nan=WORST))))
+    for name, noise in NOISES.items()
 }
 """Deviation of their difference."""
 
@@ -77,6 +85,10 @@ class Case:
     """Standard error of the text, over that of the first look's seeds."""
     skewed_text: bool = False
     arms: int = 2
+    derived: bool = False
+    """Whether the margin is of the runs' gains."""
+    ends: int | None = None
+    """After how many seeds something else ends it."""
 
     @property
     def rule(self) -> Rule:
@@ -88,7 +100,8 @@ class Case:
         """In words."""
         seeds = f"{self.seeds}" if self.seeds == self.most_seeds else f"{self.seeds} to {self.most_seeds}"
         text = f"text {self.text:g}{' skewed' * self.skewed_text}"
-        return f"{seeds} seeds, {self.noise}, {text}, {self.arms} arms"
+        besides = f"{', derived margin' * self.derived}{f', ended after {self.ends}' if self.ends else ''}"
+        return f"{seeds} seeds, {self.noise}, {text}, {self.arms} arms{besides}"
 
 
 FIXED = [Case(n, n, noise, text) for n in (4, 5, 6, 8, 12) for noise in NOISES for text in (0.0, 0.5, 1.0)]
@@ -96,15 +109,20 @@ ADAPTIVE = [Case(6, n, noise, text) for n in (14, 20) for noise in NOISES for te
 OTHERS = [
     *(Case(6, most, "normal", text, skewed_text=True) for most in (6, 14) for text in (0.5, 2.0)),
     *(Case(6, most, noise, 0.5, arms=arms) for most in (6, 14) for noise in ("normal", "unequal") for arms in (3, 4)),
+    *(Case(6, most, noise, 0.5, derived=True) for most in (6, 14) for noise in ("normal", "heavy", "unequal")),
+    *(Case(6, 14, noise, text, ends=9) for noise in ("normal", "unequal", "divergence") for text in (0.0, 0.5)),
 ]
 DETECTABLE = [Case(n, n) for n in (4, 6, 12)] + [Case(6, n, arms=arms) for n in (8, 14, 20) for arms in (2, 3)]
 
 
-def simulate(case: Case, lead: float, studies: int, rng: np.random.Generator) -> dict[tuple[int, int], Floats]:
-    """Differences of every two arms by study, seed and document, in deviations of the paired differences of seeds; the
-    first arm leads the others by so much."""
+def simulate(
+    case: Case, lead: float, studies: int, rng: np.random.Generator
+) -> dict[tuple[int, int], tuple[Floats, Floats]]:
+    """Of every two arms the differences by study, seed and document, in deviations of the paired differences of seeds,
+    and by study and number of seeds the margin; the first arm leads the others by so much."""
     shape = (studies, case.most_seeds)
-    arms: list[Floats] = []
+    scores: list[Floats] = []
+    gains: list[Floats] = []
     for number in range(case.arms):
         own = NOISES[case.noise](rng, shape)[number % 2] / SPREAD[case.noise] * np.sqrt(1 - 2 / DOCUMENTS)
         size = (studies, 1, DOCUMENTS)
@@ -112,11 +130,22 @@ def simulate(case: Case, lead: float, studies: int, rng: np.random.Generator) ->
         # Of the text's error two arms have their halves; it is a share of that of the seeds at the first look.
         document = drawn * case.text * np.sqrt(DOCUMENTS / case.seeds / 2)
         both = rng.standard_normal((*shape, DOCUMENTS))
-        arms.append(own[:, :, None] + document + both + (lead if number == 0 else 0.0))
-    return {(a, b): arms[a] - arms[b] for a, b in combinations(range(case.arms), 2)}
+        score = own[:, :, None] + document + both + (lead if number == 0 else 0.0)
+        scores.append(np.where(np.isnan(score), WORST / SPREAD[case.noise], score))
+        if case.derived:
+            gain = MARGIN / MARGIN_SHARE * (1 + GAIN_VARIES * rng.standard_normal(shape)) + (own - np.mean(own)) / 2
+            gains.append(np.stack([np.median(gain[:, : n + 1], axis=1) for n in range(case.most_seeds)], axis=1))
+    given = np.full(shape, MARGIN)
+    return {
+        (a, b): (
+            scores[a] - scores[b],
+            MARGIN_SHARE * np.maximum(0.0, np.minimum(gains[a], gains[b])) if case.derived else given,
+        )
+        for a, b in combinations(range(case.arms), 2)
+    }
 
 
-def followed(case: Case, differences: Floats) -> tuple[Verdicts, Floats, Floats]:
+def followed(case: Case, differences: Floats, margin_SN: Floats) -> tuple[Verdicts, Floats, Floats]:
     """Verdicts of the rule; which have an interval; its ends."""
     language = np.arange(DOCUMENTS) % LANGUAGES
     mean = np.stack([differences[..., language == own].mean(-1) for own in range(LANGUAGES)], -1)
@@ -127,14 +156,33 @@ def followed(case: Case, differences: Floats) -> tuple[Verdicts, Floats, Floats]
         seeds = of_seeds(mean.mean(-1)[which, :n])
         return with_text(seeds, Items(influence[which, :n], language, share)) if case.text else seeds
 
-    verdicts, looks = follow(case.rule, len(differences), evidence)
+    def in_margins(n: int, which: Indices) -> Evidence:
+        """In units in which the study's margin is that of the rule: its verdicts are the same."""
+        found, unit = evidence(n, which), margin_SN[which, n - 1] / MARGIN
+        with np.errstate(divide="ignore", invalid="ignore"):  # of a margin of 0 none is equivalent
+            scale = np.where(unit > 0, 1 / unit, 1e12)
+        return found._replace(
+            mean=found.mean * scale,
+            seed_variance=found.seed_variance * scale**2,
+            text_variance=found.text_variance * scale**2,
+        )
+
+    rule = case.rule
+    verdicts, looks = follow(rule, len(differences), in_margins)
+    rules = np.full(len(differences), rule, dtype=object)
+    if case.ends is not None:
+        last = replace(rule, maximum=case.ends)
+        going = np.flatnonzero((np.array(rule.looks)[looks] > case.ends) | (verdicts == "continue"))
+        verdicts[going] = last.verdicts(in_margins(case.ends, going), len(last.looks) - 1)
+        looks[going], rules[going] = len(last.looks) - 1, last
     low, high = np.empty(len(differences)), np.empty(len(differences))
-    for look, n in enumerate(case.rule.looks):
-        which = np.flatnonzero(looks == look)
-        if len(which):
-            found = evidence(n, which)
-            reach = found.reach(float(case.rule.levels[look]))
-            low[which], high[which] = found.mean - reach, found.mean + reach
+    for own in dict.fromkeys(rules):
+        for look, n in enumerate(own.looks):
+            which = np.flatnonzero((looks == look) & (rules == own))
+            if len(which):
+                found = evidence(n, which)
+                reach = found.reach(float(own.levels[look]))
+                low[which], high[which] = found.mean - reach, found.mean + reach
     return verdicts, low, high
 
 
@@ -144,14 +192,16 @@ def measured(case: Case, lead: float, studies: int, seed: int) -> dict[str, floa
     for start in range(0, studies, BATCH):
         pairs = simulate(case, lead, min(BATCH, studies - start), rng)
         outcomes = {}
-        for (a, b), differences in pairs.items():
+        for (a, b), (differences, margins) in pairs.items():
             truth = lead if a == 0 else 0.0
-            verdicts, low, high = followed(case, differences)
+            verdicts, low, high = followed(case, differences, margins)
             outcomes[a, b] = (truth, verdicts, (low <= truth) & (truth <= high))
             if start == 0 and case.seeds == case.most_seeds and case.arms == 2 and case.text:
-                for own, verdict in zip(differences[:CHECKED], verdicts[:CHECKED], strict=True):
+                for own, margin, verdict in zip(
+                    differences[:CHECKED], margins[:CHECKED, -1], verdicts[:CHECKED], strict=True
+                ):
                     language = np.arange(DOCUMENTS) % LANGUAGES
-                    said = compare_scores(own, np.zeros_like(own), strata=language.tolist(), margin=MARGIN)
+                    said = compare_scores(own, np.zeros_like(own), strata=language.tolist(), margin=float(margin))
                     assert said.verdict == verdict, (said, verdict)
         named = np.any([np.isin(v, ("a", "b") if truth == 0 else ("b",)) for truth, v, _ in outcomes.values()], axis=0)
         apart = [float(np.mean(v == "equivalent")) for truth, v, _ in outcomes.values() if truth]

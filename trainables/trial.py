@@ -25,6 +25,17 @@ if TYPE_CHECKING:
 _STOP_POLL_SECONDS = 0.5
 _STOP_AGREEMENT_STEPS = 10  # several workers agree on stopping every so many steps: asking costs a collective operation
 RAY_OUT_OF_MEMORY = "low on memory"  # what Ray's memory monitor writes of a worker that it killed
+RAY_LOST = (
+    "ActorDiedError",
+    "ActorUnavailableError",
+    "LocalRayletDiedError",
+    "NodeDiedError",
+    "ObjectLostError",
+    "OwnerDiedError",
+    "RayActorError",
+    "WorkerCrashedError",
+)
+"""Ray's errors where a process or machine went away (``ray.exceptions``)."""
 
 
 class TrialFailure(Exception):  # noqa: N818
@@ -37,6 +48,10 @@ class OutOfMemory(TrialFailure):
 
 class WrongInput(TrialFailure):
     """An :class:`InputError` met while running: every attempt would end with it."""
+
+
+class Lost(TrialFailure):
+    """What the trial ran on went away: its process, its machine, the storage."""
 
 
 class DiskFull(TrialFailure):
@@ -152,6 +167,10 @@ def _explained() -> Iterator[None]:
         raise DiskFull(f"{error.what} ({error.where})") from error
     except InputError as error:
         raise WrongInput("; ".join(line.strip() for line in str(error).splitlines())) from error
+    except OSError as error:
+        if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError | NotADirectoryError):
+            raise  # the program's
+        raise Lost(f"the storage failed: {str(error).strip().partition(chr(10))[0]}") from error
     except (MemoryError, RuntimeError) as error:
         import torch
 
@@ -170,15 +189,16 @@ def out_of_memory(message: str) -> OutOfMemory:
 
 def failure_of(workers: Mapping[int, BaseException]) -> TrialFailure:
     """The failure that tells most of those of several workers, by rank: one's end makes others fail in collectives."""
-    for kind in (WrongInput, DiskFull, OutOfMemory):
+    for kind in (WrongInput, DiskFull, OutOfMemory, Lost):
         for error in workers.values():
             if isinstance(error, kind):
                 return error
     if killed := [str(error) for error in workers.values() if RAY_OUT_OF_MEMORY in str(error)]:
         return out_of_memory(killed[0])
-    rank, error = min(workers.items())
+    gone = {rank: error for rank, error in workers.items() if type(error).__name__ in RAY_LOST}
+    rank, error = min((gone or workers).items())
     lines = str(error).strip().splitlines() or [""]
-    return TrialFailure(f"worker {rank}: {type(error).__name__}: {lines[-1]}")
+    return (Lost if gone else TrialFailure)(f"worker {rank}: {type(error).__name__}: {lines[-1]}")
 
 
 @contextmanager

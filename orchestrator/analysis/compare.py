@@ -20,11 +20,10 @@ from orchestrator.analysis.floors import below, floors_of
 from orchestrator.analysis.held_out_text import evidence_of
 from orchestrator.analysis.robustness import variants
 from orchestrator.analysis.rows import (
-    BROKEN,
     at_shares,
     branches_of,
+    broken,
     deviation,
-    diverged,
     final_row,
     is_steady,
     matched,
@@ -37,10 +36,10 @@ from orchestrator.analysis.sensitivity import is_sensitive, margin_of
 from orchestrator.analysis.statistics.holm import holm
 from orchestrator.analysis.statistics.planning import Settling, minimum_detectable_effect, what_would_settle
 from orchestrator.analysis.statistics.rule import FEWEST_EQUIVALENT, Decision, Rule, Verdict, Withheld
-from orchestrator.analysis.worth import pairs_of, up_to
+from orchestrator.analysis.worth import Pairs, pairs_of, up_to
 from orchestrator.config.confirmation import ALPHA
 from orchestrator.ledger.history import History
-from orchestrator.ledger.records import TRAINING_PHASES, Design, Outcome, TrainingPhase
+from orchestrator.ledger.records import BROKEN, TRAINING_PHASES, Design, Outcome, TrainingPhase
 from trainables.training.config import Unit
 from trainables.training.state import Spent
 
@@ -98,16 +97,15 @@ def _decisions(history: History, runs: Mapping[str, Runs], arms: Sequence[str]) 
 def _decision(history: History, rule: Rule, names: tuple[str, str], by_arm: Mapping[str, Runs]) -> Decision:
     primary = history.design.yardsticks.primary
     a, b = _ended(history, *(by_arm[name] for name in names))
-    seeds = list(pairs_of(history, primary, a, b))
+    pairs = pairs_of(history, primary, a, b)
 
     def first(n: int) -> tuple[Runs, Runs]:
-        last = seeds[n - 1] if n else -1
-        return up_to(last, a), up_to(last, b)
+        return _first(n, pairs, a, b)
 
     return rule.decide(
-        lambda n: evidence_of(history, primary, list(pairs_of(history, primary, *first(n)).values())),
-        len(seeds),
-        ended=len(a) >= min(rule.maximum, history.planned_seeds),
+        lambda n: evidence_of(history, primary, pairs_of(history, primary, *first(n))),
+        len(pairs),
+        ended=len(a) >= history.planned_seeds,
         withheld=lambda n, verdict: _withheld(history, names, verdict, *first(n)),
         margin=lambda n: margin_of(history, first(n)),
     )
@@ -120,7 +118,7 @@ def _ended(history: History, a: Runs, b: Runs) -> tuple[Runs, Runs]:
     if design.minimum_seeds is not None:
         # Looks are at the protocol's seeds in their order: a run that ends early must not be looked at before its turn,
         # nor one beyond a seed that somebody took out.
-        planned = range(design.seed + 1, design.seed + 1 + design.seeds)
+        planned = range(design.seed + 1, design.seed + 1 + history.planned_seeds)
         ended = set(takewhile(ended.__contains__, planned))
     one, other = ({seed: run for seed, run in runs.items() if seed in ended} for runs in (a, b))
     return one, other
@@ -130,25 +128,29 @@ def _withheld(history: History, names: tuple[str, str], verdict: Verdict, a: Run
     """Why what the rule finds of these runs is no verdict."""
     primary = history.design.yardsticks.primary
     pairs = pairs_of(history, primary, a, b)
-    counts = [sum(runs[seed].outcome == "diverged" for seed in pairs) for runs in (a, b)]
+    counts = [sum(runs[seed].outcome in BROKEN for seed in pairs) for runs in (a, b)]
     if verdict == "equivalent":
-        told = sum(not (a[seed].outcome == b[seed].outcome == "diverged") for seed in pairs)
+        told = sum(not (a[seed].outcome in BROKEN and b[seed].outcome in BROKEN) for seed in pairs)
         mostly = 2 * max(counts) > len(pairs) or counts[0] != counts[1] or told < FEWEST_EQUIVALENT
     else:
         mostly = 2 * counts[(verdict == "b") != history.design.lower_is_better(primary)] > len(pairs)
     if mostly:
-        return "diverged"
+        return "broken"
     if verdict == "equivalent" and not is_sensitive(history, (a, b)):
         return "sensitivity"
     both = verdict == "equivalent"
-    return "floor" if below(history, names, list(pairs.values()), both=both).keys() - {"bigram"} else None
+    return "floor" if below(history, names, pairs, both=both).keys() - {"bigram"} else None
 
 
 def _settled(history: History, a: Runs, b: Runs, decision: Decision) -> tuple[Runs, Runs]:
     """The runs that a pair's numbers rest on, as its decision does."""
     a, b = _ended(history, a, b)
-    seeds = list(pairs_of(history, history.design.yardsticks.primary, a, b))
-    last = seeds[decision.evidence.n - 1] if decision.evidence.n else -1
+    return _first(decision.evidence.n, pairs_of(history, history.design.yardsticks.primary, a, b), a, b)
+
+
+def _first(n: int, pairs: Pairs, a: Runs, b: Runs) -> tuple[Runs, Runs]:
+    """The runs up to the seed of the n-th pair."""
+    last = list(pairs)[n - 1] if n else -1
     return up_to(last, a), up_to(last, b)
 
 
@@ -171,7 +173,7 @@ def _pair(
     interval = decision.interval or (rows[primary].interval if design.minimum_seeds is None else None)
     found = {"interval": interval, "p": p, "p_adjusted": decision.p}
     rows[primary] = rows[primary].model_copy(update=found)
-    floors = below(history, names, list(pairs.values()))
+    floors = below(history, names, pairs)
     # Of a pair that is barred the variants would be too.
     told = decision.verdict != "continue" and decision.withheld is None and not floors.keys() - {"bigram"}
     chosen = any(len(confirmed(history, arm)) > 1 for arm in names)
@@ -188,7 +190,7 @@ def _pair(
         detectable=None,
         pending=0,
         missing=missing(runs[a], runs[b], primary, pairs),
-        diverged=diverged(runs_a, runs_b, pairs),
+        broken=broken(runs_a, runs_b, pairs),
         withheld=decision.withheld,
         steady=steady,
         below=floors,
@@ -258,7 +260,7 @@ def _judged(
         verdict = "undecided" if pair.withheld else _verdict(pair, row, decision)
         needed = Settling(None if pair.barred and verdict == "undecided" else 0, None)
         if verdict == "undecided" and not pair.barred:
-            needed = what_would_settle(rule, evidence_of(history, primary, list(known.values())))
+            needed = what_would_settle(rule, evidence_of(history, primary, known))
         effect = minimum_detectable_effect(rule, row.deviation, row.text_error or 0.0) if row.deviation else None
         yield pair.model_copy(
             update={

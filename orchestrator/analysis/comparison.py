@@ -12,9 +12,9 @@ study to confirm.
 The verdict is that of :mod:`orchestrator.analysis.statistics.rule`, once every planned seed has ended. With adaptive
 stopping a pair of arms is settled by its first look that has a verdict, and its numbers are those of the seeds up to
 there, in their order; what was trained beyond, for another pair's sake, is not in them. Until then it has neither p nor
-interval. A run that diverged counts as the worst model that is known (:mod:`orchestrator.analysis.worth`). A seed at
-which either arm's run failed is no pair: it is missing, and listed. A verdict is withheld where neither arm has surely
-learned anything (:mod:`orchestrator.analysis.floors`), and where it would rest on what did not diverge
+interval. A run that diverged or failed counts as the worst model that is known (:mod:`orchestrator.analysis.worth`). A
+seed at which either arm's run was lost is no pair: it is missing, and listed. A verdict is withheld where neither arm
+has surely learned anything (:mod:`orchestrator.analysis.floors`), and where it would rest on what did not break
 (:data:`orchestrator.analysis.statistics.rule.Withheld`).
 
 Only the primary yardstick was named beforehand, with margin, seeds and stopping rule. All others are exploratory, as
@@ -138,8 +138,8 @@ class Pair(Config):
     pending: int
     """Planned seeds yet to end; 0 once settled."""
     missing: tuple[Gap, ...]
-    diverged: tuple[Gap, ...]
-    """Runs of the pairs that count as the worst model known."""
+    broken: tuple[Gap, ...]
+    """Runs of the pairs that diverged or failed, and count as the worst model known."""
     withheld: Withheld | None
     steady: bool
     """Whether device time tells something: of each arm, that of the same work differs by no more than 10% between runs.
@@ -179,13 +179,15 @@ class Counts(Config):
     pruned: int
     diverged: int
     failed: int
+    lost: int
 
 
 class Failures(Config):
-    """Trials that diverged or failed, and attempts that failed and were repeated."""
+    """Trials that diverged, failed or were lost, and attempts that were repeated."""
 
     diverged: int
     failed: int
+    lost: int
     retried: int
 
 

@@ -105,10 +105,11 @@ def _gain(first: TrialHistory, best: TrialHistory, yardstick: str) -> tuple[floa
 
 
 def describe_failures(trials: Sequence[TrialHistory]) -> Failures:
-    """Trials that diverged or failed, and attempts that failed and were repeated."""
+    """Trials that diverged, failed or were lost, and attempts that were repeated."""
     outcomes = [trial.outcome for trial in trials]
     return Failures(
         diverged=outcomes.count("diverged"),
         failed=outcomes.count("failed"),
+        lost=outcomes.count("lost"),
         retried=sum(trial.failures for trial in trials),
     )

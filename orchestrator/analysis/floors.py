@@ -13,13 +13,13 @@ import numpy as np
 from orchestrator.analysis.comparison import Floor, FloorName
 from orchestrator.analysis.held_out_text import evidence_against, items_before
 from orchestrator.analysis.selection import Runs, final_values
-from orchestrator.analysis.worth import Worth, untrained, untrained_worth
+from orchestrator.analysis.statistics.evidence import Evidence
+from orchestrator.analysis.worth import Pairs, Worth, untrained, untrained_worth
 from orchestrator.config.confirmation import ALPHA
 from orchestrator.ledger.history import History
 from orchestrator.ledger.items import read_floors
 from trainables.evaluation import find_yardstick
 from trainables.evaluation.item_scores import ItemScores
-from trainables.training.state import Floors
 
 MOST_TIMES = 1000.0
 FEWEST = 2  # runs of an arm: of one nothing shows how much they vary
@@ -41,22 +41,20 @@ def floors_of(history: History, arm: str, runs: Runs) -> Mapping[FloorName, Floo
     return {floor.name: _floor(history, arm, models, floor) for floor in _known(history, arm)}
 
 
-def below(
-    history: History, arms: tuple[str, str], pairs: Sequence[tuple[Worth, Worth]], *, both: bool = False
-) -> dict[FloorName, float]:
+def below(history: History, arms: tuple[str, str], pairs: Pairs, *, both: bool = False) -> dict[FloorName, float]:
     """The floors that neither arm's models are surely above (with ``both``: not both arms'), by value: of those that
     bar a verdict at most the highest, and the bigram table. None of fewer than two pairs."""
     if len(pairs) < FEWEST:
         return {}
     sign = -1 if history.design.lower_is_better(history.design.yardsticks.primary) else 1
-    known = {floor.name: floor for arm in arms for floor in _known(history, arm) if floor.name != "untrained"}
-    bars = [floor for floor in known.values() if floor.name != "bigram"]
-    bars += [floor for arm in arms for floor in _known(history, arm) if floor.name == "untrained"]
+    known = [floor for arm in arms for floor in _known(history, arm)]
+    bars = [floor for floor in known if floor.name != "bigram"]
     highest = [max(bars, key=lambda floor: sign * floor.value)] if bars else []
-    sides = list(zip(*pairs, strict=True))
+    bigram = [floor for floor in known if floor.name == "bigram"][:1]
+    sides = list(zip(*pairs.values(), strict=True))
     return {
         floor.name: floor.value
-        for floor in (*highest, *(floor for floor in known.values() if floor.name == "bigram"))
+        for floor in (*highest, *bigram)
         if not (all if both else any)(_is_above(history, side, floor) for side in sides)
     }
 
@@ -64,18 +62,14 @@ def below(
 def _known(history: History, arm: str) -> list[_Known]:
     design = history.design
     primary, found = design.yardsticks.primary, list[_Known]()
-    before = untrained(history, arm)
     if (own := untrained_worth(history, primary, arm)) is not None:
         found.append(_Known("untrained", own.score, items_before(history, primary, own)))
     # Tables and text are the same for all arms of a task.
-    same = [
-        before,
-        *(untrained(history, other) for other, arms in design.arms.items() if arms.task == design.arms[arm].task),
-    ]
-    run = next((run for run in same if run is not None), None)
-    if run is None:
+    same = [name for name, other in design.arms.items() if other.task == design.arms[arm].task]
+    measured = (untrained(history, name) for name in sorted(same, key=lambda name: name != arm))
+    run = next((run for run in measured if run is not None), None)
+    if run is None or run.floors is None:
         return found
-    assert isinstance(run.floors, Floors)
     files = {} if history.folder is None else read_floors(history.folder, run)
     for name in ("unigram", "bigram"):
         if name in run.floors.tables and primary in run.floors.tables[name]:
@@ -88,7 +82,7 @@ def _floor(history: History, arm: str, models: Sequence[Worth], floor: _Known) -
     if len(models) < FEWEST:
         return Floor(value=floor.value, difference=None, interval=None, above=None, times_budget=None)
     found = evidence_against(history, history.design.yardsticks.primary, models, floor.value, floor.items)
-    above = _is_above(history, models, floor)
+    above = _is_better(history, found)
     return Floor(
         value=floor.value,
         difference=float(found.mean),
@@ -99,10 +93,15 @@ def _floor(history: History, arm: str, models: Sequence[Worth], floor: _Known) -
 
 
 def _is_above(history: History, models: Sequence[Worth], floor: _Known) -> bool:
-    """Whether they are surely better: one-sided, over seeds and text."""
-    primary = history.design.yardsticks.primary
-    low, high = evidence_against(history, primary, models, floor.value, floor.items).interval(2 * ALPHA)
-    return high < 0 if history.design.lower_is_better(primary) else low > 0
+    return _is_better(
+        history, evidence_against(history, history.design.yardsticks.primary, models, floor.value, floor.items)
+    )
+
+
+def _is_better(history: History, found: Evidence) -> bool:
+    """Whether models surely are: one-sided, over seeds and text."""
+    low, high = found.interval(2 * ALPHA)
+    return high < 0 if history.design.lower_is_better(history.design.yardsticks.primary) else low > 0
 
 
 def _times_budget(history: History, arm: str, models: Sequence[Worth], value: float) -> float | None:

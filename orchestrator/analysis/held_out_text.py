@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator.analysis.statistics.evidence import Evidence, Items, by_cluster, of_seeds, with_text
-from orchestrator.analysis.worth import Worth
+from orchestrator.analysis.worth import Pairs, Worth
 from orchestrator.ledger.history import History
 from orchestrator.ledger.items import influences, read_floors, read_items
 from trainables.evaluation.item_scores import ItemScores
@@ -14,15 +14,15 @@ from trainables.evaluation.item_scores import ItemScores
 FEWEST_UNITS = 3  # of a language, of equal weight: of fewer it hardly shows how much its text varies
 
 
-def evidence_of(history: History, yardstick: str, pairs: Sequence[tuple[Worth, Worth]]) -> Evidence:
+def evidence_of(history: History, yardstick: str, pairs: Pairs) -> Evidence:
     """Evidence of pairs of models, seed by seed.
 
     Text counts where every one of them has scores by item of this yardstick, of some units a language at the least:
     elsewhere it is taken as it is. Raises InputError where a file of such scores is gone or another.
     """
-    items = [(items_of(history, yardstick, a), items_of(history, yardstick, b)) for a, b in pairs]
+    items = [(items_of(history, yardstick, a), items_of(history, yardstick, b)) for a, b in pairs.values()]
     known = [(a, b) for a, b in items if a is not None and b is not None]
-    found = of_seeds([a.score - b.score for a, b in pairs])
+    found = of_seeds([a.score - b.score for a, b in pairs.values()])
     return found if not known or len(known) < len(pairs) else _with_text(found, known)
 
 

@@ -6,11 +6,11 @@ from orchestrator import formatting
 from orchestrator.analysis.comparison import Comparison
 from orchestrator.analysis.selection import chosen_runs, current_runs
 from orchestrator.ledger.history import History
-from orchestrator.ledger.records import Design
+from orchestrator.ledger.records import BROKEN, Design, TrainingPhase
 
 RULE = (
     "Differences were taken seed by seed and tested by Student's t over {chance}; equivalence by two one-sided tests "
-    "(Schuirmann 1987). Runs that diverged count as the worst model known (Lachin 1999)."
+    "(Schuirmann 1987). Runs that diverged or failed count as the worst model known (Lachin 1999)."
 )
 BOTH = (
     "two sources of chance, seeds and units of held-out text, with Satterthwaite's degrees of freedom (quasi-F, Clark "
@@ -28,7 +28,7 @@ def estimand(design: Design, comparison: Comparison) -> str:
         f"The difference is the mean one of {comparison.primary} after {amount} of training, over new seeds "
         f"{'and new held-out text of the same sources' if _samples_text(comparison) else 'on this held-out text'}, "
         f"between arms {tuned}, each scored as its objective implies, a run that "
-        "diverges counting as the worst model known; it holds for this corpus, this search and this budget."
+        "diverges or fails counting as the worst model known; it holds for this corpus, this search and this budget."
     )
 
 
@@ -76,24 +76,24 @@ def _scorer(history: History, arm: str) -> str:
     return f"scored by {runs[0].measures[-1].scorer}" if runs else "not scored"
 
 
-def _counted(comparison: Comparison, phase: str) -> str:
-    """``headless 9 runs, 3 completed, 6 pruned``, arm by arm."""
+def _counted(comparison: Comparison, phase: TrainingPhase) -> str:
+    """``headless 3 completed, 6 pruned``, arm by arm."""
     said = []
     for name, arm in comparison.arms.items():
-        counts = next(own for key, own in arm.counts.items() if key == phase)
+        counts = arm.counts[phase]
         outcomes = {"completed": counts.completed, "pruned": counts.pruned, "diverged": counts.diverged}
-        outcomes |= {"failed": counts.failed, "not ended": counts.running}
+        outcomes |= {"failed": counts.failed, "lost": counts.lost, "not ended": counts.running}
         listed = ", ".join(f"{number} {outcome}" for outcome, number in outcomes.items() if number)
         said.append(f"{name} {listed or 'none'}")
     return "; ".join(said)
 
 
 def _failures(history: History, comparison: Comparison) -> Iterator[str]:
-    """Each run of the confirmation that diverged or failed, by name."""
-    broken = [trial for trial in current_runs(history) if trial.outcome in ("diverged", "failed")]
+    """Each run of the confirmation that did not come to its end, by name."""
+    broken = [trial for trial in current_runs(history) if trial.outcome in ("lost", *BROKEN)]
     for trial in broken:
         reason = f" ({trial.reason})" if trial.reason else ""
-        yield f"Seed {trial.seed} of {trial.arm} {trial.outcome}{reason}."
+        yield f"Seed {trial.seed} of {trial.arm} {'was ' * (trial.outcome == 'lost')}{trial.outcome}{reason}."
     retried = sum(arm.failures["confirm"].retried + arm.failures["search"].retried for arm in comparison.arms.values())
     if retried:
         yield f"{formatting.plural(retried, 'attempt')} failed and went on from a checkpoint."

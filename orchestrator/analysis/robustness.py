@@ -1,8 +1,8 @@
 """Whether a verdict is the same where a choice of the analysis is another. None of this decides anything.
 
 Each variant changes one thing: how the models score the vocabulary, the text (each language left out, each half of its
-units), what a run that diverged counts as, the budget (where the runs have branches), the margin. Its verdict is that
-of the same rule for a fixed number of pairs, those that the answer rests on.
+units), what a run that broke or was lost counts as, the budget (where the runs have branches), the margin. Its verdict
+is that of the same rule for a fixed number of pairs, those that the answer rests on.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -16,9 +16,10 @@ from orchestrator.analysis.held_out_text import evidence_of, evidence_of_items, 
 from orchestrator.analysis.selection import Runs
 from orchestrator.analysis.statistics.evidence import Evidence
 from orchestrator.analysis.statistics.rule import FEWEST, Rule
-from orchestrator.analysis.worth import Worth, pairs_of
+from orchestrator.analysis.worth import Pairs, Worth, pairs_of
 from orchestrator.ledger.history import History
 from orchestrator.ledger.items import read_items
+from orchestrator.ledger.records import BROKEN
 from trainables.evaluation.item_scores import ItemScores
 
 _ItemsOf = Callable[[Worth], ItemScores | None]
@@ -43,10 +44,11 @@ def variants(
         lower = history.design.lower_is_better(primary)
         return {"a": names[lower], "b": names[1 - lower]}.get(said, said)
 
-    whole = evidence_of(history, primary, list(pairs_of(history, primary, *runs).values()))
+    pairs = pairs_of(history, primary, *runs)
+    whole = evidence_of(history, primary, pairs)
     found = [
         (name, evidence, rule.margin)
-        for name, evidence in _evidence(history, runs, branches)
+        for name, evidence in _evidence(history, pairs, runs, branches)
         # Without the chance of the text a part would seem surer than the whole.
         if np.isfinite(evidence.text_degrees) or not np.isfinite(whole.text_degrees)
     ]
@@ -56,29 +58,27 @@ def variants(
 
 
 def _evidence(
-    history: History, runs: tuple[Runs, Runs], branches: Mapping[float, tuple[Runs, Runs]]
+    history: History, pairs: Pairs, runs: tuple[Runs, Runs], branches: Mapping[float, tuple[Runs, Runs]]
 ) -> Iterator[tuple[str, Evidence]]:
-    primary = history.design.yardsticks.primary
-    pairs = list(pairs_of(history, primary, *runs).values())
     for name, change in _changes(history, pairs):
-        known = [(change(a), change(b)) for a, b in pairs]
+        known = [(change(a), change(b)) for a, b in pairs.values()]
         whole = [(a, b) for a, b in known if a is not None and b is not None]
         if len(whole) == len(pairs):
             yield name, evidence_of_items(whole)
-    completed = [{seed: run for seed, run in side.items() if run.outcome == "completed"} for side in runs]
-    if sum(map(len, completed)) < sum(map(len, runs)):
-        kept = list(pairs_of(history, primary, *completed).values())
-        yield "without the runs that broke", evidence_of(history, primary, kept)
-    for share, (a, b) in branches.items():
-        yield (
-            f"at {share:.0%} of the budget",
-            evidence_of(history, primary, list(pairs_of(history, primary, a, b).values())),
-        )
+    primary, outcomes = history.design.yardsticks.primary, {run.outcome for side in runs for run in side.values()}
+    of_pairs = partial(pairs_of, history, primary)
+    if outcomes & {*BROKEN}:
+        yield "without the runs that broke", evidence_of(history, primary, of_pairs(*runs, broken=()))
+    if "lost" in outcomes:
+        as_broken = of_pairs(*runs, broken=("lost", *BROKEN))
+        yield "with lost runs as broken ones", evidence_of(history, primary, as_broken)
+    for share, sides in branches.items():
+        yield f"at {share:.0%} of the budget", evidence_of(history, primary, of_pairs(*sides))
 
 
-def _changes(history: History, pairs: list[tuple[Worth, Worth]]) -> Iterator[tuple[str, _ItemsOf]]:
+def _changes(history: History, pairs: Pairs) -> Iterator[tuple[str, _ItemsOf]]:
     """Other scores by item, by the name of what is changed."""
-    models = [worth for pair in pairs for worth in pair if not worth.untrained]
+    models = [worth for pair in pairs.values() for worth in pair if not worth.untrained]
     own = partial(items_of, history, history.design.yardsticks.primary)
     first = own(models[0]) if models else None
     if first is None:

@@ -15,7 +15,7 @@ from orchestrator.analysis.statistics.rule import FEWEST
 from orchestrator.analysis.worth import Pairs, pairs_of
 from orchestrator.config.confirmation import ALPHA
 from orchestrator.ledger.history import History
-from orchestrator.ledger.records import Design, Outcome
+from orchestrator.ledger.records import BROKEN, Design, Outcome
 from orchestrator.ledger.trials import TrialHistory
 from trainables.training.config import Unit
 
@@ -23,7 +23,6 @@ STEADY = 1.1
 """Clocks tell nothing where runs of one configuration differ in the time of the same work by more than this ratio."""
 
 SAME_SPENDING = 0.99  # runs have spent the same where the least is this share of the most: clocks are noisy
-BROKEN: tuple[Outcome, ...] = ("diverged", "failed")
 
 
 def mean(values: Iterable[float]) -> float | None:
@@ -41,7 +40,7 @@ def final_row(history: History, yardstick: str, pairs: Pairs) -> Row:
     """A yardstick at the end of the runs, by Student's own interval and p. Raises InputError where a file of item
     scores is gone or another."""
     scores = [(a.score, b.score) for a, b in pairs.values()]
-    return _row(history.design, yardstick, evidence_of(history, yardstick, list(pairs.values())), scores)
+    return _row(history.design, yardstick, evidence_of(history, yardstick, pairs), scores)
 
 
 def _row(design: Design, yardstick: str, found: Evidence, scores: Sequence[tuple[float, float]]) -> Row:
@@ -91,19 +90,19 @@ def missing(a: Runs, b: Runs, yardstick: str, pairs: Pairs) -> tuple[comparison.
         _gap(run)
         for runs, others in ((a, b), (b, a))
         for seed, run in sorted(runs.items())
-        if run.outcome == "failed"
+        if run.outcome == "lost"
         or (run.outcome == "completed" and run.score(yardstick) is None)
-        or (run.outcome == "diverged" and seed not in pairs and _has_ended(others.get(seed)))
+        or (run.outcome in BROKEN and seed not in pairs and _has_ended(others.get(seed)))
     )
 
 
 def _has_ended(run: TrialHistory | None) -> bool:
-    return run is not None and run.outcome in ("completed", "diverged")
+    return run is not None and run.outcome in ("completed", *BROKEN)
 
 
-def diverged(a: Runs, b: Runs, pairs: Pairs) -> tuple[comparison.Gap, ...]:
+def broken(a: Runs, b: Runs, pairs: Pairs) -> tuple[comparison.Gap, ...]:
     """The runs of pairs that count as the worst model known."""
-    return tuple(_gap(runs[seed]) for runs in (a, b) for seed in pairs if runs[seed].outcome == "diverged")
+    return tuple(_gap(runs[seed]) for runs in (a, b) for seed in pairs if runs[seed].outcome in BROKEN)
 
 
 def _gap(run: TrialHistory) -> comparison.Gap:
@@ -141,7 +140,7 @@ def matched(history: History, a: Runs, b: Runs, unit: Unit) -> comparison.Matche
     annealed = bool(completed)
     found = of_seeds([one - other for one, other in scores])
     if annealed:
-        found = evidence_of(history, primary, list(pairs_of(history, primary, *_sides(paired)).values()))
+        found = evidence_of(history, primary, pairs_of(history, primary, *_sides(paired)))
     row = _row(design, primary, found, scores)
     shown = row.model_dump(include={"n", "mean_a", "mean_b", "difference"})
     interval = row.interval if annealed else None

@@ -1,6 +1,6 @@
 """A comparison in words, by rules: docs/statistics.md."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 from pydantic import JsonValue
@@ -104,7 +104,7 @@ def _pair_in_words(comparison: Comparison, pair: Pair) -> str:
         "equivalent": f"{a} and {b} are equivalent {where}, within ±{pair.margin or 0.0:.2g}",
         "undecided": f"{a} against {b} {where} is undecided{f': {AT_BOUNDARY}' if boundaries else ''}",
     }.get(pair.verdict, f"{a} is ahead of {b} {where}")
-    evidence = _evidence_in_words(opening, row, len(comparison.pairs), _diverged(pair, row.n))
+    evidence = _evidence_in_words(opening, row, len(comparison.pairs), _broken(pair, row.n))
     confounds = ", ".join(_confounds(comparison.arms[a], comparison.arms[b], clocks=pair.steady))
     between = f"Between them differ too: {confounds} ({a} against {b})." if confounds else ""
     floors = _floors_in_words(comparison, pair) if row.n else ()
@@ -163,13 +163,13 @@ def barred_by(pair: Pair) -> str:
         return AT_BOUNDARY
     if pair.withheld == "floor":
         return "not both are surely above what comes of nothing learned"
-    return "for runs that diverged" if pair.withheld == "diverged" else "the yardstick does not tell half the budget"
+    return "for runs that broke" if pair.withheld == "broken" else "the yardstick does not tell half the budget"
 
 
 def _withheld_in_words(pair: Pair) -> str:
-    if pair.withheld == "diverged":
+    if pair.withheld == "broken":
         return (
-            "An arm that diverges at more than half of its seeds is not named, and arms that diverge at different "
+            "An arm that diverges or fails at more than half of its seeds is not named, and arms that do at different "
             "numbers of seeds are not equivalent."
         )
     if pair.withheld == "floor" and not pair.below:
@@ -192,14 +192,14 @@ def _robust_in_words(pair: Pair) -> str:
     return f"{said}{f' ({exceptions})' if exceptions else ''}."
 
 
-def _diverged(pair: Pair, seeds: int) -> str:
-    """At how many seeds each arm's run diverged, where one did."""
-    counts = {arm: sum(gap.arm == arm for gap in pair.diverged) for arm in (pair.a, pair.b)}
-    said = " and ".join(f"{arm} at {count}" for arm, count in counts.items() if count)
-    return f" ({said} of {seeds} diverged, which counts as the worst model known)" if said else ""
+def _broken(pair: Pair, seeds: int) -> str:
+    """At how many seeds each arm's run diverged or failed, where one did."""
+    counts = Counter((gap.arm, gap.outcome) for gap in pair.broken)
+    said = " and ".join(f"{arm} {outcome} at {count}" for (arm, outcome), count in sorted(counts.items()))
+    return f" ({said} of {seeds}, which counts as the worst model known)" if said else ""
 
 
-def _evidence_in_words(opening: str, row: Row, num_pairs: int, diverged: str) -> str:
+def _evidence_in_words(opening: str, row: Row, num_pairs: int, broken: str) -> str:
     if row.n == 0:
         return f"{opening}: no pair of runs is complete yet."
     family = f" (adjusted for {num_pairs} pairs of arms)" if num_pairs > 1 else ""
@@ -207,14 +207,14 @@ def _evidence_in_words(opening: str, row: Row, num_pairs: int, diverged: str) ->
     return (
         f"{opening}: {formatting.score(row.mean_a)} against {formatting.score(row.mean_b)}, "
         f"difference {formatting.difference(row.difference, row.interval)}, "
-        f"n = {formatting.plural(row.n, 'seed')}{diverged}{p}."
+        f"n = {formatting.plural(row.n, 'seed')}{broken}{p}."
     )
 
 
 def _caveats(pair: Pair, row: Row) -> Iterable[str]:
     for gap in pair.missing:
         reason = f" ({gap.reason})" if gap.reason else ""
-        yield f"Seed {gap.seed} is missing: {gap.arm} {gap.outcome}{reason}."
+        yield f"Seed {gap.seed} is missing: {gap.arm} {'was ' * (gap.outcome == 'lost')}{gap.outcome}{reason}."
     stopping = pair.stopping
     if stopping and pair.pending:
         yield f"Seeds are added until it is settled, {stopping.maximum} at the most."

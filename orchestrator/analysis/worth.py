@@ -1,11 +1,13 @@
-"""What runs are worth to the comparison: their own score or, of those that diverged, the worst that is known."""
+"""What runs are worth to the comparison: their own score or, of those that broke, the worst that is known."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from orchestrator.analysis.selection import Runs, final_values
 from orchestrator.ledger.history import History
+from orchestrator.ledger.records import BROKEN, Outcome
 from orchestrator.ledger.trials import TrialHistory
 
 
@@ -23,14 +25,14 @@ Pairs = dict[int, tuple[Worth, Worth]]
 """By seed, ascending, what the runs of two arms are worth."""
 
 
-def pairs_of(history: History, yardstick: str, a: Runs, b: Runs) -> Pairs:
+def pairs_of(history: History, yardstick: str, a: Runs, b: Runs, broken: Collection[Outcome | None] = BROKEN) -> Pairs:
     """The seeds at which both arms' runs are worth something.
 
-    A run that diverged is worth the worst of the models that these two arms are known to have: of their runs that
-    completed, and of those that they began with (a composite estimand, ICH E9(R1), by worst rank: Lachin 1999,
+    A run that diverged or failed is worth the worst of the models that these two arms are known to have: of their runs
+    that completed, and of those that they began with (a composite estimand, ICH E9(R1), by worst rank: Lachin 1999,
     "Worst-rank score analysis with informatively missing observations in clinical trials"). So it is never better than
-    a run that came to its end, and two that diverged are equal. Where none of the two arms was measured before
-    training, a run that diverged is worth nothing that is known.
+    a run that came to its end, and two that broke are equal. Where none of the two arms was measured before
+    training, such a run is worth nothing that is known; nor is one that was lost.
     """
     finals = [
         {seed: Worth(score, runs[seed], False) for seed, score in final_values(runs, yardstick).items()}
@@ -45,7 +47,7 @@ def pairs_of(history: History, yardstick: str, a: Runs, b: Runs) -> Pairs:
     pairs = {}
     for seed in sorted(a.keys() & b.keys()):
         one, other = (
-            own.get(seed, worst if runs[seed].outcome == "diverged" else None)
+            own.get(seed, worst if runs[seed].outcome in broken else None)
             for runs, own in zip((a, b), finals, strict=True)
         )
         if one is not None and other is not None:

@@ -56,11 +56,6 @@ class StudySpec(Config):
         """Of a confirmation run."""
         return self.confirm.budget or self.budget
 
-    @property
-    def confirm_seeds(self) -> list[int]:
-        """The paired seeds, at most; none is the search's."""
-        return [self.seed + 1 + index for index in range(self.confirm.seeds)]
-
     def branch_share(self, arm: str, share: float) -> float:
         """Share of a confirmation run's budget that its branch at ``share`` spends by itself: the cooldown."""
         return share * (1.0 - self.training_of(arm).stable_share)

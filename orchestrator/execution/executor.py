@@ -16,7 +16,7 @@ from orchestrator.ledger.trials import TrialHistory
 from orchestrator.scheduling.trials import PhaseOfTrials, PlannedTrial
 from trainables.storage import FullDiskError, Location
 from trainables.training.checkpoint_record import CheckpointFolders
-from trainables.trial import DiskFull, OutOfMemory, StopSignal, TrialFailure, WorkerConfig, WrongInput
+from trainables.trial import DiskFull, Lost, OutOfMemory, StopSignal, TrialFailure, WorkerConfig, WrongInput
 
 
 class Executor:
@@ -168,7 +168,7 @@ class Executor:
             self._out_of_memory.add(name)
         else:
             self._out_of_memory.discard(name)
-        self.ended(name, "failed", str(failure), again=not hopeless)
+        self.ended(name, "lost" if isinstance(failure, Lost) else "failed", str(failure), again=not hopeless)
 
     def ended(
         self,
@@ -179,11 +179,11 @@ class Executor:
         again: bool = True,
         saved: MeasureRecord | None = None,
     ) -> None:
-        """Write how an attempt ended and let the phase know; a failed one may be started ``again``. One that left a
-        newer checkpoint than any attempt before it began from does not count: a machine that is taken away every few
-        hours fails no long trial. Of one that ``saved`` itself only what it had spent is written."""
+        """Write how an attempt ended and let the phase know; one that failed or was lost may be started ``again``. One
+        that left a newer checkpoint than any attempt before it began from does not count: a machine that is taken away
+        every few hours ends no long trial. Of one that ``saved`` itself only what it had spent is written."""
         planned, history = self.running[name], self.history_of(name)
-        if outcome == "failed" and again:
+        if outcome in ("failed", "lost") and again:
             came_further = self._steps_kept(planned) > history.furthest_start
             if came_further or history.stalls + 1 < self.attempts:
                 outcome = "retried"

@@ -24,8 +24,10 @@ from ray.tune.search import Searcher
 from orchestrator.ledger.records import BegunRecord, MeasureRecord
 from trainables.storage import FullDiskError
 from trainables.trial import (
+    RAY_LOST,
     RAY_OUT_OF_MEMORY,
     DiskFull,
+    Lost,
     OutOfMemory,
     TrialFailure,
     WorkerConfig,
@@ -234,12 +236,13 @@ def _failure(trial: Any) -> TrialFailure:
     text = Path(trial.error_file).read_text(encoding="utf-8") if trial.error_file else ""
     lines = text.strip().splitlines() or ["its process ended"]
     name, _, reason = lines[-1].partition(": ")
-    for kind in (WrongInput, DiskFull, OutOfMemory, TrialFailure):
+    for kind in (WrongInput, DiskFull, OutOfMemory, Lost, TrialFailure):
         if name.rpartition(".")[2] == kind.__name__:
             return kind(reason)
     if RAY_OUT_OF_MEMORY in text:
         return out_of_memory(next(line for line in lines if RAY_OUT_OF_MEMORY in line))
-    return TrialFailure(lines[-1])
+    gone = not trial.error_file or any(kind in text for kind in RAY_LOST)
+    return (Lost if gone else TrialFailure)(lines[-1])
 
 
 def _name_of(trial: Any) -> str:

@@ -229,8 +229,12 @@ class History:
 
     @property
     def planned_seeds(self) -> int:
-        """Confirmation seeds that are run: those of the study, or as many as its cap could pay for."""
-        return self.design.seeds if self.seeds_paid is None else min(self.design.seeds, self.seeds_paid)
+        """Confirmation seeds that are run: those of the study and a spare one for each of which a run was lost, at most
+        as many again; or as many as its cap could pay for."""
+        amount, seeds = self.design.confirm_amount, self.design.seeds
+        lost = {t.seed for t in self.trials_of("confirm") if t.outcome == "lost" and t.amount == amount}
+        seeds += min(len(lost), seeds)
+        return seeds if self.seeds_paid is None else min(seeds, self.seeds_paid)
 
     def trial(self, name: str) -> TrialHistory:
         """A trial that has begun. Raises InputError if none of that name was ever asked for."""

@@ -25,9 +25,13 @@ PHASES: tuple[Phase, ...] = get_args(Phase)
 
 Status = Literal["begin", "end"]
 
-Outcome = Literal["completed", "pruned", "diverged", "failed"]  # how a trial ended
+Outcome = Literal["completed", "pruned", "diverged", "failed", "lost"]
+"""How a trial ended. It ``failed`` by its own fault; it is ``lost`` where its process, machine or storage went away."""
 
-AttemptOutcome = Literal[Outcome, "interrupted", "retried"]  # of an attempt at one: after the last two comes another
+BROKEN: tuple[Outcome, ...] = ("diverged", "failed")
+"""Outcomes that are the trial's own, and so count against its arm."""
+
+AttemptOutcome = Literal[Outcome, "interrupted", "retried"]  # of an attempt at one: after these two comes another
 
 Text = Annotated[str, AfterValidator(printable)]  # a ledger may be a stranger's, and is shown on terminals
 

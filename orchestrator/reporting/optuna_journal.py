@@ -4,8 +4,9 @@
 follows from the ledger alone and is made whole when the search ends; nothing is ever read from it.
 
 Of a trial it has the configuration with its distributions, the yardstick at each rung by the rung's budget in units of
-the first rung's, the outcome (``completed``: COMPLETE, ``pruned``: PRUNED, ``diverged`` and ``failed``: FAIL; what is
-yet to end: RUNNING), and as user attributes ``arm``, ``trial``, ``seed``, ``spent``, ``outcome`` and ``reason``.
+the first rung's, the outcome (``completed``: COMPLETE, ``pruned``: PRUNED, ``diverged``, ``failed`` and ``lost``: FAIL;
+what is yet to end: RUNNING), and as user attributes ``arm``, ``trial``, ``seed``, ``spent``, ``outcome`` and
+``reason``.
 """
 
 import tempfile
@@ -30,6 +31,7 @@ _STATES = {
     "completed": TrialState.COMPLETE,
     "pruned": TrialState.PRUNED,
     "diverged": TrialState.FAIL,
+    "lost": TrialState.FAIL,
     "failed": TrialState.FAIL,
     None: TrialState.RUNNING,
 }

@@ -96,6 +96,7 @@ def _counts(counts: Counts, running: int) -> Text:
         (counts.pruned, "pruned", ""),
         (counts.diverged, "diverged", "red"),
         (counts.failed, "failed", "red"),
+        (counts.lost, "lost", "red"),
     ]
     waiting = counts.planned - sum(count for count, _, _ in told)
     told.append((waiting, "waiting", "dim"))
@@ -105,13 +106,16 @@ def _counts(counts: Counts, running: int) -> Text:
 
 def _confirm_runs(counts: Counts, running: int) -> Text:
     broken = counts.failed + counts.diverged
-    waiting = counts.planned - counts.completed - running - broken
+    waiting = counts.planned - counts.completed - running - broken - counts.lost
     text = Text()
     if counts.planned <= MOST_DOTS:
         text.append("●" * counts.completed, "green").append("◐" * running, "cyan")
-        text.append("✗" * broken, "red").append("○" * waiting, "dim").append("  ")
+        text.append("✗" * (broken + counts.lost), "red").append("○" * waiting, "dim").append("  ")
     text.append(f"{counts.completed} of {formatting.plural(counts.planned, 'run')}")
-    return text.append(f", {broken} failed", "red") if broken else text
+    for number, outcome in ((broken, "failed"), (counts.lost, "lost")):
+        if number:
+            text.append(f", {number} {outcome}", "red")
+    return text
 
 
 def running_panel(trials: Sequence[TrialHistory]) -> Panel:

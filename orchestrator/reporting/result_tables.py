@@ -67,11 +67,11 @@ def search_table(comparison: Comparison) -> Table:
     rows = []
     for arm, summary in comparison.arms.items():
         phases = summary.failures.values()
-        counts = [sum(getattr(phase, kind) for phase in phases) for kind in ("diverged", "failed", "retried")]
+        counts = [sum(getattr(phase, kind) for phase in phases) for kind in ("diverged", "failed", "lost", "retried")]
         cells = (arm, _best_of_search(summary), *_searched(summary), ", ".join(map(str, counts)))
         rows.append(Line(cells, quiet=True))
     titles = ("median best\nby trial\nbudgets", "trials to\nthe end", "gain by\ntuning", "twice the\nsearch\nis better")
-    return Table(("arm", *titles, "diverged,\nfailed,\nretried"), tuple(rows))
+    return Table(("arm", *titles, "diverged,\nfailed,\nlost,\nretried"), tuple(rows))
 
 
 def _searched(summary: ArmSummary) -> tuple[str, str, str]:

@@ -4,7 +4,7 @@
 each to the end of its share of the budget: a comparison at several budgets for the price of the cooldowns.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import count
 
 from orchestrator.analysis.compare import answered
@@ -42,45 +42,49 @@ class _WholeRuns:
 
 
 class ConfirmPhase(_WholeRuns):
-    """Runs each arm's best configurations over the paired seeds. With ``confirm.stopping`` no seed begins after those
-    that answer the question; with a cap, none that it does not pay for, with the runs of all arms."""
+    """Runs each arm's best configurations over the paired seeds, and over a spare one for each seed of which a run was
+    lost. With ``confirm.stopping`` no seed begins after those that answer the question; with a cap, none that it does
+    not pay for, with the runs of all arms."""
 
     def __init__(self, spec: StudySpec, history: History, corpus: str) -> None:
         self._spec, self._history = spec, history
         self._cap = None if spec.cap is None else StudyBudget(spec, history, spec.cap)
         self._running: set[str] = set()
-        planner = Planner(spec, history, corpus)
-        # What is owed comes first: where the cap ends the phase, nothing that has begun is left.
-        super().__init__(planner, sorted(self._runs(planner), key=lambda run: not self._is_owed(run)))
-
-    def _runs(self, planner: Planner) -> Iterator[PlannedTrial]:
-        """Those that have not ended, a seed of all arms before the next seed. Each other seed has the arms in opposite
-        order: where two run at a time, both places get as much work, and neither arm is always the first."""
-        spec = self._spec
-        best: dict[str, list[Configuration]] = {arm: [{}] for arm in spec.arms}  # as they are written
+        self._best: dict[str, list[Configuration]] = {arm: [{}] for arm in spec.arms}  # as they are written
         if spec.search.budget_per_arm:
             for arm in spec.arms:
-                chosen = best_trials(self._history, arm, spec.confirm.top)
-                best[arm] = [trial.configuration for trial in chosen]
+                chosen = best_trials(history, arm, spec.confirm.top)
+                self._best[arm] = [trial.configuration for trial in chosen]
+        # Numbers go on from those that have begun: a study that is extended renames nothing.
+        self._numbers = {
+            arm: count(1 + max((t.number for t in history.trials_of("confirm", arm)), default=-1)) for arm in spec.arms
+        }
+        self._planned_seeds = history.planned_seeds
+        runs = self._runs(range(self._planned_seeds))
+        # What is owed comes first: where the cap ends the phase, nothing that has begun is left.
+        super().__init__(Planner(spec, history, corpus), [])
+        self._pending = sorted(runs, key=lambda run: not self._is_owed(run))
+
+    def _runs(self, places: Iterable[int]) -> Iterator[PlannedTrial]:
+        """Those that have not ended, of the seeds at these places, a seed of all arms before the next seed. Each other
+        seed has the arms in opposite order: where two run at a time, both places get as much work, and neither arm is
+        always the first."""
         known = {
             (trial.arm, same_configuration(trial.configuration), trial.seed): trial
             for trial in current_runs(self._history)
         }
-        # Numbers go on from those that have begun: a study that is extended renames nothing.
-        numbers = {
-            arm: count(1 + max((t.number for t in self._history.trials_of("confirm", arm)), default=-1))
-            for arm in spec.arms
-        }
-        for place, seed in enumerate(spec.confirm_seeds):
-            for rank in range(spec.confirm.top):
-                for arm, configurations in list(best.items())[:: -1 if place % 2 else 1]:
+        for place in places:
+            seed = self._spec.seed + 1 + place
+            for rank in range(self._spec.confirm.top):
+                for arm, configurations in list(self._best.items())[:: -1 if place % 2 else 1]:
                     if rank < len(configurations):
                         configuration = configurations[rank]
                         run = known.get((arm, same_configuration(configuration), seed))
                         if run is None:
-                            yield planner.plan("confirm", arm, next(numbers[arm]), seed, configuration)
+                            number = next(self._numbers[arm])
+                            yield self._planner.plan("confirm", arm, number, seed, configuration)
                         elif run.outcome is None:
-                            yield planner.plan_again(run)
+                            yield self._planner.plan_again(run)
 
     def next(self) -> PlannedTrial | None:
         if self.exhausted() or self._waits():
@@ -92,6 +96,9 @@ class ConfirmPhase(_WholeRuns):
     def ended(self, trial: TrialHistory, outcome: AttemptOutcome) -> None:
         self._running.discard(trial.trial)
         super().ended(trial, outcome)
+        spare = range(self._planned_seeds, self._history.planned_seeds)
+        self._planned_seeds += len(spare)
+        self._pending += self._runs(spare)
 
     def exhausted(self) -> bool:
         """Whether all runs were started that are wanted and that the cap pays for: of a seed all arms' or none."""
@@ -126,7 +133,7 @@ class ConfirmPhase(_WholeRuns):
     def _is_look(self, seed: int) -> bool:
         """Whether adaptive stopping is asked before the seed begins."""
         stopping = self._spec.confirm.stopping
-        return stopping is not None and self._spec.confirm_seeds.index(seed) >= stopping.minimum
+        return stopping is not None and seed - self._spec.seed > stopping.minimum
 
     def _waits(self) -> bool:
         """Whether the next seed is not to begin before the runs of those before have ended."""

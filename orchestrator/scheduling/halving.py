@@ -13,7 +13,7 @@ from heapq import nsmallest
 from typing import NamedTuple
 
 from orchestrator.config.search import HalvingSpec
-from orchestrator.ledger.records import AttemptOutcome
+from orchestrator.ledger.records import BROKEN, AttemptOutcome
 
 
 class Step(NamedTuple):
@@ -79,7 +79,7 @@ class Halving:
 
     def end(self, number: int, outcome: AttemptOutcome, progress: float) -> None:
         """An attempt at a trial ended. One that was pruned has stopped at a rung."""
-        if outcome in ("completed", "diverged", "failed"):
+        if outcome in ("completed", "lost", *BROKEN):
             self._stopped.pop(number, None)
             self._reach.pop(number, None)
             self._ended += progress

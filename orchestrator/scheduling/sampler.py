@@ -18,7 +18,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from orchestrator.config.search import SearchSpec
 from orchestrator.ledger.history import Arrived, Asked, Ended, SearchEvent, TakenUp
-from orchestrator.ledger.records import AttemptOutcome, Design
+from orchestrator.ledger.records import BROKEN, AttemptOutcome, Design
 from orchestrator.ledger.trials import TrialHistory
 from orchestrator.scheduling.halving import Halving
 from search_spaces import Categorical, Configuration, Dimension, Float, Space
@@ -148,7 +148,7 @@ class ArmSampler:
         """Take in how an attempt ended, and show the sampler what it learns the right thing from. TPE ranks pruned
         trials below complete ones by how far they came, and those without a value last: so diverged and failed ones are
         pruned to it before any value. GP and CMA-ES know complete trials only: to them a pruned trial is complete with
-        its last score, a diverged or failed one with the worst of all."""
+        its last score, a diverged or failed one with the worst of all. Of one that was lost nothing is learned."""
         score = trial.score(self._primary)
         self.halving.end(trial.number, outcome, trial.progress)
         if outcome == "completed" and score is not None:
@@ -161,10 +161,12 @@ class ArmSampler:
             else:
                 step = int(self.search.halving.reduction**rung)
                 self._shown.show(trial, TrialState.PRUNED, steps={step: last})
-        elif outcome in ("completed", "pruned", "diverged", "failed"):
+        elif outcome in ("completed", "pruned", *BROKEN):
             worst = self._shown.worst(min if self._higher_is_better else max)
             known = worst is not None and self.search.algorithm in _VALUES_ALONE
             self._shown.show(trial, TrialState.COMPLETE if known else TrialState.PRUNED, worst if known else None)
+        elif outcome == "lost":
+            self._shown.show(trial, TrialState.FAIL)
 
     def _seed(self, purpose: object) -> int:
         text = f"{self.seed}/{self.arm}/{purpose}"

@@ -3,11 +3,11 @@
 from typing import NamedTuple
 
 from orchestrator.ledger.history import Ended, History
-from orchestrator.ledger.records import AttemptOutcome
+from orchestrator.ledger.records import BROKEN, AttemptOutcome
 from orchestrator.ledger.trials import TrialHistory
 
 TOLERANCE = 1e-9  # amounts in trial budgets that differ by less are the same
-HOPELESS_TRIALS = 16  # an arm of which so many trials in a row diverged or failed is searched no further
+HOPELESS_TRIALS = 16  # an arm of which so many trials in a row broke or were lost is searched no further
 
 
 class Totals(NamedTuple):
@@ -24,7 +24,7 @@ class SearchBudget:
         self._history = history
         self._settled = 0.0  # what the trials spent that do not run
         self.begun = 0  # trials so far
-        self.broken = 0  # trials that diverged or failed since the last one that did not, in the order of their ends
+        self.broken = 0  # trials that broke or were lost since the last one that did not, in the order of their ends
         self.live: set[str] = set()  # the trials that run or wait to be gone on with
         for trial in history.trials_of("search", arm):
             self.begin(trial.trial)
@@ -60,7 +60,7 @@ class SearchBudget:
         self._settled += self._spent(trial)
 
     def _count_broken(self, outcome: AttemptOutcome) -> None:
-        if outcome in ("diverged", "failed"):
+        if outcome in ("lost", *BROKEN):
             self.broken += 1
         elif outcome in ("completed", "pruned") and not self.hopeless:
             self.broken = 0  # an arm that is given up stays so, whatever comes of its trials under way

@@ -62,8 +62,8 @@ class _Raw(NamedTuple):
 
     values: dict[tuple[str, str], dict[str, dict[int, float]]]
     """Of each arm and yardstick: by configuration and seed, the last value of the completed runs."""
-    diverged: dict[str, dict[str, set[int]]]
-    """Of each arm: by configuration, the seeds at which it diverged."""
+    broken: dict[str, dict[str, set[int]]]
+    """Of each arm: by configuration, the seeds at which it diverged or failed."""
     untrained: dict[tuple[str, str], float]
     """Of each arm and yardstick, before training."""
 
@@ -85,8 +85,8 @@ def _raw(written: Sequence[records.Record], amount: float) -> _Raw:
             configuration = same_configuration(begin.configuration)
             if begin.amount != amount:
                 continue
-            if record.outcome == "diverged":
-                raw.diverged[begin.arm][configuration].add(begin.seed)
+            if record.outcome in records.BROKEN:
+                raw.broken[begin.arm][configuration].add(begin.seed)
             elif record.outcome == "completed":
                 for name, score in last[record.trial].yardsticks.items():
                     raw.values[begin.arm, name][configuration][begin.seed] = score.overall
@@ -94,10 +94,10 @@ def _raw(written: Sequence[records.Record], amount: float) -> _Raw:
 
 
 def _worth(raw: _Raw, pair: Pair, yardstick: str, chosen: tuple[str, str], row: Row) -> list[dict[int, float]]:
-    """What the two arms' configurations are worth by seed: where they diverged, the worst of all that is known."""
+    """What the two arms' configurations are worth by seed: where they broke, the worst of all that is known."""
     arms = (pair.a, pair.b)
     own = [dict(raw.values[arm, yardstick][which]) for arm, which in zip(arms, chosen, strict=True)]
-    gone = [raw.diverged[arm][which] for arm, which in zip(arms, chosen, strict=True)]
+    gone = [raw.broken[arm][which] for arm, which in zip(arms, chosen, strict=True)]
     before = [raw.untrained[arm, yardstick] for arm in arms if (arm, yardstick) in raw.untrained]
     if not before:
         gone = [set(), set()]
@@ -114,7 +114,7 @@ def _worth(raw: _Raw, pair: Pair, yardstick: str, chosen: tuple[str, str], row: 
 def _by_other_code(raw: _Raw, pair: Pair, yardstick: str, row: Row) -> dict[str, JsonValue]:
     """Means and the t-test, from the raw values of the configurations with the means recorded."""
     matching: list[dict[str, JsonValue]] = []
-    known = [raw.values[arm, yardstick].keys() | raw.diverged[arm].keys() for arm in (pair.a, pair.b)]
+    known = [raw.values[arm, yardstick].keys() | raw.broken[arm].keys() for arm in (pair.a, pair.b)]
     for one_chosen, other_chosen in itertools.product(*map(sorted, known)):
         one, other = _worth(raw, pair, yardstick, (one_chosen, other_chosen), row)
         if not one:

@@ -32,11 +32,11 @@ from orchestrator.config.confirmation import ALPHA
 
 Verdict = Literal["a", "b", "equivalent", "undecided", "continue"]
 
-Withheld = Literal["floor", "diverged", "sensitivity", "boundary"]
-"""Why what was found is no verdict: neither arm is surely above its floors; the arm that would win diverged at more
-than half of its seeds, or two that would be equivalent at different numbers of seeds, or at more than half; the
-yardstick does not tell arms that would be equivalent from themselves half way through their budget; an arm's best
-configuration lies at a bound of its search."""
+Withheld = Literal["floor", "broken", "sensitivity", "boundary"]
+"""Why what was found is no verdict: neither arm is surely above its floors; the arm that would win diverged or
+failed at more than half of its seeds, or two that would be equivalent at different numbers of seeds, or at more than
+half; the yardstick does not tell arms that would be equivalent from themselves half way through their budget; an arm's
+best configuration lies at a bound of its search."""
 
 PATHS = 100_000  # simulated studies, for the levels of looks
 MOST_NUMBERS = 20_000_000  # drawn for them: of a thousand pairs there are a fifth as many studies

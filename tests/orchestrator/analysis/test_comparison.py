@@ -103,7 +103,7 @@ def test_a_failed_seed_is_missing_and_said():
     assert pair.missing == (Gap(seed=7, arm="vanilla", outcome="diverged", reason="told so"),)
     assert pair.pending == 0
     assert comparison.arms["vanilla"].counts["confirm"] == Counts(
-        planned=7, running=0, completed=6, pruned=0, diverged=1, failed=0
+        planned=7, running=0, completed=6, pruned=0, diverged=1, failed=0, lost=0
     )
     assert "Seed 7 is missing: vanilla diverged (told so)." in verdict_in_words(comparison)
 
@@ -282,7 +282,7 @@ def test_failed_runs_count_as_seeds_and_the_last_look_spends_the_rest():
     state = adaptive(scores, failed)
     assert answered(state)
     assert only_pair(compare(state)).verdict == "headless"
-    assert compare(state).arms["headless"].failures["confirm"] == Failures(diverged=0, failed=6, retried=0)
+    assert compare(state).arms["headless"].failures["confirm"] == Failures(diverged=0, failed=6, lost=0, retried=0)
 
 
 def counted(records, arm="vanilla"):
@@ -414,9 +414,11 @@ def test_failed_runs_at_shares_of_the_budget_are_missing_and_counted():
             Gap(seed=seed, arm="vanilla", outcome="diverged", reason="told so") for seed in (2, 3, 4, 5)
         )
     vanilla, headless = comparison.arms["vanilla"], comparison.arms["headless"]
-    assert vanilla.counts["anytime"] == Counts(planned=6, running=0, completed=2, pruned=0, diverged=4, failed=0)
-    assert vanilla.failures["anytime"] == Failures(diverged=4, failed=0, retried=0)
-    assert headless.failures["anytime"] == Failures(diverged=0, failed=0, retried=0)
+    assert vanilla.counts["anytime"] == Counts(
+        planned=6, running=0, completed=2, pruned=0, diverged=4, failed=0, lost=0
+    )
+    assert vanilla.failures["anytime"] == Failures(diverged=4, failed=0, lost=0, retried=0)
+    assert headless.failures["anytime"] == Failures(diverged=0, failed=0, lost=0, retried=0)
 
 
 def test_with_a_control_only_it_is_compared():

@@ -14,7 +14,7 @@ from orchestrator.analysis.compare import answered, compare
 from orchestrator.analysis.comparison import Comparison
 from orchestrator.analysis.wording import verdict_in_words
 from orchestrator.ledger.history import History
-from orchestrator.ledger.records import Record
+from orchestrator.ledger.records import Outcome, Record
 from tests.helpers.ledgers import begun, end, measure, spent, study, trial
 from trainables.errors import InputError
 from trainables.evaluation import Items, Score
@@ -43,12 +43,13 @@ def records(
     unigram: float = 0.06,
     bigram: float = 0.12,
     diverged: Mapping[str, int] | None = None,
+    outcome: Outcome = "diverged",
     untrained: Mapping[str, float] | None = None,
     slope: float | None = None,
     fall: float = 0.0,
 ) -> Iterator[Record]:
-    """Six seeds of two arms, of which the first so many ``diverged``; with a ``slope``, branches too. From
-    the fifth seed on vanilla loses a ``fall``."""
+    """Six seeds of two arms, of which the first so many ``diverged``, or ended otherwise; with a ``slope``, branches
+    too. From the fifth seed on vanilla loses a ``fall``."""
     rng = np.random.default_rng(3)
     base_I = 0.01 * rng.standard_normal(DOCUMENTS)
     base_I -= base_I.mean()
@@ -71,7 +72,7 @@ def records(
                 )
                 yield begun(begin, floors=floors)
             if diverged is not None and place < diverged.get(arm, 0):
-                yield end(begin, "diverged", reason="the loss is not finite")
+                yield end(begin, outcome, reason="told so")
                 continue
             level -= fall if arm == "vanilla" and seed >= 5 else 0.0
             value_I = level + 0.0005 * NOISE[(place + len(arm)) % SEEDS] + base_I
@@ -147,9 +148,11 @@ def test_a_study_that_measured_none_is_judged_without(tmp_path: Path) -> None:
     assert comparison.pairs[0].verdict == "vanilla"
 
 
-def test_an_arm_that_diverges_at_most_seeds_does_not_win_by_the_others(tmp_path: Path) -> None:
+@pytest.mark.parametrize("outcome", ["diverged", "failed"])
+def test_an_arm_that_breaks_at_most_seeds_does_not_win_by_the_others(tmp_path: Path, outcome: Outcome) -> None:
     """It is better wherever it comes to its end."""
-    comparison = compare(History.of(records(tmp_path, 0.2, 0.25, diverged={"headless": 4}), Location(tmp_path)))
+    found = records(tmp_path, 0.2, 0.25, diverged={"headless": 4}, outcome=outcome)
+    comparison = compare(History.of(found, Location(tmp_path)))
     (pair,) = comparison.pairs
     row = pair.yardsticks[PRIMARY]
     expected = [UNTRAINED - 0.2] * 4 + [0.05] * 2
@@ -157,9 +160,24 @@ def test_an_arm_that_diverges_at_most_seeds_does_not_win_by_the_others(tmp_path:
     assert row.difference == pytest.approx(np.mean(expected), abs=2e-3)
     assert pair.verdict != "headless"
     assert pair.missing == ()
-    assert [gap.seed for gap in pair.diverged] == [1, 2, 3, 4]
+    assert [gap.seed for gap in pair.broken] == [1, 2, 3, 4]
     first = verdict_in_words(comparison).split(". ")[0]
-    assert "n = 6 seeds (headless at 4 of 6 diverged, which counts as the worst model known)" in first
+    assert f"n = 6 seeds (headless {outcome} at 4 of 6, which counts as the worst model known)" in first
+
+
+def test_what_was_lost_counts_against_nobody_and_is_said(tmp_path: Path) -> None:
+    """A variant tells what it would be as failures."""
+    found = list(records(tmp_path, 0.2, 0.25, diverged={"headless": 1}, outcome="lost"))
+    (waiting,) = compare(History.of(found, Location(tmp_path))).pairs
+    assert (waiting.pending, waiting.verdict) == (1, "undecided"), "a spare seed is to come"
+    found[0] = study(primary=PRIMARY, others=(), seeds=5)
+    comparison = compare(History.of(found, Location(tmp_path)))
+    (pair,) = comparison.pairs
+    assert (pair.yardsticks[PRIMARY].n, pair.broken, [gap.seed for gap in pair.missing]) == (5, (), [1])
+    assert pair.verdict == "headless"
+    assert "Seed 1 is missing: headless was lost (told so)." in verdict_in_words(comparison)
+    (variant,) = (variant for variant in pair.variants if variant.name == "with lost runs as broken ones")
+    assert variant.verdict == "undecided"
 
 
 def test_arms_that_diverge_differently_are_not_equivalent(tmp_path: Path) -> None:
@@ -178,7 +196,7 @@ def test_arms_that_diverge_differently_are_not_equivalent(tmp_path: Path) -> Non
 def test_what_diverged_is_missing_where_nothing_was_measured_before(tmp_path: Path) -> None:
     found = [record for record in records(tmp_path, 0.2, 0.25, diverged={"headless": 1}) if record.kind != "begun"]
     (pair,) = compare(History.of(found, Location(tmp_path))).pairs
-    assert (pair.yardsticks[PRIMARY].n, len(pair.missing), pair.diverged) == (5, 1, ())
+    assert (pair.yardsticks[PRIMARY].n, len(pair.missing), pair.broken) == (5, 1, ())
 
 
 @pytest.mark.parametrize(

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import json
 import tempfile
+import traceback
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ray.exceptions import ActorDiedError, ActorUnavailableError, NodeDiedError, OutOfMemoryError
 from ray.tune.experiment import Trial as TuneTrial
 from ray.tune.schedulers import FIFOScheduler
 
 from orchestrator.config.files import load_study
 from orchestrator.execution.executor import Executor
-from orchestrator.execution.tune_run import _PhaseScheduler
+from orchestrator.execution.tune_run import _failure, _PhaseScheduler
 from orchestrator.ledger.history import History
 from orchestrator.ledger.records import EndRecord, Record
 from orchestrator.scheduling.trials import Planner
 from tests.helpers.ledgers import study
 from tests.helpers.trials import make_measure
+from trainables.errors import InputError
 from trainables.storage import FullDiskError, Location
-from trainables.trial import DiskFull, OutOfMemory, TrialFailure, WorkerConfig, WrongInput
+from trainables.trial import DiskFull, Lost, OutOfMemory, TrialFailure, WorkerConfig, WrongInput, _explained, failure_of
 
 SPEC = load_study("demo")
 NAME = "confirm-vanilla-000"
@@ -144,6 +147,8 @@ def test_a_trial_has_failed_after_so_many_failures_in_a_row_that_brought_it_no_f
         ([WrongInput("a damaged checkpoint")], ["failed"]),  # every attempt would end with it
         ([OutOfMemory("low on memory"), OutOfMemory("low on memory")], ["retried", "failed"]),
         ([OutOfMemory("low on memory"), TrialFailure("killed"), OutOfMemory("low on memory")], ["retried"] * 3),
+        ([TrialFailure("an error"), *[Lost("its node died")] * 8], [*["retried"] * 8, "lost"]),
+        ([Lost("its node died"), *[TrialFailure("an error")] * 8], [*["retried"] * 8, "failed"]),
     ],
 )
 def test_what_would_end_the_same_is_not_started_again(tmp_path, failures, ends):
@@ -236,3 +241,43 @@ def test_a_process_in_the_middle_of_a_ray_train_run_is_not_used_again(tmp_path, 
     executor.interrupted = True
     scheduler.choose_trial_to_run(tune_controller)
     assert not inner._reuse_actors, "what has not begun waits for its workers too"
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (ActorDiedError(), Lost),
+        (NodeDiedError("its node is gone"), Lost),
+        (ActorUnavailableError("no answer", None), Lost),
+        (RuntimeError("connection closed by peer"), TrialFailure),
+        (WrongInput("a damaged shard"), WrongInput),
+        (Lost("the storage failed"), Lost),
+        (OutOfMemoryError("killed, as its node was running low on memory"), OutOfMemory),
+    ],
+)
+def test_what_went_away_is_told_from_what_failed(tmp_path, error, kind):
+    """Of Ray Train's workers, of which others fail for the one that is gone; and of a trial that Tune runs itself."""
+    peers = {0: RuntimeError("a collective operation failed"), 1: error}
+    assert type(failure_of(peers)) is kind
+    written = tmp_path / "error.txt"
+    written.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+    assert type(_failure(SimpleNamespace(error_file=str(written)))) is kind
+    assert type(_failure(SimpleNamespace(error_file=None))) is Lost
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (OSError("AWS Error NETWORK_CONNECTION during PutObject"), Lost),
+        (ConnectionResetError("reset by peer"), Lost),
+        (FileNotFoundError("words.txt"), FileNotFoundError),
+        (FullDiskError("the disk is full"), DiskFull),
+        (InputError("wrong"), WrongInput),
+        (RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory"), OutOfMemory),
+        (ValueError("a mistake"), ValueError),
+    ],
+)
+def test_errors_of_a_trial_are_of_the_program_or_of_the_storage(error, kind):
+    with pytest.raises(kind) as raised, _explained():
+        raise error
+    assert type(raised.value) is kind

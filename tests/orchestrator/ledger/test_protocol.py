@@ -91,7 +91,7 @@ def test_what_a_study_may_say_its_ledger_may_record(said):
         return
     price = spec.resources.usd_per_hour(spec.resources.gpus_per_worker)
     records: list[Any] = [changed(study_record(), design=design_of(spec), usd_per_hour=price)]
-    for arm, seed in zip(spec.arms, (spec.seed, spec.confirm_seeds[-1]), strict=False):
+    for arm, seed in zip(spec.arms, (spec.seed, spec.seed + spec.confirm.seeds), strict=False):
         names = {"arm": arm, "trial": trial_name("confirm", arm, spec.confirm.seeds)}
         numbers = {"seed": seed, "amount": spec.budget.amount, "workers": spec.resources.workers}
         records.append(changed(trial("confirm", "a", 0), **names, **numbers))

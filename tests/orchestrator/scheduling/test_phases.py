@@ -85,7 +85,7 @@ def test_confirmation_pairs_seeds_and_runs_nothing_twice():
         for configuration in best:
             own = [t for t in runs if t.arm == arm and t.configuration == configuration]
             assert [t.seed for t in own] == [1, 2, 3]
-    assert (spec.seed, spec.confirm_seeds) == (0, [1, 2, 3])
+    assert (spec.seed, spec.confirm.seeds) == (0, 3)
 
 
 def test_a_configuration_is_confirmed_once_however_often_it_was_tried():
@@ -228,3 +228,31 @@ def test_an_attempt_that_is_repeated_is_the_next_to_run():
     again = driver.phase.next()
     assert (again.trial, again.attempt, again.configuration) == (name, 2, planned.configuration)
     assert driver.history.trials[name].failures == 1
+
+
+@pytest.mark.parametrize("stopping", [True, False])
+def test_a_spare_seed_of_all_arms_replaces_one_of_which_a_run_was_lost(stopping):
+    """And another where the spare is lost too, in every session; never more than there are seeds."""
+    settings = ["search.budget_per_arm=0", "confirm.seeds=4"]
+    spec = study(*settings, *(["confirm.stopping.minimum=3"] if stopping else []))
+    lost = {1: "headless", 3: "vanilla", 5: "vanilla"}
+    for of_lost, seeds in ((lost, 7), (dict.fromkeys(range(1, 20), "vanilla"), 8)):
+        driver = Driver(spec, ConfirmPhase, trouble=False)
+        for _ in range(100):
+            if driver.rng.random() < 0.3:
+                running = list(driver.running)
+                for name in running:
+                    driver.end(name, "interrupted")
+                driver = Driver(spec, ConfirmPhase, trouble=False, earlier=driver.records)
+            driver.start_all()
+            if not driver.running:
+                break
+            name = driver.rng.choice(sorted(driver.running))
+            planned, _ = driver.running[name]
+            if of_lost.get(planned.seed) == planned.arm:
+                driver.end(name, "lost")
+            else:
+                driver.advance(name)
+        trials = driver.history.trials_of("confirm")
+        assert {(t.arm, t.seed) for t in trials} == {(a, s) for a in spec.arms for s in range(1, seeds + 1)}
+        assert all(t.outcome in ("completed", "lost") for t in trials)
