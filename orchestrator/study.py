@@ -270,8 +270,10 @@ class Study:
     def _corpus_of(self, recorder: Recorder, tokenizer: PreTrainedTokenizerFast | None) -> Location:
         """The prepared corpus: an earlier session's, or prepared now."""
         from orchestrator.execution.session import corpus_record
+        from orchestrator.planning.resolution import require_resolvable
         from orchestrator.reporting.corpus import in_words
         from trainables.corpora.preparation.prepare import prepare, warnings
+        from trainables.corpora.stream.packed import PackedCorpus
 
         history = recorder.history
         prepared = self._prepared_corpus(history)
@@ -287,6 +289,9 @@ class Study:
                 recorder.event(warning)
             self._require_same_corpus(history, manifest.fingerprint)
             corpus = store / manifest.fingerprint
+            with self.placed():
+                if warning := require_resolvable(self.spec, PackedCorpus(corpus)):
+                    recorder.event(warning)
             recorder.record(corpus_record(corpus, self.spec.corpora))
         return corpus
 

@@ -69,3 +69,9 @@ def _with_units(found: Evidence, scores: ItemScores, influence_SI: NDArray[np.fl
     """The evidence as it is where a language has too few units of text, or a few that outweigh the others."""
     items: Items = by_cluster(influence_SI, scores.units, scores.language_I.tolist(), scores.weight_I)
     return with_text(found, items) if items.effective_L.min() >= FEWEST_UNITS else found
+
+
+def text_error(a: ItemScores, b: ItemScores) -> float | None:
+    """Standard error by text of the difference of two models; None where text has too few units to tell."""
+    found = evidence_of_items([(a, b)])
+    return float(found.text_variance) ** 0.5 if np.isfinite(found.text_degrees) else None

@@ -13,6 +13,7 @@ from orchestrator.cli.command import EXIT_FAILED, Options, command, folder_named
 from trainables.errors import InputError
 
 if TYPE_CHECKING:
+    from orchestrator.study import Study
     from trainables.storage import Location
 
 
@@ -94,13 +95,29 @@ def _plan(options: Options) -> int:
         if not (options.address or os.environ.get("RAY_ADDRESS")):  # a cluster has other machines than this one
             require_feasible(study.spec)
         corpora = check_places(study.spec, network=False)
-    for line in groups_in_words(corpora.sources):
+        margin = "" if study.spec.confirm.margin is None else _margin_in_words(study)
+    for line in (*groups_in_words(corpora.sources), *filter(None, [margin])):
         console.print(line, style="dim", highlight=False, markup=False)
     if options.calibration:
         with console.status("measuring a step of each arm"):
             found = forecast(study.spec)
         console.print(show_forecast(found), highlight=False)
     return 0
+
+
+def _margin_in_words(study: Study) -> str:
+    """Whether the held-out text can resolve the margin. Raises InputError where it cannot."""
+    from orchestrator.planning.resolution import require_resolvable
+    from trainables.storage import is_here
+
+    datasets = [source.dataset for source in study.spec.corpora.sources if source.dataset is not None]
+    try:
+        if not all(map(is_here, datasets)):
+            raise InputError("the sources are not here")
+        corpus = study.corpus()
+    except InputError:
+        return "Whether the held-out text can resolve the margin is known once it is prepared (h2h prepare)."
+    return require_resolvable(study.spec, corpus)
 
 
 @command("prepare a study's text alone, or verify what is prepared")

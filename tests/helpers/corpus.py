@@ -13,10 +13,12 @@ from trainables.storage import Location
 
 VOCABULARY = 200
 LENGTH = 16
+SEPARATOR = 3
 
 
-def write_corpus(folder: Path, sizes: dict[str, int], seed: int = 0) -> PackedCorpus:
-    """Languages with so many training sequences; token t is followed by t + 1 more often than not."""
+def write_corpus(folder: Path, sizes: dict[str, int], seed: int = 0, *, separated: bool = False) -> PackedCorpus:
+    """Languages with so many training sequences, each a document if ``separated``; token t is followed by t + 1 more
+    often than not."""
     rng = np.random.default_rng(seed)
     splits: dict[str, dict[str, LanguageCounts]] = {"train": {}, "validation": {}, "test": {}}
     for split, share in (("train", 1.0), ("validation", 0.25), ("test", 0.25)):
@@ -27,6 +29,8 @@ def write_corpus(folder: Path, sizes: dict[str, int], seed: int = 0) -> PackedCo
             for column in range(1, LENGTH):
                 follows = 5 + (tokens[:, column - 1] - 5 + 1) % (VOCABULARY - 5)
                 tokens[:, column] = np.where(rng.random(count) < 0.8, follows, rng.integers(5, VOCABULARY, count))
+            if separated:
+                tokens[:, -1] = SEPARATOR
             name = f"shards/{split}/{language}-00000.npy"
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -43,7 +47,7 @@ def write_corpus(folder: Path, sizes: dict[str, int], seed: int = 0) -> PackedCo
         dtype="uint16",
         pad_token=0,
         mask_token=4,
-        separator_token=3,
+        separator_token=SEPARATOR,
         special_tokens=(0, 1, 2, 3, 4),
         languages=tuple(sorted(sizes)),
         splits=splits,
