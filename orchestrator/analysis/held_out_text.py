@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.analysis.statistics.evidence import Evidence, Items, by_cluster, of_seeds, with_text
+from orchestrator.analysis.statistics.evidence import Evidence, Items, by_cluster, difference, of_seeds, with_text
 from orchestrator.analysis.worth import Pairs, Worth
 from orchestrator.ledger.history import History
 from orchestrator.ledger.items import influences, read_floors, read_items
@@ -22,13 +22,13 @@ def evidence_of(history: History, yardstick: str, pairs: Pairs) -> Evidence:
     """
     items = [(items_of(history, yardstick, a), items_of(history, yardstick, b)) for a, b in pairs.values()]
     known = [(a, b) for a, b in items if a is not None and b is not None]
-    found = of_seeds([a.score - b.score for a, b in pairs.values()])
+    found = of_seeds([difference(a.score, b.score) for a, b in pairs.values()])
     return found if not known or len(known) < len(pairs) else _with_text(found, known)
 
 
 def evidence_of_items(pairs: Sequence[tuple[ItemScores, ItemScores]]) -> Evidence:
     """Likewise of models whose scores by item are given."""
-    return _with_text(of_seeds([a.overall - b.overall for a, b in pairs]), pairs)
+    return _with_text(of_seeds([difference(a.overall, b.overall) for a, b in pairs]), pairs)
 
 
 def _with_text(found: Evidence, pairs: Sequence[tuple[ItemScores, ItemScores]]) -> Evidence:
@@ -41,7 +41,7 @@ def evidence_against(
     history: History, yardstick: str, models: Sequence[Worth], value: float, items: ItemScores | None
 ) -> Evidence:
     """Likewise of models against a fixed value; ``items`` are its own, None where text does not change it."""
-    found = of_seeds([worth.score - value for worth in models])
+    found = of_seeds([difference(worth.score, value) for worth in models])
     scores = [items_of(history, yardstick, worth) for worth in models]
     known = [own for own in scores if own is not None]
     if not known or len(known) < len(models):

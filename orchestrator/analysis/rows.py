@@ -10,7 +10,7 @@ from orchestrator.analysis import comparison
 from orchestrator.analysis.comparison import Row
 from orchestrator.analysis.held_out_text import evidence_of
 from orchestrator.analysis.selection import Runs
-from orchestrator.analysis.statistics.evidence import Evidence, of_seeds
+from orchestrator.analysis.statistics.evidence import Evidence, difference, of_seeds
 from orchestrator.analysis.statistics.rule import FEWEST
 from orchestrator.analysis.worth import Pairs, pairs_of
 from orchestrator.config.confirmation import ALPHA
@@ -44,7 +44,7 @@ def final_row(history: History, yardstick: str, pairs: Pairs) -> Row:
 
 
 def _row(design: Design, yardstick: str, found: Evidence, scores: Sequence[tuple[float, float]]) -> Row:
-    differences = [a - b for a, b in scores]
+    differences = [difference(a, b) for a, b in scores]
     return Row(
         role="primary" if yardstick == design.yardsticks.primary else "exploratory",
         lower_is_better=design.lower_is_better(yardstick),
@@ -138,7 +138,7 @@ def matched(history: History, a: Runs, b: Runs, unit: Unit) -> comparison.Matche
     at = {key: float(np.interp(progress, curve[:, 0], curve[:, 2])) for key, curve in curves.items()}
     scores = [(at[one.arm, seed], at[other.arm, seed]) for seed, (one, other) in paired.items()]
     annealed = bool(completed)
-    found = of_seeds([one - other for one, other in scores])
+    found = of_seeds([difference(one, other) for one, other in scores])
     if annealed:
         found = evidence_of(history, primary, pairs_of(history, primary, *_sides(paired)))
     row = _row(design, primary, found, scores)

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from orchestrator.analysis.statistics.evidence import Interval, by_cluster, of_seeds, with_text
+from orchestrator.analysis.statistics.evidence import Interval, by_cluster, of_seeds, with_text, without_rounding
 from orchestrator.analysis.statistics.planning import Settling, what_would_settle
 from orchestrator.analysis.statistics.rule import Rule
 from trainables.config import Config
@@ -66,7 +66,8 @@ def compare_scores(
     weight_I = 1 / (member_IL @ member_IL.sum(0) * len(number))
     items = by_cluster((difference_SI - mean_SL @ member_IL.T) * weight_I, own, names, weight_I)
     rule = Rule(len(a_SI), len(a_SI), margin)
-    found = with_text(of_seeds(mean_SL.mean(1)), items)
+    scale_S = np.maximum(np.abs(a_SI), np.abs(b_SI)).max(1)
+    found = with_text(of_seeds(without_rounding(mean_SL.mean(1), scale_S)), items)
     decision = rule.decide(lambda n: found, found.n, ended=True)
     better = {"a": "b", "b": "a"} if lower_is_better else {}
     return ScoreComparison(

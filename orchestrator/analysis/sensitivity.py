@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from orchestrator.analysis.selection import Runs, final_values
-from orchestrator.analysis.statistics.evidence import of_seeds
+from orchestrator.analysis.statistics.evidence import difference, of_seeds
 from orchestrator.config.confirmation import ALPHA, MARGIN_SHARE
 from orchestrator.ledger.history import History
 from trainables.evaluation import YARDSTICKS, find_yardstick
@@ -28,7 +28,7 @@ def gains(history: History, runs: Runs) -> list[float]:
         if len(course) > 1 and course[0][0] <= HALF:
             progress, scores = zip(*course, strict=True)
             values = np.log(scores) if _is_exponential(primary) else np.array(scores)
-            found.append(sign * float(values[-1] - np.interp(HALF, progress, values)))
+            found.append(sign * difference(values[-1], np.interp(HALF, progress, values)))
     return found
 
 

@@ -119,7 +119,7 @@ def _by_other_code(raw: _Raw, pair: Pair, yardstick: str, row: Row) -> dict[str,
         one, other = _worth(raw, pair, yardstick, (one_chosen, other_chosen), row)
         if not one:
             continue
-        n, differences = len(one), [one[seed] - other[seed] for seed in one]
+        n, differences = len(one), [_difference(one[seed], other[seed]) for seed in one]
         # Of text, whose scores are in files of their own, other code would be the same once more.
         given = row.text_error is not None or (row.role == "primary" and (pair.stopping is not None or pair.pending))
         matching.append(
@@ -135,6 +135,11 @@ def _by_other_code(raw: _Raw, pair: Pair, yardstick: str, row: Row) -> dict[str,
     agreeing = [found for found in matching if same(found["difference"], row.difference)]
     nothing: dict[str, JsonValue] = dict.fromkeys(("mean_a", "mean_b", "difference", "seed_error", "p"))
     return (agreeing or matching or [{"n": 0, **nothing}])[0]
+
+
+def _difference(one: float, other: float) -> float:
+    """0 where it is but rounding."""
+    return 0.0 if math.isclose(one, other, rel_tol=1e-12) else one - other
 
 
 def _spread(differences: Sequence[float]) -> float:

@@ -22,7 +22,7 @@ Numbers = float | np.float64 | Floats  # of one study, or of many
 Interval = tuple[float, float]
 
 TINY = 1e-12
-"""Of the greatest value: spreads below it are rounding, as of equal numbers summed in another order."""
+"""Of the greatest value: spreads and differences below it are rounding, as of equal numbers summed in another order."""
 
 
 class Evidence(NamedTuple):
@@ -75,6 +75,17 @@ def satterthwaite(seeds: Numbers, seed_degrees: Numbers, text: Numbers, text_deg
     with np.errstate(invalid="ignore", divide="ignore"):
         found = (seeds + text) ** 2 / (seeds**2 / seed_degrees + text**2 / text_degrees)
     return np.where(seeds + text > 0, found, seed_degrees)
+
+
+def without_rounding(differences: Numbers, scale: Numbers) -> Floats:
+    """Differences of numbers of this scale: 0 where they are but rounding, which has a sign too, the same for all seeds
+    if their scores are."""
+    return np.where(np.abs(differences) > TINY * np.abs(scale), differences, 0.0)
+
+
+def difference(a: float, b: float) -> float:
+    """a - b, as :func:`without_rounding`."""
+    return float(without_rounding(a - b, max(abs(a), abs(b))))
 
 
 def of_seeds(differences: Sequence[float] | Floats) -> Evidence:

@@ -64,6 +64,22 @@ def test_a_sure_but_tiny_difference_is_no_win():
     assert pair.verdict == "equivalent"
 
 
+@pytest.mark.parametrize(
+    ("evaluations", "margin", "verdict"), [(1, None, "undecided"), (2, None, "equivalent"), (2, 0.005, "equivalent")]
+)
+def test_a_difference_that_is_but_rounding_names_nobody(evaluations, margin, verdict):
+    """Also where there is no margin that it could lie within."""
+    records = [study(margin=margin)]
+    for arm, score in (("headless", 0.1 + 0.2), ("vanilla", 0.3)):
+        for seed in range(1, 7):
+            records += run(arm, seed, score, evaluations=evaluations)
+    pair = only_pair(compare(History.of(records)))
+    row = pair.yardsticks["accuracy"]
+    assert pair.verdict == verdict
+    assert (row.difference, row.p_adjusted, row.interval) == (0.0, 1.0, (0.0, 0.0))
+    assert row.mean_a > row.mean_b, "the check is blind"
+
+
 def test_no_verdict_before_every_planned_seed_has_ended():
     scores = {"headless": around(0.5), "vanilla": around(0.4, NOISE[::-1])}
     pair = only_pair(compare(history(scores, run("headless", 7, 0.5, outcome=None), seeds=8)))

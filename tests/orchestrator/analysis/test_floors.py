@@ -15,7 +15,7 @@ from orchestrator.analysis.comparison import Comparison
 from orchestrator.analysis.wording import verdict_in_words
 from orchestrator.ledger.history import History
 from orchestrator.ledger.records import Outcome, Record
-from tests.helpers.ledgers import begun, end, measure, spent, study, trial
+from tests.helpers.ledgers import begun, changed, end, measure, spent, study, trial
 from trainables.errors import InputError
 from trainables.evaluation import Items, Score
 from trainables.evaluation.item_scores import items_file, to_parquet
@@ -273,6 +273,21 @@ def test_chance_is_a_floor_where_it_is_known(tmp_path: Path) -> None:
     (pair,) = compare(History.of(renamed)).pairs
     assert (pair.verdict, pair.withheld, pair.below) == ("undecided", "floor", {"chance": 0.5})
     assert "Neither is surely above what chance comes to (0.500)" in verdict_in_words(compare(History.of(renamed)))
+
+
+def test_what_is_above_a_floor_by_rounding_is_not_above_it(tmp_path: Path) -> None:
+    primary, guessed = "minimal_pair_accuracy", Score(overall=1.1 - 0.6, languages={})
+    assert guessed.overall > 0.5, "the check is blind"
+    found = [
+        type(record).model_validate_json(record.model_dump_json().replace(PRIMARY, primary))
+        for record in records(tmp_path, 0.45, 0.4)
+    ]
+    for number, record in enumerate(found):
+        if record.kind == "measure" and record.arm == "vanilla" and record.progress == 1.0:
+            found[number] = changed(record, yardsticks={primary: guessed})
+    comparison = compare(History.of(found))
+    assert not comparison.arms["vanilla"].floors["chance"].above
+    assert (comparison.pairs[0].verdict, comparison.pairs[0].withheld) == ("undecided", "floor")
 
 
 def test_arms_on_both_sides_of_a_floor_are_not_equivalent(tmp_path: Path) -> None:

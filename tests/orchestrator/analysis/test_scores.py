@@ -75,6 +75,22 @@ def test_alike_within_the_margin_is_equivalent_and_the_undecided_is_told_what_it
 
 
 @pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (np.full(8, 0.1 + 0.2), np.full(8, 0.3)),
+        (np.arange(8) / 10 + (0.1 + 0.2), np.arange(8) / 10 + 0.3),
+        (np.array([0.1, 0.2, 0.3, 0.7] * 2), np.array([0.7, 0.1, 0.2, 0.3] * 2)),  # the same sum, in another order
+    ],
+)
+def test_a_difference_that_is_but_rounding_names_nobody(a, b):
+    assert (a - b).mean() != 0, "the check is blind"
+    for one, other in ((a, b), (b, a)):
+        found = compare_scores([one] * 6, [other] * 6, clusters=[0] * 4 + [1] * 4)
+        assert (found.verdict, found.difference, found.p) == ("undecided", 0.0, 1.0)
+        assert found.interval[0] <= 0.0 <= found.interval[1]
+
+
+@pytest.mark.parametrize(
     ("a", "b", "more"),
     [
         (np.zeros((3, 4)), np.zeros((3, 5)), {}),

@@ -7,12 +7,25 @@ import random
 
 import pytest
 
-from orchestrator.ledger.records import BegunRecord, EndRecord, MeasureRecord, StudyRecord, TrialRecord
+from orchestrator.analysis.compare import compare
+from orchestrator.ledger.history import History
+from orchestrator.ledger.records import (
+    BegunRecord,
+    ComparisonRecord,
+    EndRecord,
+    MeasureRecord,
+    StudyRecord,
+    TrialRecord,
+)
 from orchestrator.scheduling.search import SearchPhase
 from orchestrator.scheduling.search_budget import HOPELESS_TRIALS
-from tests.helpers.ledgers import changed
+from orchestrator.verification.answer import check_comparison
+from orchestrator.verification.findings import Verification
+from tests.helpers.ledgers import changed, phase, run
+from tests.helpers.ledgers import study as study_record
 from tests.helpers.timed_phases import ANYTIME, TOKENS, Recorded, mismatches, study
 from trainables.evaluation import Score
+from trainables.storage import Location
 
 
 class Breaking(Recorded):
@@ -204,6 +217,18 @@ def test_what_was_broken_is_not_compared(honest):
 def test_an_answer_is_there_at_the_end(honest):
     found = touched(honest, lambda record: None if record.kind == "comparison" else record)
     assert found == ["a comparison where the study came to its end"]
+
+
+def test_what_is_but_rounding_is_no_difference_by_other_code_either(tmp_path):
+    records = [study_record(seeds=6)]
+    for seed in range(1, 7):
+        records += [*run("headless", seed, 0.1 + 0.2), *run("vanilla", seed, 0.3)]
+    answer = compare(History.of(records))
+    records += [phase("compare", "begin"), ComparisonRecord(time=9.0, comparison=answer.to_json())]
+    found = Verification()
+    check_comparison(found, [*records, phase("compare", "end")], Location(tmp_path))
+    assert found.mismatches == []
+    assert found.checks["comparison, by other code"] == 12
 
 
 def test_what_is_compared_is_the_protocols(honest):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from orchestrator.analysis.statistics.evidence import by_cluster, of_seeds, with_text
+from orchestrator.analysis.statistics.evidence import by_cluster, difference, of_seeds, with_text
 from trainables.errors import InputError
 
 DIFFERENCES = (0.03, -0.01, 0.05, 0.02, 0.04, 0.01)
@@ -99,6 +99,22 @@ def test_items_of_a_cluster_are_one_unit_and_strata_are_fixed():
 def test_text_of_one_cluster_is_refused():
     with pytest.raises(InputError, match="a single cluster"):
         with_text(of_seeds(DIFFERENCES), by_cluster(np.zeros((6, 2)), [0, 0], [0, 0], np.ones(2)))
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        (0.1 + 0.2, 0.3, 0.0),
+        (-0.3, -0.1 - 0.2, 0.0),
+        (1e6 + 0.125, 1e6, 0.125),
+        (1e-300, 0.0, 1e-300),
+        (0.0, 0.0, 0.0),
+        (0.3, -0.3, 0.6),
+    ],
+)
+def test_what_is_but_rounding_is_no_difference(a, b, expected):
+    assert difference(a, b) == expected
+    assert float(of_seeds([difference(a, b)] * 6).p()) == (0.0 if expected else 1.0)
 
 
 def test_one_seed_says_nothing_of_others():
