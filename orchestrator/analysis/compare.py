@@ -68,6 +68,7 @@ def compare(history: History) -> Comparison:
         pairs=tuple(pairs),
         not_compared=tuple((a, b) for a, b in combinations(arms, 2) if design.arms[a].task != design.arms[b].task),
         extensions=tuple(record.changes for record in history.extensions),
+        control=design.control,
     )
 
 
@@ -194,7 +195,9 @@ def _pair(
         withheld=decision.withheld,
         steady=steady,
         below=floors,
-        stopping=None if minimum is None else comparison.Stopping(minimum=minimum, maximum=design.seeds),
+        stopping=None
+        if minimum is None
+        else comparison.Stopping(minimum=minimum, maximum=design.seeds, ended_early=decision.ended_early),
         yardsticks=rows,
         matched={
             unit: matched(history, *((runs_a, runs_b) if pairs else (runs[a], runs[b])), unit) for unit in MATCHED_UNITS

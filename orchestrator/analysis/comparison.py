@@ -24,6 +24,8 @@ p-values and intervals are those of a fixed number of pairs, also where stopping
 
 from __future__ import annotations
 
+from collections import Counter
+from math import comb
 from typing import Literal
 
 from pydantic import JsonValue, ValidationError
@@ -114,6 +116,8 @@ class Stopping(Config):
 
     minimum: int
     maximum: int
+    ended_early: bool = False
+    """Whether it came to its end with fewer pairs than the maximum, and unsettled: it was judged by those there are."""
 
 
 class Pair(Config):
@@ -283,6 +287,14 @@ class Comparison(Config):
     """Of different tasks."""
     extensions: tuple[dict[str, tuple[JsonValue, JsonValue]], ...]
     """What the study was let spend more of after its first answer: before and after, by key."""
+    control: str | None = None
+    """The arm that the others are compared with, and they not with each other; None: every two arms of a task."""
+
+    @property
+    def leaves_pairs_out(self) -> bool:
+        """Whether there are arms of one task that are not compared, as neither is the control."""
+        same_task = Counter(arm.task for arm in self.arms.values())
+        return self.control is not None and len(self.pairs) < sum(comb(number, 2) for number in same_task.values())
 
     def to_json(self) -> dict[str, JsonValue]:
         """As the ledger has it."""

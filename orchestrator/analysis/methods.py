@@ -60,6 +60,8 @@ def _sentences(history: History, comparison: Comparison) -> Iterator[str]:
     yield f"The primary measure was {comparison.primary}{margin}. " + RULE.format(
         chance=BOTH if _samples_text(comparison) else "seeds; the held-out text was taken as it is"
     )
+    if comparison.leaves_pairs_out:
+        yield f"Each arm was compared with {comparison.control} alone."
     if len(comparison.pairs) > 1:
         yield f"Levels were shared by {len(comparison.pairs)} pairs of arms (Bonferroni)."
     yield estimand(design, comparison)

@@ -19,6 +19,10 @@ SAME_RUN = 0.98  # of what a run spends: less is a difference worth a word
 def verdict_in_words(comparison: Comparison) -> str:
     """A paragraph a pair: who is ahead, on what, at which budget, how much, how sure; then what is not compared."""
     paragraphs = [_pair_in_words(comparison, pair) for pair in comparison.pairs]
+    if comparison.leaves_pairs_out:
+        paragraphs.append(
+            f"Each is compared with {comparison.control} alone, as the study says: other pairs are left out."
+        )
     if comparison.not_compared:
         tasks: dict[str, list[str]] = defaultdict(list)
         for arm, summary in comparison.arms.items():
@@ -218,10 +222,15 @@ def _caveats(pair: Pair, row: Row) -> Iterable[str]:
     stopping = pair.stopping
     if stopping and pair.pending:
         yield f"Seeds are added until it is settled, {stopping.maximum} at the most."
-    elif stopping and pair.verdict != "undecided":
-        yield f"Seeds were added until it was settled; the rule allowed {stopping.maximum}."
     elif pair.pending:
         yield f"{formatting.plural(pair.pending, 'planned seed')} yet to end."
-    elif pair.verdict == "undecided" and not pair.barred:
+    elif stopping and stopping.ended_early and row.n:
+        yield (
+            f"Seeds ended before it was settled, short of the {stopping.maximum} that the rule allowed: it was judged "
+            "by those there are."
+        )
+    elif stopping and pair.verdict != "undecided":
+        yield f"Seeds were added until it was settled; the rule allowed {stopping.maximum}."
+    if pair.verdict == "undecided" and not pair.pending and not pair.barred:
         needed = what_would_settle(pair, row)
         yield f"{needed[0].upper()}{needed[1:]}."

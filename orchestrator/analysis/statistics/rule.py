@@ -67,6 +67,9 @@ class Decision(NamedTuple):
     """Of the difference, 95% over all looks and pairs of arms. None before the end."""
     withheld: Withheld | None = None
     """Why what the last look found is no verdict."""
+    ended_early: bool = False
+    """Whether no look that was planned settled it and no further pair will come, so that it was judged at the last
+    there is."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +151,8 @@ class Rule:
                 return Decision(verdict, found, min(1.0, ALPHA * share), interval, reason)
         if ended and pairs < self.maximum:
             last = replace(self, maximum=pairs)
-            return last.decide(evidence, pairs, ended=True, withheld=withheld, margin=margin, from_pairs=pairs)
+            decision = last.decide(evidence, pairs, ended=True, withheld=withheld, margin=margin, from_pairs=pairs)
+            return decision._replace(ended_early=True)
         return Decision("undecided" if ended else "continue", evidence(pairs), None, None)
 
     def verdicts(self, found: Evidence, look: int) -> Verdicts:

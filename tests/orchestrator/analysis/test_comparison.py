@@ -19,7 +19,7 @@ from orchestrator.analysis.wording import verdict_in_words
 from orchestrator.ledger.history import History
 from orchestrator.ledger.records import ArmDesign, EndRecord, MeasureRecord, StudyRecord
 from orchestrator.reporting.panels import pair_panel
-from tests.helpers.ledgers import MASKED, NOISE, around, changed, phase, run, run_with_branches, study
+from tests.helpers.ledgers import MASKED, NOISE, around, cap, changed, phase, run, run_with_branches, study
 from trainables.errors import InputError
 from trainables.evaluation import Score
 
@@ -292,13 +292,39 @@ def test_seeds_that_are_not_there_are_not_passed_over():
 
 
 def test_failed_runs_count_as_seeds_and_the_last_look_spends_the_rest():
-    scores = {"headless": (0.5,) * 6, "vanilla": (0.4, 0.41, 0.46, 0.47, 0.41, 0.44)}
+    scores = {"headless": (0.5,) * 6, "vanilla": (0.4, 0.41, 0.49, 0.5, 0.41, 0.46)}
     failed = [record for seed in range(7, 13) for arm in MASKED
               for record in run(arm, seed, 0.4, outcome="failed")]  # fmt: skip
     state = adaptive(scores, failed)
     assert answered(state)
     assert only_pair(compare(state)).verdict == "headless"
+    assert only_pair(compare(state)).stopping == Stopping(minimum=6, maximum=12, ended_early=True)
     assert compare(state).arms["headless"].failures["confirm"] == Failures(diverged=0, failed=6, lost=0, retried=0)
+
+
+SETTLED = "Seeds were added until it was settled"
+
+
+@pytest.mark.parametrize(("scores", "verdict"), [((0.4, 0.41, 0.49, 0.5, 0.41, 0.46), "headless"),
+                                                 ((0.4, 0.41, 0.56, 0.57, 0.41, 0.54), "undecided")])  # fmt: skip
+def test_seeds_that_ended_before_it_was_settled_are_not_said_to_have_settled_it(scores, verdict):
+    """A cap paid for half of them: no planned look had a verdict, and the last there is may."""
+    state = adaptive({"headless": (0.5,) * 6, "vanilla": scores}, [phase("confirm", "begin"), cap("confirm", 6)])
+    assert answered(state)
+    pair, words = only_pair(compare(state)), verdict_in_words(compare(state))
+    assert (pair.verdict, pair.yardsticks["accuracy"].n, pair.stopping.ended_early) == (verdict, 6, True)
+    assert SETTLED not in words
+    assert "Seeds ended before it was settled, short of the 12 that the rule allowed: it was judged by" in words
+    assert ("more seeds would settle it" in words) == (verdict == "undecided")
+
+
+def test_a_look_that_settled_it_did_so_whatever_ended_the_seeds():
+    """The cap paid for as many as it took, or for more."""
+    for seeds in (6, 8):
+        scores = {"headless": (0.5,) * seeds, "vanilla": around(0.4) + (0.4,) * (seeds - 6)}
+        state = adaptive(scores, [phase("confirm", "begin"), cap("confirm", seeds)])
+        assert only_pair(compare(state)).stopping == Stopping(minimum=6, maximum=12)
+        assert f"{SETTLED}; the rule allowed 12." in verdict_in_words(compare(state))
 
 
 def counted(records, arm="vanilla"):
@@ -447,6 +473,13 @@ def test_with_a_control_only_it_is_compared():
         frozenset(("vanilla", "other")),
     }
     assert found.not_compared == ()
+    said = "Each is compared with vanilla alone, as the study says: other pairs are left out."
+    assert found.control == "vanilla"
+    assert said in verdict_in_words(found)
+    assert Comparison.from_json(json.loads(json.dumps(found.to_json()))) == found
+    assert said not in verdict_in_words(compare(history(scores, arms=arms))), "every two are compared"
+    two = compare(history({name: scores[name] for name in MASKED}, control="vanilla"))
+    assert said not in verdict_in_words(two), "there is no other pair"
     alone = only_pair(compare(history({name: scores[name] for name in ("headless", "vanilla")})))
     pair = next(pair for pair in found.pairs if pair.a == "headless")
     ratio = pair.yardsticks["accuracy"].p_adjusted / alone.yardsticks["accuracy"].p_adjusted
