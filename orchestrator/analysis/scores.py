@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from orchestrator.analysis.statistics.evidence import Interval, by_cluster, of_seeds, with_text, without_rounding
 from orchestrator.analysis.statistics.planning import Settling, what_would_settle
 from orchestrator.analysis.statistics.rule import Rule
-from trainables.config import Config
+from trainables.config import LARGEST, Config
 from trainables.errors import InputError
 
 
@@ -49,10 +49,12 @@ def compare_scores(
     InputError for arrays that do not fit.
     """
     a_SI, b_SI = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
-    if a_SI.shape != b_SI.shape or a_SI.ndim != 2 or min(a_SI.shape) < 2 or not np.isfinite(a_SI - b_SI).all():
+    bounded = all((np.abs(scores_SI) <= LARGEST).all() for scores_SI in (a_SI, b_SI))  # false of NaN too
+    if a_SI.shape != b_SI.shape or a_SI.ndim != 2 or min(a_SI.shape) < 2 or not bounded:
         raise InputError(
             f"scores of shapes {a_SI.shape} and {b_SI.shape} cannot be compared",
-            why="both have a row for each seed and a column for each item, two at least, and finite numbers",
+            why="both have a row for each seed and a column for each item, two at least, and numbers of "
+            f"{LARGEST:.0e} at most",
         )
     num_items = a_SI.shape[1]
     own = list(range(num_items)) if clusters is None else list(clusters)

@@ -90,12 +90,25 @@ def test_a_difference_that_is_but_rounding_names_nobody(a, b):
         assert found.interval[0] <= 0.0 <= found.interval[1]
 
 
+def test_one_seed_far_below_the_others_makes_nobody_the_winner():
+    """A run that broke, say, and was given the lowest number there may be."""
+    a, b = np.full((6, 4), -2.0), np.zeros((6, 4))
+    assert compare_scores(a, b).verdict == "b"
+    a[5] = -1e30
+    found = compare_scores(a, b)
+    assert found.verdict == "undecided"
+    assert found.p == pytest.approx(stats.ttest_1samp(a.mean(1), 0).pvalue / 0.85)
+    assert found.interval[0] < found.difference < 0 < found.interval[1]
+
+
 @pytest.mark.parametrize(
     ("a", "b", "more"),
     [
         (np.zeros((3, 4)), np.zeros((3, 5)), {}),
         (np.zeros(3), np.zeros(3), {}),
         (np.full((3, 4), np.nan), np.zeros((3, 4)), {}),
+        (np.full((3, 4), np.inf), np.zeros((3, 4)), {}),
+        (np.zeros((3, 4)), np.full((3, 4), -1e200), {}),  # whose squares are no number
         (np.zeros((3, 4)), np.zeros((3, 4)), {"clusters": [1, 2]}),
         (np.zeros((3, 4)), np.zeros((3, 4)), {"strata": [1, 1, 1, 2]}),
         (np.zeros((0, 0)), np.zeros((0, 0)), {}),

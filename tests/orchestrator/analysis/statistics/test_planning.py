@@ -100,10 +100,25 @@ def test_where_text_limits_more_text_is_asked_for_and_no_seeds():
     assert 2 <= asked.text <= 6
 
 
+@pytest.mark.parametrize("differences", [(0.3, 0.1), (0.02, -0.01), (0.1, 0.2, 0.0), (-0.03, -0.01, 0.01)])
+def test_two_and_three_pairs_have_a_spread_to_go_by(differences):
+    n = len(differences) + what_would_settle(fixed(6), of_seeds(differences)).seeds
+    found = power(fixed(n), np.mean(differences), np.std(differences, ddof=1)) if n > 3 else 0.0
+    assert 0.77 <= found <= 0.92
+
+
+@pytest.mark.parametrize("num_pairs", [0, 1])
+@pytest.mark.parametrize("rule", [fixed(6), Rule(6, 12, 0.005), fixed(6, 3)])
+def test_without_a_spread_only_the_fewest_pairs_of_a_verdict_are_known(rule, num_pairs):
+    asked = what_would_settle(rule, of_seeds([1e-9] * num_pairs))
+    assert asked == (4 - num_pairs, None)
+
+
 def test_few_or_clear_or_hopeless_samples():
     assert what_would_settle(fixed(6), of_seeds([])).seeds == 4
     assert what_would_settle(fixed(6), of_seeds([0.1])).seeds == 3
     assert what_would_settle(fixed(6), of_seeds([0.1, 0.1])).seeds == 2  # ever so clear, but too few
+    assert what_would_settle(fixed(6), of_seeds([0.1, 0.1, 0.1])).seeds == 1
     assert what_would_settle(fixed(6), of_seeds([0.1, -0.1, 0.1, -0.1])).seeds is None
     # Equal but for rounding: there is no spread to speak of.
     assert what_would_settle(Rule(6, 6, 0.005, 3), of_seeds([0.1] * 6)).seeds == 1

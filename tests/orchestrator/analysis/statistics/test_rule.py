@@ -1,6 +1,8 @@
+import math
+
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -18,6 +20,9 @@ def decided(rule, values, ended=True):
 
 @pytest.mark.parametrize("rule", RULES)
 @given(values=DIFFERENCES)
+@example(values=[0.001] * 5 + [0.1])
+@example(values=[0.001] * 5 + [-0.1])
+@example(values=[-0.01] * 5 + [-0.011])
 @settings(deadline=None)
 def test_a_winners_interval_leaves_out_zero_and_no_others_does(rule, values):
     decision = decided(rule, values)
@@ -56,6 +61,37 @@ def test_a_fixed_number_is_equivalent_by_two_tests_of_one_side():
     assert decided(Rule(8, 8, 1.001 * furthest), values).verdict == "equivalent"
     assert decided(Rule(8, 8, 0.999 * furthest), values).verdict != "equivalent"
     assert decided(Rule(5, 5, 100.0), values[:5]).verdict != "equivalent"  # too few
+
+
+@pytest.mark.parametrize(
+    ("difference", "verdict"), [(0.1, "a"), (-0.1, "b"), (0.001, "equivalent"), (0.0, "equivalent")]
+)
+@pytest.mark.parametrize("rule", [Rule(6, 6, 0.005), Rule(6, 10, 0.005), Rule(6, 6, 0.005, family_size=3)])
+def test_equal_differences_get_a_verdict(rule, difference, verdict):
+    """A tenth is no binary fraction: their deviation is rounding, and not quite 0."""
+    decision = decided(rule, [difference] * 6, ended=False)
+    assert decision.verdict == verdict
+    assert decision.p == (1.0 if difference == 0 else 0.0)
+    assert decision.interval == pytest.approx((difference, difference))
+
+
+@pytest.mark.parametrize("last", [-1e30, math.nan])
+@pytest.mark.parametrize("rule", [Rule(6, 6, 0.005), Rule(6, 10, 0.005), Rule(6, 6, 0.0, family_size=3)])
+def test_a_seed_beyond_all_bounds_makes_nobody_the_winner(rule, last):
+    values = [-2.0] * 5 + [last]
+    decision = decided(rule, values)
+    assert decision.verdict == "undecided"
+    assert 0.05 < decision.p <= 1
+    if rule == Rule(6, 6, 0.005) and last == -1e30:
+        assert decision.p == pytest.approx(stats.ttest_1samp(values, 0).pvalue / (1 - kept_back(6, 1)))
+
+
+def test_three_arms_at_six_seeds_can_be_told_apart():
+    """As many as two arms need, where the difference is large."""
+    values = (0.10, 0.12, 0.09, 0.11, 0.10, 0.13)
+    for family_size in (1, 3, 6):
+        assert decided(Rule(6, 6, 0.005, family_size), values).verdict == "a"
+    assert decided(Rule(6, 6, 0.005, 3), [-value for value in values]).verdict == "b"
 
 
 def test_pairs_after_the_look_that_settled_change_nothing():
