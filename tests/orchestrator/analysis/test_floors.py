@@ -47,14 +47,16 @@ def records(
     untrained: Mapping[str, float] | None = None,
     slope: float | None = None,
     fall: float = 0.0,
+    seeds: int = SEEDS,
+    margin: float = 0.005,
 ) -> Iterator[Record]:
-    """Six seeds of two arms, of which the first so many ``diverged``, or ended otherwise; with a ``slope``, branches
+    """Some seeds of two arms, of which the first so many ``diverged``, or ended otherwise; with a ``slope``, branches
     too. From the fifth seed on vanilla loses a ``fall``."""
     rng = np.random.default_rng(3)
     base_I = 0.01 * rng.standard_normal(DOCUMENTS)
     base_I -= base_I.mean()
-    yield study(primary=PRIMARY, others=())
-    for place, seed in enumerate(range(1, SEEDS + 1)):
+    yield study(primary=PRIMARY, others=(), seeds=seeds, margin=margin)
+    for place, seed in enumerate(range(1, seeds + 1)):
         for arm, level in (("vanilla", vanilla), ("headless", headless)):
             begin = trial("confirm", arm, place, seed=seed)
             yield begin
@@ -75,7 +77,7 @@ def records(
                 yield end(begin, outcome, reason="told so")
                 continue
             level -= fall if arm == "vanilla" and seed >= 5 else 0.0
-            value_I = level + 0.0005 * NOISE[(place + len(arm)) % SEEDS] + base_I
+            value_I = level + 0.0005 * NOISE[(place + len(arm)) % len(NOISE)] + base_I
             digest, scores = written(folder, begin.trial, floors=False, head=value_I)
             amounts = spent(tokens=begin.amount, flops=1e12, hardware_flops=1e12, device_seconds=9.0, wall_seconds=9.0)
             for step, progress in enumerate((0.25, 0.5, 0.75), 1):
@@ -103,6 +105,19 @@ def test_a_difference_below_the_constant_names_nobody(tmp_path: Path) -> None:
     said = verdict_in_words(comparison)
     assert "Neither is surely above what counting single tokens comes to (0.060), so neither can be named." in said
     assert "would settle" not in said
+
+
+@pytest.mark.parametrize("level", [0.06, 0.05])
+def test_two_arms_that_say_the_same_token_everywhere_are_not_equivalent(tmp_path: Path, level: float) -> None:
+    """They are as alike as can be, and have learned nothing."""
+    comparison = compare(History.of(records(tmp_path, level, level, margin=0.02), Location(tmp_path)))
+    (pair,) = comparison.pairs
+    low, high = pair.yardsticks[PRIMARY].interval
+    assert -0.02 < low < high < 0.02, "the check is blind"
+    assert (pair.verdict, pair.withheld, pair.more_seeds) == ("undecided", "floor", None)
+    assert "Neither is surely above what counting single tokens comes to" in verdict_in_words(comparison)
+    learned = compared(tmp_path / "learned", level + 0.2, level + 0.2, margin=0.02)
+    assert learned.pairs[0].verdict == "equivalent"
 
 
 def test_one_arm_above_the_constant_is_named_and_what_it_has_not_learned_is_said(tmp_path: Path) -> None:
@@ -163,6 +178,48 @@ def test_an_arm_that_breaks_at_most_seeds_does_not_win_by_the_others(tmp_path: P
     assert [gap.seed for gap in pair.broken] == [1, 2, 3, 4]
     first = verdict_in_words(comparison).split(". ")[0]
     assert f"n = 6 seeds (headless {outcome} at 4 of 6, which counts as the worst model known)" in first
+
+
+@pytest.mark.parametrize("outcome", ["diverged", "failed"])
+@pytest.mark.parametrize("broken", ["headless", "vanilla"])
+def test_one_run_that_breaks_leaves_a_win_possible(tmp_path: Path, broken: str, outcome: Outcome) -> None:
+    """Of six seeds; also of the arm that wins, whose run counts as the worst."""
+    found = records(tmp_path, 0.07, 0.3, diverged={broken: 1}, outcome=outcome)
+    comparison = compare(History.of(found, Location(tmp_path)))
+    (pair,) = comparison.pairs
+    row = pair.yardsticks[PRIMARY]
+    assert (pair.verdict, row.n, len(pair.broken)) == ("headless", SEEDS, 1)
+    of_broken = UNTRAINED - 0.07 if broken == "headless" else 0.3 - UNTRAINED
+    assert row.difference == pytest.approx((5 * 0.23 + of_broken) / 6, abs=2e-3)
+    assert f"{broken} {outcome} at 1 of 6" in verdict_in_words(comparison)
+
+
+@pytest.mark.parametrize("diverged", [14, 11, 10])
+def test_an_arm_is_named_only_if_it_comes_to_its_end_at_half_of_its_seeds(tmp_path: Path, diverged: int) -> None:
+    """Of twenty, against one that knows hardly more than before training: nothing is lost by diverging."""
+    found = records(tmp_path, 0.002, 0.25, diverged={"headless": diverged}, unigram=0.0005, seeds=20)
+    comparison = compare(History.of(found, Location(tmp_path)))
+    (pair,) = comparison.pairs
+    assert pair.yardsticks[PRIMARY].p_adjusted < 0.05, "the check is blind"
+    assert comparison.arms["headless"].floors["unigram"].above
+    expected = ("headless", None) if diverged == 10 else ("undecided", "broken")
+    assert (pair.verdict, pair.withheld) == expected
+    said = verdict_in_words(comparison)
+    assert f"headless diverged at {diverged} of 20, which counts as the worst model known" in said
+    assert ("diverges or fails at more than half of its seeds is not named" in said) == (diverged > 10)
+
+
+@pytest.mark.parametrize(("headless", "vanilla", "seeds"), [(1, 0, 20), (2, 1, 20), (11, 11, 20), (1, 1, 6)])
+def test_arms_that_break_more_or_less_often_are_not_equivalent(
+    tmp_path: Path, headless: int, vanilla: int, seeds: int
+) -> None:
+    """Nor two that break at most seeds, or of which too few others are left. With a margin for any of it."""
+    found = records(tmp_path, 0.2, 0.2, diverged={"headless": headless, "vanilla": vanilla}, seeds=seeds, margin=0.9)
+    (pair,) = compare(History.of(found, Location(tmp_path))).pairs
+    assert (pair.verdict, pair.withheld) == ("undecided", "broken")
+    alike = records(tmp_path / "alike", 0.2, 0.2, diverged={"headless": 2, "vanilla": 2}, seeds=20, margin=0.9)
+    (pair,) = compare(History.of(alike, Location(tmp_path / "alike"))).pairs
+    assert (pair.verdict, pair.withheld) == ("equivalent", None)
 
 
 def test_what_was_lost_counts_against_nobody_and_is_said(tmp_path: Path) -> None:
