@@ -46,6 +46,35 @@ def test_the_gain_is_taken_on_one_text():
     assert pair.margin == pytest.approx(MARGIN_SHARE * 0.2 * (0.3 + np.median(NOISE) / 10), rel=1e-6)
 
 
+def perplexities(scale=1.0, *, lead=1.0):
+    """Two arms whose perplexities fall as straight lines of their logarithms, evaluated on both sides of the half."""
+    found = [study(primary="perplexity", others=(), lower_is_better=("perplexity",), margin=None)]
+    for arm, final, fall in (("headless", 40.0 / lead, 0.3), ("vanilla", 40.0, 0.5)):
+        for seed in range(1, 7):
+            begin = trial("confirm", arm, seed)
+            own = scale * final * (1 + NOISE[(seed + len(arm)) % 6])
+            found.append(begin)
+            for step, progress in enumerate((0.25, 0.75, 1.0), 1):
+                amounts = spent(tokens=progress * begin.amount)
+                scores = {"perplexity": own * np.exp(fall * (1 - progress))}
+                found.append(measure(begin, step, progress, scores=scores, spent=amounts))
+            found.append(end(begin))
+    return compare(History.of(found)).pairs[0]
+
+
+def test_the_margin_of_a_perplexity_is_a_ratio():
+    """A quarter of the smaller of two gains in nats, of the best model: so of whatever size they are."""
+    pair = perplexities()
+    best = 40.0 * (1 + min(NOISE))
+    assert pair.margin == pytest.approx(best * (np.exp(MARGIN_SHARE * 0.3 * 0.5) - 1))
+    assert pair.verdict == "equivalent"
+    for scale in (0.1, 1000.0):
+        scaled = perplexities(scale)
+        assert (scaled.verdict, scaled.margin) == ("equivalent", pytest.approx(scale * pair.margin))
+    assert perplexities(lead=1.1).verdict == "headless", "the lower one"
+    assert perplexities(lead=1 / 1.1).verdict == "vanilla"
+
+
 @pytest.mark.parametrize("half", [1.0, 1.2, 1 - 2**-53])  # of the last the gain is but rounding
 def test_a_yardstick_that_does_not_tell_half_the_budget_calls_nothing_equivalent(half):
     pair, said = pair_of(half=half, margin=0.05, lead=0.0)
