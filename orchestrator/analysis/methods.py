@@ -54,6 +54,10 @@ def _sentences(history: History, comparison: Comparison) -> Iterator[str]:
         seeds = f"{design.minimum_seeds} to {seeds}, until the question was answered (Lan & DeMets 1983)"
     amount = formatting.quantity(design.confirm_amount, design.unit)
     yield f"Its best configuration was trained for {amount} with {seeds}: {_counted(comparison, 'confirm')}."
+    for name, arm in comparison.arms.items():
+        if arm.confirmed > 1:
+            chosen = f"{name} is the best of its {arm.confirmed} confirmed configurations"
+            yield f"{chosen}, chosen by the values that are compared: its pairs are exploratory."
     yield from _failures(history, comparison)
     margins = sorted({f"{pair.margin:.2g}" for pair in comparison.pairs if pair.margin})
     margin = f", within a margin of {' and '.join(margins)}" if margins else ""

@@ -55,6 +55,15 @@ def test_after_an_extension_it_is_exploratory(
     assert ("Exploratory: the study was extended" in capsys.readouterr().out) == extended
 
 
+def test_an_arm_chosen_among_several_configurations_is_exploratory() -> None:
+    others = [record for seed in range(1, 7) for record in run("vanilla", seed, 0.3, configuration={"x": 1})]
+    expected = (
+        "vanilla is the best of its 2 confirmed configurations, chosen by the values that are compared: its pairs"
+    )
+    assert expected in said(*others)
+    assert "chosen by the values" not in said()
+
+
 def test_every_run_that_broke_is_named() -> None:
     broken = [*run("vanilla", 7, 0.4, outcome="diverged"), *run("headless", 7, 0.4)]
     lost = [*run("vanilla", 8, 0.4), *run("headless", 8, 0.4, outcome="lost")]

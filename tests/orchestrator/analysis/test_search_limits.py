@@ -12,20 +12,20 @@ from orchestrator.analysis.statistics.tuning_curves import chance_of_better
 from orchestrator.analysis.wording import verdict_in_words
 from orchestrator.ledger.history import History
 from orchestrator.reporting.result_tables import search_table
-from tests.helpers.ledgers import around, end, measure, run, study, trial
+from tests.helpers.ledgers import NOISE, around, end, measure, run, study, trial
 
 WIDE = {"learning_rate": {"type": "float", "low": 1e-4, "high": 1e-2, "log": True}}
 LEVELS = {"headless": 0.4, "vanilla": 0.3}
 
 
-def studied(rates, *, dimensions=WIDE, tried=(), design=None):
+def studied(rates, *, dimensions=WIDE, tried=(), design=None, noise=NOISE, levels=LEVELS):
     """Six seeds of each arm at its rate, which was the best of its search; with what else the search ``tried``."""
     arms = {arm: {"space": {"dimensions": dimensions, "first": []}} for arm in LEVELS}
     records = [study(fixed={"arms": arms}, **design or {})]
     for arm, rate in rates.items():
         for number, (own, score) in enumerate([(rate, 0.5), *((other, 0.2) for other in tried)]):
             records += run(arm, number, score, phase="search", configuration={"learning_rate": own}, number=number)
-        for seed, score in enumerate(around(LEVELS[arm]), 1):
+        for seed, score in enumerate(around(levels[arm], noise if arm == "headless" else NOISE), 1):
             records += run(arm, seed, score, configuration={"learning_rate": rate})
     return History.of(records)
 
@@ -46,6 +46,30 @@ def test_a_best_value_at_a_bound_leaves_the_pair_undecided(arm):
     assert f"learning_rate of {arm} (0.00967, tried up to 0.01)" in words
     assert "more seed" not in words, "seeds would not settle it"
     assert pair.yardsticks["accuracy"].p is not None, "the evidence stays"
+
+
+@pytest.mark.parametrize("seeds", [6, 8])
+def test_a_bound_withholds_nothing_where_there_is_no_verdict(seeds):
+    """More seeds are wanted first: they are planned, or would settle it."""
+    noise, levels = [10 * own for own in NOISE], {"headless": 0.404, "vanilla": 0.4}
+    rates, design = {"headless": 0.00967, "vanilla": 1e-3}, {"seeds": seeds}
+    comparison = compare(studied(rates, noise=noise, levels=levels, design=design))
+    (pair,) = comparison.pairs
+    assert (pair.verdict, pair.withheld) == ("undecided", None)
+    words = verdict_in_words(comparison)
+    assert "boundary" not in words
+    assert ("more seeds would settle it" in words) == (seeds == 6)
+    assert ("2 planned seeds yet to end" in words) == (seeds == 8)
+    assert [bound.name for bound in comparison.arms["headless"].boundaries] == ["learning_rate"], "it is shown"
+
+
+def test_arms_that_are_alike_at_a_bound_are_not_equivalent():
+    """Either might be better beyond it."""
+    alike = dict.fromkeys(LEVELS, 0.4)
+    inside = compare(studied({"headless": 1e-3, "vanilla": 1e-3}, levels=alike)).pairs[0]
+    assert inside.verdict == "equivalent"
+    (pair,) = compare(studied({"headless": 1e-3, "vanilla": 1e-2}, levels=alike)).pairs
+    assert (pair.verdict, pair.withheld, pair.variants) == ("undecided", "boundary", ())
 
 
 def test_a_closed_end_or_one_that_was_tried_beyond_is_no_boundary():
