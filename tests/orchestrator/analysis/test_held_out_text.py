@@ -13,10 +13,10 @@ from orchestrator.analysis.compare import answered, compare
 from orchestrator.analysis.wording import verdict_in_words
 from orchestrator.ledger.history import History
 from orchestrator.ledger.records import ComparisonRecord
-from tests.helpers.ledgers import end, measure, phase, spent, study, trial
+from tests.helpers.ledgers import changed, end, measure, phase, spent, study, trial
 from trainables.errors import InputError
 from trainables.evaluation import Items, Score
-from trainables.evaluation.item_scores import items_file, to_parquet
+from trainables.evaluation.item_scores import from_parquet, items_file, to_parquet
 from trainables.hashing import checksum
 from trainables.storage import Location
 
@@ -127,6 +127,45 @@ def test_a_language_of_one_document_shows_nothing_of_its_text(tmp_path, monkeypa
     monkeypatch.setattr("tests.orchestrator.analysis.test_held_out_text.DOCUMENTS", 1)
     written, *_ = records(tmp_path)
     assert the_row(compare(History.of(written, Location(tmp_path))))[1].text_error is None
+
+
+HALVES = {"by the even half of the text", "by the odd half of the text"}
+
+
+@pytest.mark.parametrize(("documents", "known", "halves"), [(24, True, HALVES), (5, True, set()), (2, False, HALVES)])
+def test_a_half_of_the_text_is_no_surer_than_the_whole(tmp_path, monkeypatch, documents, known, halves):
+    """Too few documents to show how much they vary: by seeds alone it would seem so, unless that is so of the whole."""
+    monkeypatch.setattr("tests.orchestrator.analysis.test_held_out_text.DOCUMENTS", documents)
+    written, *_ = records(tmp_path, lead=0.2, document_deviation=0.01)
+    pair, row = the_row(compare(History.of(written, Location(tmp_path))))
+    assert (pair.verdict, row.text_error is not None) == ("headless", known)
+    assert {variant.name for variant in pair.variants if "half" in variant.name} == halves
+    assert {variant.name for variant in pair.variants} >= {"without en", "without fr"}
+    assert {variant.verdict for variant in pair.variants} == {"headless"}
+
+
+def test_halves_of_the_text_may_speak_against_the_whole(tmp_path):
+    """The difference is that of the even documents alone."""
+    written, *_ = records(tmp_path, lead=0.1, document_deviation=0.001)
+    odd = np.arange(DOCUMENTS) % 2 == 1
+    for number, record in enumerate(written):
+        if record.kind == "measure" and record.arm == "headless":
+            file = items_file(Location(tmp_path), record.trial)
+            (own,) = from_parquet(file.read_bytes(), str(file)).values()
+            languages = {
+                name: part._replace(value_I=part.value_I - 0.1 * odd * part.weight_I)
+                for name, part in own.languages.items()
+            }
+            file.write_bytes(content := to_parquet({"head": {PRIMARY: languages}}))
+            ratios = {name: part.ratio for name, part in languages.items()}
+            score = Score(overall=sum(ratios.values()) / 2, languages=ratios)
+            written[number] = changed(record, yardsticks={PRIMARY: score}, items=checksum(content))
+    comparison = compare(History.of(written, Location(tmp_path)))
+    (pair,) = comparison.pairs
+    verdicts = {variant.name: variant.verdict for variant in pair.variants}
+    assert (pair.verdict, verdicts["by the even half of the text"]) == ("headless", "headless")
+    assert verdicts["by the odd half of the text"] != "headless"
+    assert "by the odd half of the text: " in verdict_in_words(comparison)
 
 
 def lose(folder: Path) -> None:
