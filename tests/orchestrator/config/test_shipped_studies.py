@@ -136,6 +136,20 @@ def test_restoration_is_the_papers_share():
         assert spec.training_of("vanilla").restoration is None
 
 
+def test_each_control_differs_from_its_arm_in_what_it_controls():
+    """A tied head leaves vanilla the parameters of headless; all bodies are alike."""
+    plans = {plan.name: plan for plan in arm_plans(load_study("confounds"))}
+    headless, vanilla = plans["headless"], plans["vanilla"]
+    assert len({plan.body_parameters for plan in plans.values()}) == 1
+    assert (headless.head_parameters, plans["vanilla-tied"].head_parameters) == (0, 0)
+    assert vanilla.head_parameters == vanilla.vocabulary_size * vanilla.learner.config.hidden_size
+    assert plans["vanilla-tied"].objective.name == vanilla.objective.name
+    assert set(plans["headless-untuned"].searched) == {"learning_rate"} < set(headless.searched)
+    assert plans["headless-log-q"].objective.scorers[0] == "embedding"
+    assert headless.objective.scorers[0] == "embedding+unigram"
+    assert plans["headless-restored"].training.restoration.share == 0.1
+
+
 def test_the_sweep_is_one_override_away():
     spec = load_study("paper-vocabulary-sweep", ["tokenizer.train.vocabulary_size=200000"])
     small = arm_plans(load_study("paper-vocabulary-sweep"))
