@@ -8,11 +8,11 @@ from pydantic import JsonValue
 from orchestrator import formatting
 from orchestrator.analysis.boundaries import AT_BOUNDARY, boundaries_in_words
 from orchestrator.analysis.comparison import ArmSummary, Comparison, FloorName, Pair, Row
+from trainables.training.config import Unit
 
-UNSTEADY = (
-    "Device time of the same work differs by more than 10% between runs of one arm, so nothing is compared by it: "
-    "resources.exclusive runs one trial at a time."
-)
+CLOCKED: tuple[Unit, ...] = ("device_seconds", "wall_seconds", "usd")
+"""Units in which a slow clock is less training."""
+
 SAME_RUN = 0.98  # of what a run spends: less is a difference worth a word
 
 
@@ -114,9 +114,17 @@ def _pair_in_words(comparison: Comparison, pair: Pair) -> str:
     floors = _floors_in_words(comparison, pair) if row.n else ()
     robust = _robust_in_words(pair)
     withheld = _withheld_in_words(pair)
-    clocks = "" if pair.steady else UNSTEADY
+    clocks = "" if pair.steady else _clocks_in_words(comparison.unit)
     said = [evidence, *floors, withheld, boundaries, *_caveats(pair, row), robust, between, clocks]
     return " ".join(filter(None, said))
+
+
+def _clocks_in_words(unit: Unit) -> str:
+    """Of clocks that tell nothing, in a study with its budget in this unit."""
+    budget = "the budget, which is made of it, is more training for one run than for another"
+    therefore = budget if unit in CLOCKED else "nothing is compared by it"
+    differs = "Device time of the same work differs by more than 10% between runs of one arm"
+    return f"{differs}, so {therefore}: resources.exclusive runs one trial at a time."
 
 
 def _confounds(a: ArmSummary, b: ArmSummary, *, clocks: bool) -> Iterable[str]:

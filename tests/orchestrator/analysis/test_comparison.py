@@ -502,6 +502,19 @@ def test_clocks_that_are_not_steady_compare_nothing(slowest, steady):
     assert ("Device time of the same work differs" in verdict_in_words(comparison)) != steady
 
 
+@pytest.mark.parametrize(("unit", "clocked"), [("device_seconds", True), ("usd", True), ("flops", False)])
+def test_a_budget_of_unsteady_clocks_is_said_not_to_be_the_same(unit, clocked):
+    """Where it decides what is trained, that nothing is compared by it would be wrong."""
+    records = [study(seeds=6, unit=unit)]
+    for seed in range(6):
+        records += run("headless", seed, 0.5, speed=1 / 2.8 if seed == 3 else 1.0)
+        records += run("vanilla", seed, 0.4)
+    words = verdict_in_words(compare(History.of(records)))
+    assert "Device time of the same work differs by more than 10% between runs of one arm, so " in words
+    assert ("the budget, which is made of it, is more training for one run than for another" in words) == clocked
+    assert ("nothing is compared by it" in words) != clocked
+
+
 def test_a_run_that_broke_before_its_branch_is_missing_there():
     records = [study(seeds=6)]
     for seed in range(6):
