@@ -26,7 +26,7 @@ def benchmarks(monkeypatch):
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
-    for name in ("calibration", "corpora", "measure", "plain", "search", "step", "trainer"):
+    for name in ("calibration", "corpora", "measure", "plain", "search", "step", "trainer", "yardsticks"):
         sys.modules.pop(name, None)
 
 
@@ -155,3 +155,72 @@ def test_corpora():
     assert 0 <= result["data_wait_share"] < 1
     assert result["copies_of_the_tokens"] > 0
     assert min(result["peak_memory_bytes_small"], result["peak_memory_bytes_large"]) > 1 << 26
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.skipif("H2H_TEST_DATA" not in os.environ, reason="needs H2H_TEST_DATA, a folder of real text")
+def test_yardsticks():
+    """In a process of its own: it starts a Ray cluster of its own."""
+    command = [sys.executable, str(BENCHMARKS / "yardsticks.py"), "--quick"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=280)
+    result = json.loads(done.stdout.splitlines()[-1])
+    names = {"recovery_accuracy", "recovery_mrr", "perplexity", "log perplexity", "bits_per_byte"}
+    assert result["best_over"].keys() == names - {result["best"]}
+    for task in result["tasks"].values():
+        assert len(task["table"]) == 3 * len(names)
+        for row in task["table"]:
+            assert row["interval"][0] < row["snr"] < row["interval"][1]
+            assert row["snr"] == pytest.approx(row["signal"] / row["noise"], rel=2e-3)
+            assert all(0 <= row[key][0] <= 1 for key in ("as_other_seeds", "as_twice_the_budget"))
+
+
+def made_up_scores(rng, name, level, noise, num_documents):
+    """Of one run: tokens that are right with the chance ``level``, plus the seed's own share."""
+    from trainables.evaluation.item_scores import ItemScores
+
+    weight_I = np.full(num_documents, 100.0)
+    value_I = 100.0 * (level + noise * rng.standard_normal() + 0.02 * rng.standard_normal(num_documents))
+    language_I = np.repeat(["a", "b"], num_documents // 2)
+    return {name: ItemScores("identity", language_I, np.arange(num_documents), value_I, weight_I, True)}
+
+
+def test_signal_and_noise_of_made_up_runs(benchmarks):
+    """As they were drawn; the interval of a ratio of two has the truth."""
+    import yardsticks
+
+    rng, seeds, num_documents = np.random.default_rng(0), 20, 60
+    levels = {yardsticks.Model("arm", rate, 1): level for rate, level in ((1.0, 0.10), (2.0, 0.14), (3.0, 0.18))}
+    runs = {
+        model: [
+            made_up_scores(rng, "one", level, 0.01, num_documents)
+            | made_up_scores(rng, yardsticks.BASELINE, level, 0.03, num_documents)
+            for _ in range(seeds)
+        ]
+        for model, level in levels.items()
+    }
+    a, b, c = levels
+    groups = {"arm": [(a, b), (b, c), (a, c)]}
+    spread = yardsticks.spread_of(runs, groups["arm"], "one")
+    assert spread.signal == pytest.approx((0.04**2 + 0.04**2 + 0.08**2) / 3, rel=0.2)
+    assert spread.seeds == pytest.approx(2 * (0.01**2 + 0.02**2 / num_documents) / seeds, rel=0.4)
+    assert spread.text < 0.3 * spread.seeds  # each run drew its own
+    found = yardsticks.measured(runs, groups, ["one", yardsticks.BASELINE], seeds)
+    said = yardsticks.best_of([found], ["one", yardsticks.BASELINE])
+    assert said["best"] == "one"
+    ratio, low, high = said["best_over"][yardsticks.BASELINE]
+    assert 1 < low < 3 < high < 9
+    assert low < ratio < high
+    assert said[f"over_{yardsticks.BASELINE}"] == {"one": [ratio, low, high]}
+
+
+def test_decisions_leave_out_the_seed_itself(benchmarks):
+    import yardsticks
+
+    said_PS = np.array([[1.0, 1.0, -5.0], [1.0, 0.0, 1.0]])
+    # Without itself each seed of the first pair meets a mean of the other sign; a tie is half right.
+    assert yardsticks.share_right(said_PS, said_PS) == [
+        pytest.approx(2.5 / 6, abs=1e-4),
+        pytest.approx(0.0833, abs=1e-4),
+    ]
