@@ -29,7 +29,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from measure import command_line, publish
@@ -55,6 +55,8 @@ from orchestrator.scheduling.trials import PlannedTrial
 from search_spaces import Categorical, Space
 from trainables.evaluation import Score
 from trainables.storage import Location
+
+_Said = TypeVar("_Said")
 
 TOKENS = 1_000_000
 PRIMARY = "recovery_accuracy"
@@ -154,7 +156,7 @@ class Simulation:
         queue: list[tuple[float, int, PlannedTrial, float]] = []
         now, turn = 0.0, 0
         while True:
-            while len(queue) < self.capacity and (planned := self.phase.next()) is not None:
+            while len(queue) < self.capacity and (planned := self.written(self.phase.next())) is not None:
                 known = self.recorder.history.trials.get(planned.trial)
                 start = known.progress if known else 0.0
                 self.recorder.record(
@@ -182,7 +184,14 @@ class Simulation:
                 continue
             self.recorder.record(EndRecord(**keys(planned), outcome=outcome, reason=""))
             self.phase.ended(self.recorder.history.trials[planned.trial], outcome)
+            self.written(None)
             yield planned.trial
+
+    def written(self, found: _Said) -> _Said:
+        """What the phase said, once its decisions are written down."""
+        for record in self.phase.decisions():
+            self.recorder.record(record)
+        return found
 
     def after(self, progress: float) -> float:
         """Where the next report is."""
@@ -221,7 +230,7 @@ class Simulation:
         if progress == 1.0:
             return "completed"
         trial = self.recorder.history.trials[planned.trial]
-        return "pruned" if self.phase.prunes(trial, trial.measures[-1]) else None
+        return "pruned" if self.written(self.phase.prunes(trial, trial.measures[-1])) else None
 
 
 def keys(planned: PlannedTrial) -> dict[str, Any]:
@@ -292,7 +301,7 @@ def shares(budget: int, seeds: int, concurrent: int = 1) -> dict[str, float]:
     """What searches of so many trial budgets an arm spend, and find."""
     spent, gaps, completed, regrets = [], [], [], []
     for seed in range(seeds):
-        overrides = [f"search.budget_per_arm={budget}", f"search.concurrent_per_arm={concurrent}", f"seed={seed}"]
+        overrides = [f"search.budget_per_arm={budget}", f"search.parallel={concurrent}", f"seed={seed}"]
         spec = load_study("demo", [f"budget.tokens={TOKENS}", *overrides])
         surrogates, recorder = surrogates_of(spec), Unwritten()
         for _ in Simulation(spec, noisy(surrogates, seed), recorder, capacity=2 * concurrent, reports=20).run():

@@ -26,5 +26,5 @@ study = Study(
 )
 study.say = print  # what is done before the first trial
 results = study.run()
-print(results.trials[["arm", "phase", "outcome", "recovery_accuracy"]].to_string())
+print(results.trials[["arm", "phase", "outcome", "bits_per_byte"]].to_string())
 print(results.verdict)

@@ -19,10 +19,8 @@ print(spending.assign(useful=useful, device=device).groupby("arm")[["useful", "d
 
 # Learning curves of the confirmation: the mean over seeds at each evaluation.
 ledger = results.ledger
-evaluated = ledger[ledger["counts"] & (ledger["phase"] == "confirm")].dropna(
-    subset="yardsticks.recovery_accuracy.overall"
-)
-print(evaluated.groupby(["arm", "progress"])["yardsticks.recovery_accuracy.overall"].agg(["mean", "std", "count"]))
+evaluated = ledger[ledger["counts"] & (ledger["phase"] == "confirm")].dropna(subset="yardsticks.bits_per_byte.overall")
+print(evaluated.groupby(["arm", "progress"])["yardsticks.bits_per_byte.overall"].agg(["mean", "std", "count"]))
 
 print(results.comparison[["a", "b", "yardstick", "n", "difference", "interval_low", "interval_high", "p"]].to_string())
 print(results.verdict)

@@ -69,9 +69,9 @@ class ConfirmSpec(Config):
 class YardstickSpec(Config):
     """What is measured; the primary one decides."""
 
-    primary: str = "recovery_accuracy"
+    primary: str = "bits_per_byte"
     """Guides the search and decides the comparison."""
-    others: tuple[str, ...] = ("recovery_mrr",)
+    others: tuple[str, ...] = ("recovery_accuracy", "recovery_mrr")
     """Measured beside it."""
     target: Number | None = None
     """Value of the primary one that arms race to; null: the worse of two arms' final means."""
@@ -87,7 +87,7 @@ class YardstickSpec(Config):
                     f"{name} cannot be the primary yardstick",
                     where="primary",
                     why="it is taken at a trial's end alone, and the primary one also guides the search",
-                    remedy=f"--set yardsticks.primary=recovery_accuracy --set yardsticks.others='[{name}]'",
+                    remedy=f"--set yardsticks.primary=bits_per_byte --set yardsticks.others='[{name}]'",
                 )
         return self
 

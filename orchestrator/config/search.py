@@ -51,9 +51,9 @@ class SearchSpec(Config):
     """Of each numeric dimension, for `grid`; of a choice all."""
     halving: HalvingSpec = HalvingSpec()
     """Stopping trials early."""
-    concurrent_per_arm: Several = 1
-    """Trials of one arm at a time. With 1 the same seed gives the same search; more fill a cluster, and then the
-    order in which trials happen to end decides what is tried next."""
+    parallel: Several = 4
+    """Trials of one arm that are decided on side by side: so many machines can be used. The same seed gives the same
+    search on any number of them; the more are decided on at once, the less each knows of the others."""
 
     @model_validator(mode="after")
     def _a_trial_or_none(self) -> SearchSpec:

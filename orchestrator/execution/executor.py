@@ -90,6 +90,7 @@ class Executor:
         if self.interrupted or phase is None or phase.exhausted():
             return None
         planned = phase.next()
+        self._write_decisions()
         if planned is not None:
             self.running[planned.trial] = planned
             self._begin(planned, self._steps_kept(planned))
@@ -153,7 +154,14 @@ class Executor:
         """Write the report of a trial that goes on; whether it is not to."""
         self.reported(measure)
         assert self._phase is not None
-        return self._phase.prunes(self.history_of(measure.trial), measure)
+        stops = self._phase.prunes(self.history_of(measure.trial), measure)
+        self._write_decisions()
+        return stops
+
+    def _write_decisions(self) -> None:
+        assert self._phase is not None
+        for record in self._phase.decisions():
+            self.recorder.record(record)
 
     def failed(self, name: str, failure: TrialFailure) -> None:
         """Write that an attempt failed, and start the trial again unless it would end the same."""
@@ -193,6 +201,7 @@ class Executor:
         del self.running[name]
         assert self._phase is not None
         self._phase.ended(history, outcome)
+        self._write_decisions()
 
     def _record_end(
         self, planned: PlannedTrial, outcome: AttemptOutcome, reason: str, saved: MeasureRecord | None = None

@@ -18,12 +18,6 @@ from trainables.storage import Location
 from trainables.training.config import Unit
 
 
-class Asked(NamedTuple):
-    """An arm's search began a trial."""
-
-    number: int
-
-
 class Arrived(NamedTuple):
     """One of its trials came to a rung."""
 
@@ -33,12 +27,6 @@ class Arrived(NamedTuple):
     progress: float
 
 
-class TakenUp(NamedTuple):
-    """One that had stopped at a rung goes on from there."""
-
-    number: int
-
-
 class Ended(NamedTuple):
     """An attempt at one of its trials ended."""
 
@@ -46,7 +34,7 @@ class Ended(NamedTuple):
     outcome: records.AttemptOutcome
 
 
-SearchEvent = Asked | Arrived | TakenUp | Ended  # what the decisions of an arm's search depend on, in its order
+SearchEvent = Arrived | Ended  # what the decisions of an arm's search depend on, in its order
 
 
 @dataclass
@@ -66,6 +54,7 @@ class History:
     comparison: records.ComparisonRecord | None = None  # the study's answer; None while it has none that holds
     floors: dict[str, str] = field(default_factory=dict)  # by arm, the confirmation run that measured its floors first
     search: dict[str, list[SearchEvent]] = field(default_factory=dict)  # by arm
+    decisions: dict[str, dict[int, records.DecisionRecord]] = field(default_factory=dict)  # of searches, by arm
     stop: records.Status | None = None  # `begin` once this session was asked to save and stop, `end` once it has
     seeds_paid: int | None = None  # confirmation seeds that the study's cap paid for, where it ended the phase early
     started: float | None = None  # time of the first record, seconds since the epoch
@@ -111,6 +100,8 @@ class History:
                     self.resources = None
             case records.ExtensionRecord():
                 self._extend(record)
+            case records.DecisionRecord():
+                self.decisions.setdefault(record.arm, {})[record.decision] = record
             case records.TrialRecord():
                 self._ask(record, before)
             case records.BegunRecord():
@@ -157,10 +148,6 @@ class History:
                 share=record.share,
                 plan=self.plans,
             )
-            if record.phase == "search":
-                self.search.setdefault(record.arm, []).append(Asked(record.number))
-        elif trial.outcome == "pruned":
-            self.search[record.arm].append(TakenUp(trial.number))
         if trial.runs:
             trial.attempt_records[-1].ended = before
         trial.attempts = record.attempt
@@ -178,7 +165,7 @@ class History:
         trial.attempt_records[-1].report(record.spent, record.overhead)
         if trial.phase == "search" and record.rung is not None and primary in record.yardsticks:
             score = record.yardsticks[primary].overall
-            self.search[trial.arm].append(Arrived(trial.number, record.rung, score, record.progress))
+            self.search.setdefault(trial.arm, []).append(Arrived(trial.number, record.rung, score, record.progress))
 
     def _end(self, record: records.EndRecord) -> None:
         trial, outcome = self.trial(record.trial), record.outcome
@@ -193,7 +180,7 @@ class History:
             trial.stalls += 1
         trial.outcome = None if outcome == "interrupted" or outcome == "retried" else outcome
         if trial.phase == "search":
-            self.search[trial.arm].append(Ended(trial.number, outcome))
+            self.search.setdefault(trial.arm, []).append(Ended(trial.number, outcome))
 
     @property
     def design(self) -> records.Design:

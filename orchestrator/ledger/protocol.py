@@ -60,7 +60,7 @@ def design_of(spec: StudySpec) -> Design:
         amount=spec.budget.amount,
         confirm_amount=spec.confirm_budget.amount,
         search_budget=spec.search.budget_per_arm,
-        concurrent_per_arm=spec.search.concurrent_per_arm,
+        parallel=spec.search.parallel,
         arms={
             arm: ArmDesign(objective=found.name, task=found.task, headless=found.headless)
             for arm, found in objectives.items()

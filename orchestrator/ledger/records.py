@@ -72,7 +72,7 @@ class Design(Config):
     amount: Positive  # of a search trial
     confirm_amount: Positive  # of a confirmation run
     search_budget: Amount  # of each arm, in search trials
-    concurrent_per_arm: Several
+    parallel: Several  # steps of an arm's search that are decided on side by side
     arms: dict[Name, ArmDesign] = Field(min_length=1)
     seeds: Several
     minimum_seeds: int | None = Field(ge=2)  # before the first look of adaptive stopping; None: all are run
@@ -171,6 +171,16 @@ class TrialRecord(_AttemptRecord):
     workers: Count
 
 
+class DecisionRecord(_Record):
+    """An arm's search decided whose step is next: a new trial's first, or one more of a trial at a rung."""
+
+    kind: Literal["decision"] = "decision"
+    arm: Name
+    decision: Count  # which of the arm's, from 0
+    number: Count  # of the trial
+    after: Count  # so many results of the arm, those that it could depend on
+
+
 class BegunRecord(_AttemptRecord):
     """The attempt's process has built the trial."""
 
@@ -242,6 +252,7 @@ Record = (
     | ExtensionRecord
     | CorpusRecord
     | PhaseRecord
+    | DecisionRecord
     | TrialRecord
     | BegunRecord
     | MeasureRecord

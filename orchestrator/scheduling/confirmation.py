@@ -11,7 +11,7 @@ from orchestrator.analysis.compare import answered
 from orchestrator.analysis.selection import best_trials, current_runs, same_configuration
 from orchestrator.config.study import StudySpec
 from orchestrator.ledger.history import History
-from orchestrator.ledger.records import AttemptOutcome, MeasureRecord
+from orchestrator.ledger.records import AttemptOutcome, DecisionRecord, MeasureRecord
 from orchestrator.ledger.trials import TrialHistory
 from orchestrator.scheduling.study_budget import StudyBudget
 from orchestrator.scheduling.trials import PlannedTrial, Planner
@@ -32,6 +32,9 @@ class _WholeRuns:
 
     def prunes(self, trial: TrialHistory, measure: MeasureRecord) -> bool:
         return False  # each run spends its whole budget
+
+    def decisions(self) -> Iterable[DecisionRecord]:
+        return ()
 
     def ended_early(self) -> str:
         return ""

@@ -4,7 +4,7 @@ A trial stops at each rung unless it is the next to go on; a stopped one may be 
 the trials that came to a rung the best ``1 / reduction`` go on, so none does before ``reduction`` are there: the rule
 of asynchronous halving (Li et al. 2020, arXiv 1810.05934, algorithm 2), the first configuration under it like any
 other. What follows is ours: so much of the budget is kept back that the best of the stopped trials can be run to the
-end. When no other step fits beside that, it is.
+end. When no other step fits beside that, and nothing runs, it is.
 """
 
 from bisect import insort
@@ -67,10 +67,6 @@ class Halving:
         self._overshoot = max(self._overshoot, progress - self._ends[rung])
         self._stopped[number], self._reach[number] = rung, progress
 
-    def await_decision(self, number: int) -> None:
-        """It will come to its rung once more before anything is decided: a session was cut off there."""
-        self._stopped.pop(number, None)
-
     def go_on(self, number: int) -> int:
         """A stopped trial runs to its next rung; gives the one it was at."""
         rung = self._stopped.pop(number)
@@ -90,6 +86,8 @@ class Halving:
         for number in self._explored(may_begin):
             if pays(self._cost(number), self._kept_back(number)):
                 return self._step(number)
+        if len(self._reach) > len(self._stopped):  # what runs may be better than the best of those that stopped
+            return None
         best = min(self._stopped, key=lambda n: (-self._stopped[n], self._losses[self._stopped[n]][n], n), default=None)
         if best is not None and pays(1.0 - self._reach[best], None if self._completed < self._wanted else 0.0):
             return self._step(best)

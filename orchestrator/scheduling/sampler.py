@@ -1,14 +1,14 @@
 """The search of one arm: what an Optuna sampler suggests for it, with the halving of its trials.
 
-All of it is a function of the study's seed and of what happened in the arm's search, in its order: going through that
-again leads to where an earlier session was, and to the same next suggestion.
+All of it is a function of the study's seed and of what happened in the arm's search, in virtual time
+(:mod:`orchestrator.scheduling.arm_search`): going through that again leads to the same next suggestion.
 """
 
 import copy
 import hashlib
 import random
 import warnings
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping
 from functools import partial
 
 import optuna
@@ -17,8 +17,8 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from orchestrator.config.search import SearchSpec
-from orchestrator.ledger.history import Arrived, Asked, Ended, SearchEvent, TakenUp
-from orchestrator.ledger.records import BROKEN, AttemptOutcome, Design
+from orchestrator.ledger.history import Arrived
+from orchestrator.ledger.records import AttemptOutcome, Design
 from orchestrator.ledger.trials import TrialHistory
 from orchestrator.scheduling.halving import Halving
 from search_spaces import Categorical, Configuration, Dimension, Float, Space
@@ -44,39 +44,35 @@ class ArmSampler:
         self.halving = Halving(search.halving, wanted, higher_is_better=higher)
         self._shown = _ShownTrials()
         self._study = optuna.create_study(storage=self._shown, direction=direction(higher))
-        self._asked = 0
-        self._goes_on: dict[tuple[int, int], bool] = {}  # by trial and rung, what was decided
-        self._last: dict[int, tuple[int, float]] = {}  # a trial's last rung, and its score there
+        self.asked = 0  # trials so far
         self._grid: list[Configuration] = []
         if search.algorithm == "grid":
             self._grid = space.grid_beyond_first(search.grid_points)
             # A budget that ends early has seen all regions.
             random.Random(f"{self.seed}/{arm}").shuffle(self._grid)
 
-    def go_through(self, events: Sequence[SearchEvent], trials: Mapping[int, TrialHistory]) -> None:
-        """Go again through what an earlier session did: what was carried out at a rung stands."""
-        for event, went_on in zip(events, _carried_out(events), strict=True):
-            match event:
-                case Asked():
-                    self._adopt(trials[event.number])
-                case TakenUp():
-                    self.take_up(event.number)
-                case Arrived() if went_on is None:
-                    self._arrive(event)
-                    self.halving.await_decision(event.number)
-                case Arrived():
-                    self.decide(event, partial(bool, went_on))
-                case Ended():
-                    self.ended(trials[event.number], event.outcome)
-
     @property
     def exhausted(self) -> bool:
         """Whether a grid has no point left; other algorithms never end."""
-        return self.search.algorithm == "grid" and self._asked >= len(self.space.first) + len(self._grid)
+        return self.search.algorithm == "grid" and self.asked >= len(self.space.first) + len(self._grid)
 
-    def ask(self) -> Configuration:
-        """The configuration of the arm's next trial."""
-        number = self._asked
+    def begin(self, recorded: TrialHistory | None) -> None:
+        """The arm's next trial begins: as it was recorded, else as the sampler suggests."""
+        if recorded is None or self.search.algorithm in _STATEFUL:
+            self._begin(self._ask())
+            return
+        running = create_trial(
+            state=TrialState.RUNNING, params=recorded.configuration, distributions=self.distributions
+        )
+        self._study.add_trial(running)
+        self._begin(dict(recorded.configuration))
+
+    def configuration_of(self, number: int) -> Configuration:
+        """Of a trial that has begun."""
+        return self._configurations[number]
+
+    def _ask(self) -> Configuration:
+        number = self.asked
         beyond = number - len(self.space.first)
         if beyond < 0:
             self._study.enqueue_trial(dict(self.space.first[number]))
@@ -84,9 +80,7 @@ class ArmSampler:
             self._study.enqueue_trial(self._grid[beyond])
         # Seeded anew for every trial: a suggestion depends on the trials before, and not on what this process drew.
         self._study.sampler = self._sampler(self._seed(number))
-        configuration = dict(self._study.ask(self.distributions).params)
-        self._begin(configuration)
-        return configuration
+        return dict(self._study.ask(self.distributions).params)
 
     @property
     def distributions(self) -> dict[str, BaseDistribution]:
@@ -94,9 +88,9 @@ class ArmSampler:
         return distributions(self.space)
 
     def _begin(self, configuration: Configuration) -> None:
-        self.halving.begin(self._asked)
+        self.halving.begin(self.asked)
         self._configurations.append(configuration)
-        self._asked += 1
+        self.asked += 1
 
     def _came(self, number: int, rung: int, score: float) -> None:
         """Take in how a trial stands at a rung, or at its end. The next trials' space is wider where the best lies at a
@@ -107,28 +101,8 @@ class ArmSampler:
             if self.search.algorithm in _WIDENING:
                 self.space = self.space.widened(self._configurations[number], self._declared)
 
-    def _adopt(self, trial: TrialHistory) -> None:
-        """Take a trial of an earlier session for what was asked for here."""
-        if self.search.algorithm in _STATEFUL:
-            self.ask()
-            return
-        running = create_trial(state=TrialState.RUNNING, params=trial.configuration, distributions=self.distributions)
-        self._study.add_trial(running)
-        self._begin(dict(trial.configuration))
-
-    def decide(self, arrived: Arrived, goes_on: Callable[[], bool]) -> bool:
-        """Whether a trial that reports from a rung goes on at once: asked when it is there for the first time. A
-        resumed trial repeats the report of its checkpoint: what was decided then stands, also if the study was cut off
-        before it was carried out."""
-        number, rung, *_ = arrived
-        if (number, rung) not in self._goes_on:
-            self._arrive(arrived)
-            self._goes_on[number, rung] = goes_on()
-            if self._goes_on[number, rung]:
-                self.halving.go_on(number)
-        return self._goes_on[number, rung]
-
-    def _arrive(self, arrived: Arrived) -> None:
+    def arrived(self, arrived: Arrived) -> None:
+        """Take in how a trial stands at a rung, where it stops unless it is taken up: to the sampler it is pruned."""
         number, rung, score, progress = arrived
         if rung >= self.search.halving.rungs - 1:
             raise InputError(
@@ -136,37 +110,31 @@ class ArmSampler:
                 where=f"{self.arm}, trial {number}",
                 remedy="h2h verify FOLDER; copy the folder again from where the study ran",
             )
-        self._last[number] = rung, score
         self.halving.arrive(number, rung, score, progress)
         self._came(number, rung, score)
-
-    def take_up(self, number: int) -> None:
-        """A trial that stopped at a rung goes on from there."""
-        self._goes_on[number, self.halving.go_on(number)] = True
+        if self.search.algorithm in _VALUES_ALONE:
+            self._shown.show(number, self._configurations[number], TrialState.COMPLETE, score)
+        else:
+            step = int(self.search.halving.reduction**rung)
+            self._shown.show(number, self._configurations[number], TrialState.PRUNED, steps={step: score})
 
     def ended(self, trial: TrialHistory, outcome: AttemptOutcome) -> None:
-        """Take in how an attempt ended, and show the sampler what it learns the right thing from. TPE ranks pruned
-        trials below complete ones by how far they came, and those without a value last: so diverged and failed ones are
-        pruned to it before any value. GP and CMA-ES know complete trials only: to them a pruned trial is complete with
-        its last score, a diverged or failed one with the worst of all. Of one that was lost nothing is learned."""
-        score = trial.score(self._primary)
-        self.halving.end(trial.number, outcome, trial.progress)
+        """Take in how a trial ended, and show the sampler what it learns the right thing from. TPE ranks pruned trials
+        below complete ones by how far they came, and those without a value last: so diverged and failed ones are pruned
+        to it before any value. GP and CMA-ES know complete trials only: to them a pruned trial is complete with its
+        last score, a diverged or failed one with the worst of all. Of one that was lost nothing is learned."""
+        number, score = trial.number, trial.score(self._primary)
+        show = partial(self._shown.show, number, self._configurations[number])
+        self.halving.end(number, outcome, trial.progress)
         if outcome == "completed" and score is not None:
-            self._came(trial.number, self.search.halving.rungs - 1, score)
-            self._shown.show(trial, TrialState.COMPLETE, score)
-        elif outcome == "pruned" and trial.number in self._last:
-            rung, last = self._last[trial.number]
-            if self.search.algorithm in _VALUES_ALONE:
-                self._shown.show(trial, TrialState.COMPLETE, last)
-            else:
-                step = int(self.search.halving.reduction**rung)
-                self._shown.show(trial, TrialState.PRUNED, steps={step: last})
-        elif outcome in ("completed", "pruned", *BROKEN):
+            self._came(number, self.search.halving.rungs - 1, score)
+            show(TrialState.COMPLETE, score)
+        elif outcome == "lost":
+            show(TrialState.FAIL)
+        else:
             worst = self._shown.worst(min if self._higher_is_better else max)
             known = worst is not None and self.search.algorithm in _VALUES_ALONE
-            self._shown.show(trial, TrialState.COMPLETE if known else TrialState.PRUNED, worst if known else None)
-        elif outcome == "lost":
-            self._shown.show(trial, TrialState.FAIL)
+            show(TrialState.COMPLETE if known else TrialState.PRUNED, worst if known else None)
 
     def _seed(self, purpose: object) -> int:
         text = f"{self.seed}/{self.arm}/{purpose}"
@@ -184,7 +152,7 @@ class ArmSampler:
                     seed=seed,
                     n_startup_trials=search.startup_trials,
                     multivariate=True,
-                    constant_liar=search.concurrent_per_arm > 1,
+                    constant_liar=search.parallel > 1,
                 )
             if search.algorithm == "gp":
                 return samplers.GPSampler(seed=seed, n_startup_trials=search.startup_trials, independent_sampler=alone)
@@ -198,26 +166,6 @@ class ArmSampler:
                     warn_independent_sampling=False,
                 )
         return alone
-
-
-def _carried_out(events: Sequence[SearchEvent]) -> list[bool | None]:
-    """Of each arrival at a rung, whether the trial went on at once; None where that is not known, or for other events:
-    a session was cut off before the trial stopped, or came further."""
-    found: list[bool | None] = []
-    following: dict[int, tuple[int, bool | None]] = {}  # by trial, the rung that it next came to or its end; its fate
-    decided: dict[int, dict[int, bool | None]] = {}  # of arrivals that a crash had repeated, until the next end
-    for event in reversed(events):
-        fate = None
-        if isinstance(event, Arrived):
-            rung, its_fate = following.get(event.number, (-1, None))
-            own = decided.setdefault(event.number, {})
-            fate = own.setdefault(event.rung, True if rung > event.rung else its_fate)
-            following[event.number] = event.rung, fate
-        elif isinstance(event, Ended) and event.outcome not in ("interrupted", "retried"):
-            following[event.number] = -1, event.outcome != "pruned"
-            decided.pop(event.number, None)
-        found.append(fate)
-    return found[::-1]
 
 
 class _TpeOfFixedSpace(optuna.samplers.TPESampler):
@@ -240,18 +188,19 @@ class _ShownTrials(optuna.storages.InMemoryStorage):
 
     def show(
         self,
-        trial: TrialHistory,
+        number: int,
+        configuration: Configuration,
         state: TrialState,
         value: float | None = None,
         steps: Mapping[int, float] | None = None,
     ) -> None:
         """Show a trial so from now on. One study has all the trials, so their ids are their numbers."""
-        shown = copy.copy(self.get_trial(trial.number))
+        shown = copy.copy(self.get_trial(number))
         # What it was run with, should another Optuna now suggest otherwise.
-        shown.params = dict(trial.configuration)
+        shown.params = dict(configuration)
         shown.state, shown.intermediate_values = state, dict(steps or {})
         shown.values = None if value is None else [value]
-        self._shown[trial.number] = shown
+        self._shown[number] = shown
 
     def worst(self, worse: Callable[[Iterable[float]], float]) -> float | None:
         """The worst score of the complete trials; None where none is."""

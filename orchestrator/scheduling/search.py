@@ -1,102 +1,145 @@
-"""The search: tunes every arm within its budget, the next trial going to the arm that has spent least."""
+"""The search: every arm within its budget, by decisions that do not depend on which trials happen to end first."""
+
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
 
 from orchestrator.config.study import StudySpec
-from orchestrator.ledger.history import Arrived, History
-from orchestrator.ledger.records import AttemptOutcome, MeasureRecord
+from orchestrator.ledger.history import Arrived, Ended, History
+from orchestrator.ledger.records import AttemptOutcome, DecisionRecord, MeasureRecord
 from orchestrator.ledger.trials import TrialHistory, trial_name
-from orchestrator.scheduling.halving import Step
+from orchestrator.scheduling.arm_search import ArmSearch, Decided
+from orchestrator.scheduling.halving import Pays
 from orchestrator.scheduling.sampler import ArmSampler
-from orchestrator.scheduling.search_budget import TOLERANCE, SearchBudget
 from orchestrator.scheduling.study_budget import StudyBudget
 from orchestrator.scheduling.trials import PlannedTrial, Planner
 
+LEAD = 1.0  # of virtual time, a whole trial: no arm decides further ahead of another that still searches
+TOLERANCE = 1e-9  # amounts in trial budgets that differ by less are the same
+
 
 class SearchPhase:
-    """Tunes every arm within its search budget. The state is the ledger's."""
+    """Tunes every arm within its search budget. The state is the ledger's.
+
+    Arms are searched apart, each in virtual time (:mod:`orchestrator.scheduling.arm_search`). They are kept together:
+    none decides more than :data:`LEAD` ahead of another. Where an arm has ended for good, its grid gone through or
+    nothing but broken trials, the others end too once they would have spent a trial more.
+    """
 
     def __init__(self, spec: StudySpec, history: History, corpus: str) -> None:
         self._spec, self._history = spec, history
         self._planner = Planner(spec, history, corpus)
         self._cap = None if spec.cap is None else StudyBudget(spec, history, spec.cap)
-        self._samplers: dict[str, ArmSampler] = {}
-        self._budgets = {arm: SearchBudget(history, arm) for arm in spec.arms}
+        self._launched: set[str] = set()
+        self._arms: dict[str, ArmSearch] = {}
+        # What is measured may turn out dearer: side by side, that would be known too late to keep within the cap.
+        parallel = spec.search.parallel if self._cap is None or self._cap.exact else 1
         for name, arm in spec.arms.items():
             sampler = ArmSampler(name, arm.search_space, spec.search, history.design, wanted=spec.confirm.top)
-            trials = {trial.number: trial for trial in history.trials_of("search", name)}
-            sampler.go_through(history.search.get(name, ()), trials)
-            self._samplers[name] = sampler
-        self._waiting = [t for t in history.trials_of("search") if t.outcome is None]
+            self._arms[name] = ArmSearch(
+                sampler, parallel, partial(self._pays, name), partial(self._find, name), history.decisions.get(name, {})
+            )
+            for event in history.search.get(name, ()):
+                if isinstance(event, Arrived | Ended):
+                    self._arms[name].tell(event)
+        self._advance()
+        # Those that have come to where they stop, in a session that was cut off before they did.
+        begun = (trial for trial in history.trials_of("search") if trial.outcome is None)
+        self._stopping = [trial for trial in begun if not self._arms[trial.arm].goes_on(trial.number)]
 
-    def next(self) -> PlannedTrial | None:
-        """The next step of the arm that has spent least; trials of an earlier session are gone on with first. While
-        that arm cannot take another (its trials run), the others go on only as far as they may spend without being
-        ahead of it by more than a trial's budget for each of ``concurrent_per_arm``. So where an arm can go no further,
-        its grid at an end or nothing but broken trials, the others soon end too."""
-        if self._waiting:
-            return self._planner.plan_again(self._waiting.pop(0))
-        arm, step = self._next_step() or (None, None)
-        if arm is None or step is None:
-            return None
-        budget, sampler = self._budgets[arm], self._samplers[arm]
-        if step.number is not None:
-            sampler.take_up(step.number)
-            trial = self._history.trials[trial_name("search", arm, step.number)]
-            budget.take_up(trial)
-            return self._planner.plan_again(trial)
-        number = budget.begun
-        budget.begin(trial_name("search", arm, number))
-        # One seed for all: configurations are compared on the same data and initial weights.
-        return self._planner.plan("search", arm, number, self._spec.seed, sampler.ask())
+    def _find(self, arm: str, number: int) -> TrialHistory | None:
+        return self._history.trials.get(trial_name("search", arm, number))
 
-    def _next_step(self, *, capped: bool = True) -> tuple[str, Step] | None:
-        """An arm, and what its search does next."""
-        concurrent = self._spec.search.concurrent_per_arm
-        totals = {arm: budget.totals for arm, budget in self._budgets.items()}
-        least = min(total.spent for total in totals.values())
-        for arm, total in sorted(totals.items(), key=lambda item: item[1].spent):
-            live = len(self._budgets[arm].live)
-            if live >= concurrent or (live and capped and self._cap and self._cap.waits_for_costs("search")):
-                continue
-            step = self._step_of(arm, capped=capped)
-            if step and total.spent + total.owed + step.most <= least + concurrent + TOLERANCE:
-                return arm, step
-        return None
-
-    def _step_of(self, arm: str, *, capped: bool = True) -> Step | None:
-        """What an arm's search does next, if it may: as far as its own budget pays, and the study's."""
-        committed = {name: sampler.halving.committed for name, sampler in self._samplers.items()}
+    def _pays(self, arm: str, *, capped: bool = True) -> Pays:
+        """Whether a step of an arm is paid for: by its own budget, and the study's."""
+        committed = {name: own.sampler.halving.committed for name, own in self._arms.items()}
         left = self._spec.search.budget_per_arm - committed[arm]
-        allows = self._cap.for_search(committed) if capped and self._cap else None
+        cap = self._cap if capped else None
+        waiting = Counter(own for _, own in self._ready())
+        allows = cap.for_search(committed, waiting) if cap else None
+        waits = cap is not None and self._arms[arm].num_running > 0 and cap.waits_for_costs("search")
 
         def pays(cost: float, kept: float | None) -> bool:
-            return cost + (kept or 0.0) <= left + TOLERANCE and (allows is None or allows(arm, cost, kept))
+            if waits or cost + (kept or 0.0) > left + TOLERANCE:
+                return False
+            return allows is None or allows(arm, cost, kept)
 
-        sampler = self._samplers[arm]
-        return sampler.halving.next_step(pays, may_begin=not self._budgets[arm].hopeless and not sampler.exhausted)
+        return pays
+
+    def _advance(self) -> None:
+        """Decide all that can be decided: where one arm comes further, another may."""
+        state = None
+        while state != (state := [(arm.clock, len(arm.decided), arm.ended_at) for arm in self._arms.values()]):
+            for name, arm in self._arms.items():
+                others = [own for other, own in self._arms.items() if other != name]
+                arm.advance(waits=partial(_is_ahead, others), bars=partial(_is_barred, others))
+
+    def _ready(self) -> Iterator[tuple[Decided, str]]:
+        """Steps to be launched, with their arms."""
+        for arm, search in self._arms.items():
+            for number, decided in search.decided.items():
+                if search.goes_on(number) and trial_name("search", arm, number) not in self._launched:
+                    yield decided, arm
+
+    def next(self) -> PlannedTrial | None:
+        """The step that was decided first, in virtual time, of those that do not run."""
+        if self._stopping:
+            planned = self._planner.plan_again(self._stopping.pop(0))
+        else:
+            decided, arm = min(self._ready(), default=(None, ""), key=lambda ready: ready[0][:2])
+            if decided is None:
+                return None
+            trial = self._find(arm, decided.number)
+            if trial is not None:
+                planned = self._planner.plan_again(trial)
+            else:
+                # One seed for all: configurations are compared on the same data and initial weights.
+                seed, configuration = self._spec.seed, decided.configuration
+                planned = self._planner.plan("search", arm, decided.number, seed, configuration)
+        self._launched.add(planned.trial)
+        return planned
+
+    def decisions(self) -> Iterator[DecisionRecord]:
+        for arm, search in self._arms.items():
+            for decided in search.unwritten():
+                yield DecisionRecord(arm=arm, decision=decided.decision, number=decided.number, after=decided.after)
 
     def exhausted(self) -> bool:
-        return not any(budget.live for budget in self._budgets.values()) and self._next_step() is None
+        return not self._launched and not self._stopping and next(self._ready(), None) is None
 
     def prunes(self, trial: TrialHistory, measure: MeasureRecord) -> bool:
+        """A trial stops at a rung if it is not its turn, or if that depends on others that are still to come."""
         primary = self._history.design.yardsticks.primary
         if measure.rung is None or primary not in measure.yardsticks:
             return False
-        arrived = Arrived(trial.number, measure.rung, measure.yardsticks[primary].overall, measure.progress)
-
-        def is_next() -> bool:
-            step = self._step_of(trial.arm)
-            return step is not None and step.number == trial.number
-
-        return not self._samplers[trial.arm].decide(arrived, is_next)
+        arm = self._arms[trial.arm]
+        arm.tell(Arrived(trial.number, measure.rung, measure.yardsticks[primary].overall, measure.progress))
+        self._advance()
+        return not arm.goes_on(trial.number)
 
     def ended(self, trial: TrialHistory, outcome: AttemptOutcome) -> None:
-        self._samplers[trial.arm].ended(trial, outcome)
-        if trial.outcome is None:
-            self._waiting.append(trial)
-        else:
-            self._budgets[trial.arm].settle(trial)
+        self._launched.discard(trial.trial)
+        arm = self._arms[trial.arm]
+        if trial.outcome is None and not arm.goes_on(trial.number):
+            self._stopping.append(trial)
+        arm.tell(Ended(trial.number, outcome))
+        self._advance()
 
     def ended_early(self) -> str:
-        if self._cap is None or self._next_step(capped=False) is None:
-            return ""
-        return self._cap.search_ended()
+        going_on = (arm.next_step(self._pays(name, capped=False)) for name, arm in self._arms.items())
+        return "" if self._cap is None or not any(going_on) else self._cap.search_ended()
+
+
+def _is_ahead(others: list[ArmSearch], clock: float) -> bool:
+    """Whether an arm that is so far is to wait for another."""
+    return any(other.ended_at is None and other.clock < clock - LEAD for other in others)
+
+
+def _is_barred(others: list[ArmSearch], clock: float, spending: float) -> bool:
+    """Whether an arm that ended long before keeps one from spending so much."""
+    return any(
+        other.ended_at is not None
+        and other.ended_at <= clock - LEAD
+        and spending > other.sampler.halving.committed + 1.0 + TOLERANCE
+        for other in others
+    )

@@ -135,13 +135,17 @@ class StudyBudget:
         """What confirmation is expected to cost, without the margin."""
         return self.spec.confirm.seeds * self._seed_cost
 
-    def for_search(self, committed: Mapping[str, float]) -> Callable[[str, float, float | None], bool]:
+    def for_search(
+        self, committed: Mapping[str, float], waiting: Mapping[str, int]
+    ) -> Callable[[str, float, float | None], bool]:
         """Whether an arm's search may take a step (as :data:`orchestrator.scheduling.halving.Pays`); see the module's
-        rules. ``committed``: what each arm's search has spent, and will with the steps that it has begun."""
+        rules. ``committed``: what each arm's search has spent, and will with the steps that it has begun; ``waiting``:
+        of these, those that have yet to start."""
         costs = {name: self.trial_cost("search", name) for name in self.spec.arms}
         starts = {name: self._start_cost(known) if known else 0.0 for name, known in self._known("search").items()}
         done = {name: sum(trial.progress for trial in self._trials("search", name)) for name in self.spec.arms}
         running = sum(max(0.0, committed[name] - done[name]) * cost for name, cost in costs.items())
+        running += sum(starts[name] * number for name, number in waiting.items())
         owed, reserve, seed_cost = running + self.reserve, self._margin * self.reserve, self._margin * self._seed_cost
 
         def allows(arm: str, cost: float, kept: float | None) -> bool:

@@ -1,12 +1,12 @@
 """What is to be trained next: a planned trial, the phases that plan them, and what all of them share."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from orchestrator.config.study import StudySpec
 from orchestrator.ledger.history import History
-from orchestrator.ledger.records import AttemptOutcome, MeasureRecord, TrainingPhase
+from orchestrator.ledger.records import AttemptOutcome, DecisionRecord, MeasureRecord, TrainingPhase
 from orchestrator.ledger.trials import TrialHistory, trial_name
 from search_spaces import Configuration, Setting
 from trainables.training.config import Branch, TrialConfig
@@ -41,6 +41,9 @@ class PhaseOfTrials(Protocol):
 
     def ended(self, trial: TrialHistory, outcome: AttemptOutcome) -> None:
         """An attempt has ended."""
+
+    def decisions(self) -> Iterable[DecisionRecord]:
+        """What was decided since this was last asked for, to be written down before it is carried out."""
 
     def ended_early(self) -> str:
         """Why the study's cap ended the phase, for a person; empty where it did not."""

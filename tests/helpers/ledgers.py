@@ -58,7 +58,7 @@ def design(arms: Mapping[str, ArmDesign] = MASKED, **changes: Any) -> Design:
         "amount": AMOUNT,
         "confirm_amount": AMOUNT,
         "search_budget": 4.0,
-        "concurrent_per_arm": 1,
+        "parallel": 1,
         "arms": dict(arms),
         "seeds": 6,
         "minimum_seeds": None,

@@ -53,6 +53,12 @@ class Driver:
         self.records.append(record)
         self.history.apply(record)
 
+    def written(self, found):
+        """What a phase said, once its decisions are written down."""
+        for record in self.phase.decisions():
+            self.record(record)
+        return found
+
     def begin(self, planned):
         """Write that an attempt begins, where the reports before it end."""
         known = self.history.trials.get(planned.trial)
@@ -73,7 +79,7 @@ class Driver:
 
     def start_all(self):
         while len(self.running) < self.capacity and not self.phase.exhausted():
-            planned = self.phase.next()
+            planned = self.written(self.phase.next())
             if planned is None:
                 return
             assert planned.trial not in self.running
@@ -85,7 +91,7 @@ class Driver:
     def end(self, name, outcome):
         _, attempt = self.running.pop(name)
         self.record(end(attempt, outcome))
-        self.phase.ended(self.history.trials[name], outcome)
+        self.written(self.phase.ended(self.history.trials[name], outcome))
 
     def score(self, planned, progress):
         """A pure function of the trial and how far it is: the same in every session."""
@@ -107,7 +113,7 @@ class Driver:
             self.repeating.remove(name)
             if history.progress == 1.0:
                 self.end(name, "completed")
-            elif self.phase.prunes(history, history.measures[-1]):
+            elif self.written(self.phase.prunes(history, history.measures[-1])):
                 self.end(name, "pruned")
             return
         if self.trouble and self.rng.random() < 0.08:
@@ -128,7 +134,7 @@ class Driver:
         self.record(report)
         if progress == 1.0:
             self.end(name, "completed")
-        elif self.phase.prunes(self.history.trials[name], report):
+        elif self.written(self.phase.prunes(self.history.trials[name], report)):
             self.end(name, "pruned")
 
     def run(self, reports=10_000):

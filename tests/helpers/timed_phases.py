@@ -54,7 +54,7 @@ class Driver:
         self.record(phase(name, "begin"))
         while True:
             while len(self.running) < self.capacity and not driven.exhausted():
-                planned = driven.next()
+                planned = self.written(driven, driven.next())
                 if planned is None:
                     break
                 self.begin(planned)
@@ -65,6 +65,12 @@ class Driver:
             self.record(cap(name, driven.seeds_begun() if name == "confirm" else None, message))
         self.record(phase(name, "end"))
         return self
+
+    def written(self, driven, found):
+        """What a phase said, once its decisions are written down."""
+        for record in driven.decisions():
+            self.record(record)
+        return found
 
     def begin(self, planned):
         # A trial begins anew after a failure: all that it had is lost. One that had stopped goes on from there.
@@ -127,13 +133,13 @@ class Driver:
         self.record(report)
         if share == 1.0:
             self.end(driven, name, "completed")
-        elif driven.prunes(known, report):
+        elif self.written(driven, driven.prunes(known, report)):
             self.end(driven, name, "pruned")
 
     def end(self, driven, name, outcome):
         _, attempt = self.running.pop(name)
         self.record(end(attempt, outcome))
-        driven.ended(self.history.trials[name], outcome)
+        self.written(driven, driven.ended(self.history.trials[name], outcome))
 
     def spent_in_search(self):
         return [self.history.spent("search", arm, "tokens") / TOKENS for arm in self.spec.arms]

@@ -79,6 +79,9 @@ class OneTrial:
     def next(self):
         return self.planner.plan("confirm", "vanilla", 0, 1, {})
 
+    def decisions(self):
+        return ()
+
     def exhausted(self):
         return False
 

@@ -53,7 +53,7 @@ VALUES = {
     "confirm.stopping.minimum": COUNTS,
     "budget.tokens": AMOUNTS,
     "search.budget_per_arm": AMOUNTS,
-    "search.concurrent_per_arm": COUNTS,
+    "search.parallel": COUNTS,
     "yardsticks.target": AMOUNTS,
     "resources.prices.gpu_hour": AMOUNTS,
     "resources.gpus_per_worker": COUNTS,
@@ -75,7 +75,7 @@ VALUES = {
 @example(("confirm.margin", 1e31))
 @example(("yardsticks.target", 1e31))
 @example(("search.budget_per_arm", 1e31))
-@example(("search.concurrent_per_arm", 10**17))
+@example(("search.parallel", 10**17))
 @example(("resources.prices.gpu_hour", 1e300))
 def test_what_a_study_may_say_its_ledger_may_record(said):
     """Else a study fails at its first record, when Ray has started."""

@@ -10,11 +10,8 @@ from orchestrator.analysis.selection import best_trials
 from orchestrator.ledger.history import History
 from orchestrator.ledger.records import EndRecord, TrialRecord
 from orchestrator.scheduling.confirmation import ConfirmPhase
-from orchestrator.scheduling.search import SearchPhase
-from orchestrator.scheduling.search_budget import HOPELESS_TRIALS, SearchBudget
 from orchestrator.scheduling.trials import Planner
-from tests.helpers.ledgers import changed, end, measure, trial
-from tests.helpers.ledgers import study as study_record
+from tests.helpers.ledgers import changed
 from tests.helpers.phases import PRIMARY, TOKENS, Driver, study
 
 
@@ -141,82 +138,6 @@ def test_optuna_is_quiet_where_our_search_is_imported():
     script = "import optuna, orchestrator.scheduling.sampler; print(optuna.logging.get_verbosity())"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
     assert done.stdout.split() == [str(optuna.logging.WARNING)], done.stderr
-
-
-def test_broken_trials_in_a_row_are_those_that_ended_in_a_row():
-    """The healthy trial began before the broken ones, and ended after them, or the other way round."""
-    trials = [trial("search", "vanilla", number) for number in range(4)]
-    for position in range(4):
-        ends = [end(own, "diverged") for own in trials[1:]]
-        ends.insert(position, end(trials[0]))
-        records = [study_record(), *trials, *ends]
-        history = History()
-        live = SearchBudget(history, "vanilla")
-        for record in records:
-            history.apply(record)
-            if isinstance(record, TrialRecord):
-                live.begin(record.trial)
-            elif isinstance(record, EndRecord):
-                live.settle(history.trials[record.trial])
-        resumed = SearchBudget(history, "vanilla")
-        assert live.broken == resumed.broken == 3 - position, position
-
-
-def test_an_arm_that_is_given_up_stays_so():
-    """Whatever comes of its trials under way."""
-    trials = [trial("search", "vanilla", number) for number in range(HOPELESS_TRIALS + 1)]
-    broken = [end(own, "failed") for own in trials[1:]]
-    history = History.of([study_record(), *trials, *broken[:-1]])
-    assert not SearchBudget(history, "vanilla").hopeless
-    history.apply(broken[-1])
-    assert SearchBudget(history, "vanilla").hopeless
-    history.apply(end(trials[0]))
-    assert SearchBudget(history, "vanilla").hopeless
-
-
-def test_what_an_arm_has_spent_and_owes():
-    """A trial that ended 2% beyond its budget, one under way, and one of which nothing is known yet."""
-    trials = [trial("search", "vanilla", number, amount=100.0) for number in range(3)]
-    history = History.of(
-        [
-            study_record(amount=100.0),
-            *trials,
-            measure(trials[0], 9, 1.0, spent=measure(trials[0], 9).spent | {"tokens": 102.0}),
-            end(trials[0]),
-            measure(trials[1], 3, 0.25),
-        ]
-    )
-    totals = SearchBudget(history, "vanilla").totals
-    assert totals == pytest.approx((1.02 + 0.25, 0.75 + 1.0))
-
-
-def test_live_and_resumed_budgets_agree():
-    spec = study(
-        "search.halving.rungs=3", "search.budget_per_arm=8", "search.algorithm=random", "search.concurrent_per_arm=3"
-    )
-
-    class Troubled(Driver):
-        def advance(self, name):
-            if self.rng.random() < 0.4:
-                self.end(name, "diverged")
-            else:
-                super().advance(name)
-
-    for seed in range(4):
-        driver = Troubled(spec, seed=seed, capacity=6)
-        most = 0
-        for _ in range(60):
-            driver.start_all()
-            if not driver.running:
-                break
-            driver.advance(driver.rng.choice(sorted(driver.running)))
-            resumed = SearchPhase(spec, History.of(driver.records), "corpus")
-            for arm, budget in driver.phase._budgets.items():
-                again = resumed._budgets[arm]
-                assert (again.broken, again.begun, again.live) == (budget.broken, budget.begun, budget.live)
-                assert again.totals == pytest.approx(budget.totals)
-                most = max(most, budget.broken)
-        assert most > 1
 
 
 def test_an_attempt_that_is_repeated_is_the_next_to_run():

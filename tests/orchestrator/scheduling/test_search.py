@@ -2,6 +2,7 @@
 
 import json
 import math
+import random
 import sys
 from collections import Counter
 from pathlib import Path
@@ -12,11 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.ledger.history import History
 from orchestrator.ledger.records import EndRecord, MeasureRecord, TrialRecord
 from orchestrator.reporting.optuna_journal import OPTUNA_FILE, write_optuna_journal
-from orchestrator.scheduling.search import SearchPhase
-from orchestrator.scheduling.search_budget import HOPELESS_TRIALS
+from orchestrator.scheduling.arm_search import HOPELESS_TRIALS
 from search_spaces import Space
 from tests.helpers.phases import PRIMARY, TOKENS, Driver, study
 from trainables.errors import InputError
@@ -25,44 +24,55 @@ from trainables.storage import Location
 ALGORITHMS = ("tpe", "gp", "cma_es", "random", "qmc", "grid")
 
 
-def widest_gap(spec, records):
-    """How far apart the arms' spending ever was, read from the ledger alone, record by record."""
-    spent, arms, widest = {}, dict.fromkeys(spec.arms, 0.0), 0.0
-    for record in records:
-        if isinstance(record, MeasureRecord):
-            now = record.spent["tokens"] / TOKENS
-            arms[record.arm] += now - spent.get(record.trial, 0.0)
-            spent[record.trial] = now
-        widest = max(widest, max(arms.values()) - min(arms.values()))
-    return widest
+def work_of(driver):
+    """What is the same however the trials were run: each trial's configuration, how it ended, and its reports."""
+    return {
+        name: (trial.configuration, trial.outcome, [(m.step, m.rung, m.progress, m.yardsticks) for m in trial.measures])
+        for name, trial in driver.history.trials.items()
+    }
+
+
+class Fated(Driver):
+    """Trials break by what they are, whenever they are run; reports come between rungs, too."""
+
+    reports = tuple(i / 20 for i in range(1, 20))
+
+    def advance(self, name):
+        planned, _ = self.running[name]
+        fate = random.Random(f"fate/{planned.arm}/{planned.number}").random()
+        if fate < 0.15 and self.history.trials[name].progress > fate * 3:
+            self.end(name, ("diverged", "failed", "lost")[planned.number % 3])
+        elif self.rng.random() < 0.05:
+            self.end(name, self.rng.choice(["interrupted", "retried"]))
+        else:
+            super().advance(name)
 
 
 @settings(deadline=None, max_examples=60)
 @given(
     st.integers(0, 10**6),
-    st.sampled_from([1, 2, 4, 7]),
+    st.integers(2, 40),
+    st.sampled_from(["tpe", "random", "qmc"]),
     st.sampled_from([1, 3]),
     st.sampled_from([3, 5.5]),
-    st.sampled_from([1, 2]),
+    st.sampled_from([1, 2, 4, 7]),
 )
-def test_arms_spend_alike_at_every_moment(seed, capacity, rungs, budget, concurrent):
-    """Trials of unequal length: stopped, broken, several at a time, an odd number of arms."""
-
-    class Finer(Driver):
-        reports = tuple(i / 20 for i in range(1, 20))
-
+def test_the_search_is_the_same_however_its_trials_run(seed, capacity, algorithm, rungs, budget, parallel):
+    """One at a time, or many, whichever ends first, with attempts that are repeated: the same trials to the bit, and
+    each arm spends its budget."""
     spec = study(
         f"search.halving.rungs={rungs}",
         f"search.budget_per_arm={budget}",
-        f"search.concurrent_per_arm={concurrent}",
-        "search.algorithm=random",
+        f"search.parallel={parallel}",
+        f"search.algorithm={algorithm}",
         "arms.third={objective: mlm}",
     )
-    driver = Finer(spec, seed=seed, capacity=capacity).run()
-    assert widest_gap(spec, driver.records) <= concurrent + 1e-9
+    one_by_one = Fated(spec, seed=0, capacity=1, trouble=False).run()
+    side_by_side = Fated(spec, seed=seed, capacity=capacity, trouble=False).run()
+    assert work_of(side_by_side) == work_of(one_by_one)
     for arm in spec.arms:
-        assert budget - (1 if rungs == 1 else 1 / 9) < driver.spent(arm) <= budget + 1e-9
-        assert all(t.outcome for t in driver.history.trials_of("search", arm))
+        assert budget - (1 if rungs == 1 else 1 / 9) < one_by_one.spent(arm) <= budget + 1e-9
+        assert all(t.outcome for t in one_by_one.history.trials_of("search", arm))
 
 
 def test_an_arm_that_always_breaks_ends_the_search_in_balance():
@@ -73,9 +83,13 @@ def test_an_arm_that_always_breaks_ends_the_search_in_balance():
             else:
                 super().advance(name)
 
-    driver = Hopeless(study("search.budget_per_arm=6"), trouble=False).run()
-    assert Counter(t.outcome for t in driver.history.trials_of("search", "headless")) == {"diverged": HOPELESS_TRIALS}
-    assert 0 < driver.spent("vanilla") <= 1 + 1e-9
+    for parallel in (1, 4):
+        spec = study("search.budget_per_arm=30", f"search.parallel={parallel}")
+        driver = Hopeless(spec, trouble=False).run()
+        outcomes = Counter(t.outcome for t in driver.history.trials_of("search", "headless"))
+        assert outcomes == {"diverged": HOPELESS_TRIALS + parallel - 1}, "those that ran by then, too"
+        # A ninth of a trial is what each of them would have taken; then LEAD, what runs, and a trial more.
+        assert 0 < driver.spent("vanilla") <= HOPELESS_TRIALS / 9 + 2 * parallel + 1
 
 
 def replayed(driver, arm):
@@ -84,7 +98,7 @@ def replayed(driver, arm):
     at_rung, last, found = {}, {}, []
     for record in driver.records:
         name = getattr(record, "trial", None)
-        if getattr(record, "arm", None) != arm or record.phase != "search":
+        if getattr(record, "arm", None) != arm or getattr(record, "phase", "") != "search":
             continue
         if isinstance(record, MeasureRecord) and record.rung is not None:
             at_rung.setdefault(record.rung, {})[name] = record.yardsticks[PRIMARY].overall
@@ -102,7 +116,12 @@ def replayed(driver, arm):
 def test_only_the_best_of_those_at_a_rung_go_on(reduction, seed):
     """From the ledger alone, until what is left is kept back for the last ones: at once or taken up later, a trial goes
     on if fewer than one in ``reduction`` of those there is better, and so none before so many are there."""
-    spec = study(f"search.halving={{reduction: {reduction}, rungs: 3}}", "search.budget_per_arm=12", f"seed={seed}")
+    spec = study(
+        f"search.halving={{reduction: {reduction}, rungs: 3}}",
+        "search.budget_per_arm=12",
+        f"seed={seed}",
+        "search.parallel=1",
+    )
     driver = Driver(spec, seed=seed, trouble=False, capacity=1).run()
     for arm in spec.arms:
         entries = replayed(driver, arm)
@@ -180,7 +199,7 @@ def test_arms_spend_all_but_a_rung_whatever_breaks(seed, capacity, concurrent):
         def progress(self, planned, progress):
             return self.tokens(planned, progress) / TOKENS
 
-    spec = study("search.budget_per_arm=8", f"search.concurrent_per_arm={concurrent}", "search.algorithm=random")
+    spec = study("search.budget_per_arm=8", f"search.parallel={concurrent}", "search.algorithm=random")
     driver = Overshooting(spec, seed=seed, capacity=capacity).run()
     spent = [driver.spent(arm) for arm in spec.arms]
     late = concurrent * 0.004  # before the first arrival nobody knows of it
@@ -195,7 +214,7 @@ def test_arms_spend_all_but_a_rung_whatever_breaks(seed, capacity, concurrent):
     + [pytest.param("gp", every, marks=pytest.mark.slow) for every in (1, 9)],
 )
 def test_a_search_cut_off_anywhere_goes_on_as_if_it_had_not_been(algorithm, every):
-    """Cut after every record of the ledger: the same suggestions, outcomes and order of each arm's work."""
+    """Cut after every record of the ledger: the same suggestions, reports and outcomes."""
 
     def search(earlier=()):
         spec = study(
@@ -211,36 +230,19 @@ def test_a_search_cut_off_anywhere_goes_on_as_if_it_had_not_been(algorithm, ever
     assert {t.outcome for t in whole.history.trials.values()} == {"completed", "pruned"}
     assert max(t.number for t in whole.history.trials.values()) >= 4
 
-    def arms_work(records):
-        work = {arm: [] for arm in whole.spec.arms}
-        for record in records:
-            if isinstance(record, TrialRecord) and record.attempt == 1:
-                work[record.arm].append((record.trial, record.configuration))
-            elif isinstance(record, MeasureRecord):
-                work[record.arm].append((record.trial, record.step))
-        return work
-
     for cut in range(1, len(whole.records), every):
-        resumed = search(whole.records[:cut])
-        assert arms_work(resumed.records) == arms_work(whole.records), cut
-        for name, trial in whole.history.trials.items():
-            again = resumed.history.trials[name]
-            assert (again.outcome, again.progress) == (trial.outcome, trial.progress), (cut, name)
+        assert work_of(search(whole.records[:cut])) == work_of(whole), cut
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "every"), [("tpe", 1), ("cma_es", 4), pytest.param("cma_es", 1, marks=pytest.mark.slow)]
-)
-def test_trials_side_by_side_are_gone_through_in_the_ledgers_order(algorithm, every):
-    """Which trials had ended when one was suggested decides the suggestion: CMA-ES keeps generations of them."""
-    overrides = ("search.concurrent_per_arm=4", "search.budget_per_arm=14", f"search.algorithm={algorithm}")
-    whole = Driver(study(*overrides), seed=1, capacity=8).run()
+@pytest.mark.parametrize("algorithm", ["tpe", "cma_es"])
+def test_a_search_side_by_side_that_is_cut_off_goes_on_the_same(algorithm):
+    """CMA-ES keeps generations of trials: it is asked again in the order of virtual time."""
+    spec = study("search.parallel=4", "search.budget_per_arm=10", f"search.algorithm={algorithm}")
+    whole = Fated(spec, seed=1, capacity=8, trouble=False).run()
     assert Counter(t.outcome for t in whole.history.trials.values())["completed"] > 8
-    begins = [i for i, r in enumerate(whole.records) if isinstance(r, TrialRecord) and r.attempt == 1]
-    for cut in begins[::-every]:
-        record = whole.records[cut]
-        phase = SearchPhase(whole.spec, History.of(whole.records[:cut]), "corpus")
-        assert phase._samplers[record.arm].ask() == record.configuration, cut
+    for cut in range(1, len(whole.records), 97):
+        resumed = Fated(spec, seed=cut, capacity=3, trouble=False, earlier=whole.records[:cut]).run()
+        assert work_of(resumed) == work_of(whole), cut
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -286,7 +288,8 @@ def test_samplers_look_for_the_better():
 def test_a_grid_is_gone_through_once():
     space = {"learning_rate": [1e-4, 1e-3, 1e-2]}
     driver = Driver(
-        study("search.algorithm=grid", "search.budget_per_arm=30", "search.halving.rungs=1"), trouble=False
+        study("search.algorithm=grid", "search.budget_per_arm=30", "search.halving.rungs=1", "search.parallel=1"),
+        trouble=False,
     ).run()
     vanilla = [t.configuration["learning_rate"] for t in driver.history.trials_of("search", "vanilla")]
     assert vanilla[0] == 1e-3  # the space's first, which is a point of the grid too
@@ -311,7 +314,6 @@ def test_a_grid_of_which_trials_break_tries_every_other_point(broken, seed):
     grid = ["search.algorithm=grid", "search.grid_points=8", "search.budget_per_arm=12", f"seed={seed}"]
     spec = study(*grid, "search.halving.rungs=1")
     whole = Breaking(spec, trouble=False, capacity=1).run()
-    assert widest_gap(spec, whole.records) <= 1 + 1e-9
     vanilla = whole.history.trials_of("search", "vanilla")
     rates = [t.configuration["learning_rate"] for t in vanilla]
     assert rates[0] == 1e-3  # the space's first, which is none of the eight
@@ -456,11 +458,11 @@ def test_a_search_that_goes_on_makes_the_file_anew(tmp_path):
 
 def test_the_file_holds_text_alone(tmp_path):
     """CMA-ES keeps its state as a pickle in Optuna's trials: it stays out of the study's folder."""
-    spec = study("search.algorithm=cma_es", "search.budget_per_arm=12", "search.halving.rungs=1")
+    spec = study("search.algorithm=cma_es", "search.budget_per_arm=12", "search.halving.rungs=1", "search.parallel=1")
     driver = Driver(spec, trouble=False).run()
     write_optuna_journal(Location(tmp_path), spec, driver.history)
     lines = [json.loads(line) for line in (tmp_path / OPTUNA_FILE).read_text().splitlines()]
-    inner = driver.phase._samplers["headless"]._study
+    inner = driver.phase._arms["headless"].sampler._study
     assert any("cma:optimizer:0" in t.system_attrs for t in inner.trials), "the check is blind"
     assert lines
     assert not any("system_attr" in line or line.get("system_attrs") for line in lines)
@@ -515,16 +517,3 @@ def test_a_range_is_widened_where_the_best_lies_at_its_bound(tmp_path):
         assert [(t.number, t.configuration) for t in resumed.history.trials_of("search", "vanilla")] == begun, cut
     write_optuna_journal(Location(tmp_path), spec, whole.history)
     assert len(read(tmp_path)["vanilla"].trials) == len(begun)
-
-
-def test_a_ledger_of_another_rule_goes_on_as_it_was_carried_out():
-    """Which trials went on is read from what they did: under a rule by which none would have stopped."""
-    early = Driver(study("search.budget_per_arm=3", "search.halving.rungs=3"), trouble=False, capacity=1)
-    early.phase.prunes = lambda trial, measure: False
-    early.run(9)
-    fates = {name: trial.progress for name, trial in early.history.trials.items() if trial.outcome == "completed"}
-    assert fates
-    driver = Driver(study("search.budget_per_arm=6"), trouble=False, capacity=1, earlier=early.records).run()
-    assert all(driver.history.trials[name].progress == 1.0 for name in fates)
-    for arm in driver.spec.arms:
-        assert driver.spent(arm) == pytest.approx(6)

@@ -64,7 +64,7 @@ def test_a_cap_in_time_pays_for_confirmation_and_never_for_half_a_pair(seed, sec
     )  # fmt: skip
     driver = Driver(spec, seed, capacity, trouble).run(SearchPhase)
     a, b = driver.spent_in_search()
-    assert abs(a - b) <= 1 + 1e-9
+    assert abs(a - b) <= 2 + 1e-9
     cap = budget(spec, driver.history)
     whole = 5 * (sum(SECONDS.values()) + 2 * OVERHEAD)
     # One trial has the clock while others stand: their waiting is billed, as it is where a device is held.
@@ -198,7 +198,7 @@ def test_where_nothing_is_known_of_costs_one_seed_and_a_trial_an_arm_begin():
                 self.waited = True
             super().begin(planned)
 
-    overrides = ("resources.prices.cpu_hour=1", "confirm.seeds=4", "search.concurrent_per_arm=4")
+    overrides = ("resources.prices.cpu_hour=1", "confirm.seeds=4", "search.parallel=4")
     spec = study("cap={usd: 300}", *overrides, "search.budget_per_arm=0")
     driver = Watched(spec, capacity=8).run(ConfirmPhase)  # each run has about the cap for its price
     assert [len(seeds) for seeds in driver.seeds()] == [1, 1]

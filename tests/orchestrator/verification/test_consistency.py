@@ -17,8 +17,8 @@ from orchestrator.ledger.records import (
     StudyRecord,
     TrialRecord,
 )
+from orchestrator.scheduling.arm_search import HOPELESS_TRIALS
 from orchestrator.scheduling.search import SearchPhase
-from orchestrator.scheduling.search_budget import HOPELESS_TRIALS
 from orchestrator.verification.answer import check_comparison
 from orchestrator.verification.findings import Verification
 from tests.helpers.ledgers import changed, phase, run
@@ -49,7 +49,7 @@ GRID = ["search.algorithm=grid", "search.grid_points=1", "search.budget_per_arm=
     "overrides",
     [
         ["search.budget_per_arm=6"],
-        ["search.budget_per_arm=6", "search.concurrent_per_arm=3"],
+        ["search.budget_per_arm=6", "search.parallel=3"],
         ["search.budget_per_arm=0"],
         ["search.budget_per_arm=4", "search.halving.rungs=1", "search.algorithm=tpe"],
         ["search.budget_per_arm=4", "search.algorithm=cma_es"],
@@ -89,7 +89,7 @@ def test_an_arm_of_which_all_trials_break_ends_the_search():
                 super().advance(driven, name)
 
     driver = Hopeless(study("search.budget_per_arm=6")).run(SearchPhase)
-    assert len(driver.history.trials_of("search", "vanilla")) == HOPELESS_TRIALS == 16
+    assert len(driver.history.trials_of("search", "vanilla")) == HOPELESS_TRIALS + 3 == 19
     assert mismatches(driver) == []
 
 
