@@ -73,11 +73,15 @@ class Study:
         """Its results so far."""
         return Results(self.folder)
 
-    def run(self, address: str | None = None) -> Results:
+    def run(self, address: str | None = None, *, resume: bool = False) -> Results:
         """Run the study from its beginning, on the Ray cluster at ``address``; None: at ``RAY_ADDRESS``, else on this
-        machine. Raises InputError if something is wrong with it, or its folder holds a study already; StudyInterrupted
-        after Ctrl-C or SIGTERM (:meth:`resume` goes on); StudyError if an arm has no completed trial."""
+        machine. With ``resume`` a study that has begun is gone on with, or its answer given: what retries may call it
+        again and again. Raises InputError if something is wrong with it, or its folder holds a study already, or with
+        ``resume`` another one; StudyInterrupted after Ctrl-C or SIGTERM (:meth:`resume` goes on); StudyError if an arm
+        has no completed trial."""
         if (self.folder / STUDY_FILE).exists():
+            if resume:
+                return self.resume(address)
             raise InputError(
                 f"the study {self.spec.name} exists already",
                 where=str(self.folder),

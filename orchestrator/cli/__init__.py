@@ -119,6 +119,7 @@ _OPTIONS = [
     ),
     _option(_ON_RAY, "--address", "a Ray cluster's address (default: RAY_ADDRESS, else this machine)"),
     _option("submit", "--address", "the job server, as http://127.0.0.1:8265", required=True),
+    _option("run", "--resume", "go on with the study if it has begun, or print its answer", action="store_true"),
     _option(_TRAINING, "--plain", "plain lines instead of the live dashboard", action="store_true"),
     _option("compare", "--methods", "write the paragraph for a paper instead", action="store_true"),
     _option(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @command("run a study: prepare, search, confirm, compare")
 def _run(options: Options) -> int:
-    return _train(options, lambda study: study.run(options.address), new=True)
+    return _train(options, lambda study: study.run(options.address, resume=options.resume), new=True)
 
 
 @command("go on with a study that was stopped or cut off")

@@ -63,10 +63,10 @@ def submit(
     runtime_env: Mapping[str, Any] | None = None,
     wait: bool = True,
     on_line: Callable[[str], None] = print,
-    command: str = "run",
 ) -> Submission:
-    """Run ``h2h COMMAND STUDY --set ...`` as a job on a cluster. Raises InputError if the study, working folder,
-    runtime environment or storage cannot be used by a job, or the cluster is not reached, or refuses it.
+    """Run ``h2h run STUDY --resume --set ...`` as a job on a cluster: a study that has begun is gone on with. Raises
+    InputError if the study, working folder, runtime environment or storage cannot be used by a job, or the cluster is
+    not reached, or refuses it.
 
     Args:
         study: a study file, which travels with the job; or a shipped study's name, or a folder on an object store.
@@ -97,7 +97,7 @@ def submit(
             shutil.copy(file, temporary)
             environment["working_dir"] = temporary
             argument = file.name
-        entrypoint = _entrypoint(command, argument, overrides)
+        entrypoint = _entrypoint(argument, overrides)
         with _explained(address):
             client.submit_job(entrypoint=entrypoint, runtime_env=environment, submission_id=submission_id)
     on_line(f"submitted {submission_id} to {address}")
@@ -120,9 +120,9 @@ def read_runtime_env(text: str) -> dict[str, Any]:
     return value
 
 
-def _entrypoint(command: str, study: str, overrides: Sequence[str]) -> str:
+def _entrypoint(study: str, overrides: Sequence[str]) -> str:
     settings = [word for override in overrides for word in ("--set", override)]
-    return shlex.join(["python", "-m", "orchestrator.cli", command, study, *settings])
+    return shlex.join(["python", "-m", "orchestrator.cli", "run", study, "--resume", *settings])
 
 
 def _study_file(study: Path | str, working_dir: Path | None) -> Path | None:

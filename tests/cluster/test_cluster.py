@@ -121,9 +121,10 @@ def test_kuberay_manifests_authenticate_autoscale_and_cap_resources(name: str) -
 
 def test_the_rayjob_runs_the_study_it_mounts_and_cleans_up() -> None:
     spec = definition("kuberay-rayjob")["spec"]
-    command, verb, study, option, setting = spec["entrypoint"].split()
+    command, verb, study, resume, option, setting = spec["entrypoint"].split()
     assert command in project()["scripts"]
-    assert (verb, option) == ("run", "--set")
+    assert (verb, resume, option) == ("run", "--resume", "--set"), "else a retry would be refused"
+    assert spec["backoffLimit"] > 0
     assert setting.startswith("storage=s3://")
     (mount,) = kuberay_cluster("kuberay-rayjob")["headGroupSpec"]["template"]["spec"]["containers"][0]["volumeMounts"]
     assert Path(study).is_relative_to(mount["mountPath"])

@@ -205,7 +205,8 @@ def test_a_study_that_has_begun_does_not_change(h2h, tmp_path):
     fixed = h2h("extend", str(folder), overrides=["confirm.margin=0.1"])
     refused(fixed, "'confirm.margin' of a study that has begun cannot change", "what may change: search.budget_")
     assert "did you mean" not in fixed[2]
-    refused(h2h("resume", "demo", overrides=["confirm.seeds=9"]), "began with another 'confirm'", "h2h resume")
+    for words in (("resume", "demo"), ("run", "demo", "--resume")):
+        refused(h2h(*words, overrides=["confirm.seeds=9"]), "began with another 'confirm'", "h2h resume")
 
 
 @pytest.mark.parametrize("command", ["watch", "compare", "verify"])

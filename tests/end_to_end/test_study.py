@@ -54,6 +54,7 @@ def test_models_learn_more_than_the_commonest_token(finished):
 def test_a_finished_study_is_not_run_again(finished):
     before = read_ledger(finished.folder / "ledger")
     Study.open(finished.folder).resume()
+    assert Study.open(finished.folder).run(resume=True).verdict == finished.results.verdict
     assert read_ledger(finished.folder / "ledger") == before
     with pytest.raises(InputError, match="exists already"):
         finished.run()

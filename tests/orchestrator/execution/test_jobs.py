@@ -204,9 +204,10 @@ def test_a_missing_study_file_and_one_outside_the_working_folder_are_refused(stu
 
 
 def test_the_entrypoint_survives_a_shell() -> None:
-    words = ["python", "-m", "orchestrator.cli", "resume", "s3://b/a study", "--set", "question=Who's $1st; `me`?"]
-    assert shlex.split(jobs._entrypoint("resume", words[4], [words[6]])) == words
-    assert "$1st" not in jobs._entrypoint("run", "demo", ["a=$1st"]).replace("'a=$1st'", "")
+    study, setting = "s3://b/a study", "question=Who's $1st; `me`?"
+    words = ["python", "-m", "orchestrator.cli", "run", study, "--resume", "--set", setting]
+    assert shlex.split(jobs._entrypoint(study, [setting])) == words
+    assert "$1st" not in jobs._entrypoint("demo", ["a=$1st"]).replace("'a=$1st'", "")
 
 
 def test_a_runtime_environment_is_read_from_a_file_or_from_the_words_themselves(tmp_path: Path) -> None:
