@@ -253,7 +253,7 @@ class Study:
         with watching(executor):
             corpus = self._corpus_of(recorder, tokenizer)
             self.say("starting trials")
-            with closing(self._training_phases(recorder, str(corpus))) as phases:
+            with closing(self._training_phases(recorder, str(corpus), executor.concurrent_trials)) as phases:
                 executor.run(phases)
             self._require_whole(executor)
             with recorder.phase("compare"):
@@ -313,7 +313,7 @@ class Study:
             f"the text as it is: {anew(self.folder)}",
         )
 
-    def _training_phases(self, recorder: Recorder, corpus: str) -> Generator[PhaseOfTrials, None, None]:
+    def _training_phases(self, recorder: Recorder, corpus: str, slots: int) -> Generator[PhaseOfTrials, None, None]:
         """Those that train; one is over, with what follows from it, when the next is asked for."""
         from orchestrator.execution.session import end_early, require_best
         from orchestrator.reporting.optuna_journal import write_optuna_journal
@@ -332,7 +332,7 @@ class Study:
                     write_optuna_journal(self.folder, spec, history)
         if history.phases.get("confirm") != "end":
             with recorder.phase("confirm"):
-                confirmation = ConfirmPhase(spec, history, corpus)
+                confirmation = ConfirmPhase(spec, history, corpus, slots)
                 yield confirmation
                 end_early(recorder, "confirm", confirmation, confirmation.seeds_begun())
         if history.phases.get("anytime") != "end" and spec.confirm.anytime:

@@ -114,8 +114,9 @@ def _pair_in_words(comparison: Comparison, pair: Pair) -> str:
     floors = _floors_in_words(comparison, pair) if row.n else ()
     robust = _robust_in_words(pair)
     withheld = _withheld_in_words(pair)
+    beyond = _beyond_in_words(comparison, pair, row)
     clocks = "" if pair.steady else _clocks_in_words(comparison.unit)
-    said = [evidence, *floors, withheld, boundaries, *_caveats(pair, row), robust, between, clocks]
+    said = [evidence, *floors, withheld, boundaries, *_caveats(pair, row), beyond, robust, between, clocks]
     return " ".join(filter(None, said))
 
 
@@ -176,6 +177,14 @@ def barred_by(pair: Pair) -> str:
     if pair.withheld == "floor":
         return "not both are surely above what comes of nothing learned"
     return "for runs that broke" if pair.withheld == "broken" else "the yardstick does not tell half the budget"
+
+
+def _beyond_in_words(comparison: Comparison, pair: Pair, row: Row) -> str:
+    """How many seeds ran beyond the look that settled it, as they had begun or were another pair's."""
+    ended = min(comparison.arms[arm].counts["confirm"].completed for arm in (pair.a, pair.b))
+    if pair.stopping is None or pair.verdict == "undecided" or ended <= row.n:
+        return ""
+    return f"{formatting.plural(ended - row.n, 'more seed')} ran beside it, and are in no number."
 
 
 def _withheld_in_words(pair: Pair) -> str:

@@ -47,10 +47,15 @@ class _WholeRuns:
 class ConfirmPhase(_WholeRuns):
     """Runs each arm's best configurations over the paired seeds, and over a spare one for each seed of which a run was
     lost. With ``confirm.stopping`` no seed begins after those that answer the question; with a cap, none that it does
-    not pay for, with the runs of all arms."""
+    not pay for, with the runs of all arms.
 
-    def __init__(self, spec: StudySpec, history: History, corpus: str) -> None:
+    While it is not answered as many seeds run at a time as ``slots`` have room for: those begun beyond the answer are
+    in no number of it.
+    """
+
+    def __init__(self, spec: StudySpec, history: History, corpus: str, slots: int = 1) -> None:
         self._spec, self._history = spec, history
+        self._seeds_at_a_time = max(1, slots // (len(spec.arms) * spec.confirm.top))
         self._cap = None if spec.cap is None else StudyBudget(spec, history, spec.cap)
         self._running: set[str] = set()
         self._best: dict[str, list[Configuration]] = {arm: [{}] for arm in spec.arms}  # as they are written
@@ -145,7 +150,8 @@ class ConfirmPhase(_WholeRuns):
             return False
         if self._cap is not None and self._cap.waits_for_costs("confirm"):
             return True
-        return not self._has_begun(seed) and self._is_look(seed)
+        under_way = {trial.seed for trial in current_runs(self._history) if trial.outcome is None}
+        return not self._has_begun(seed) and self._is_look(seed) and len(under_way) >= self._seeds_at_a_time
 
     def seeds_begun(self) -> int:
         """Seeds that were run, or are."""

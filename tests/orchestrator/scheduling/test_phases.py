@@ -1,12 +1,16 @@
 """Who gets the next trial, and what a search remembers: phases driven without Ray, over made-up reports."""
 
+import random
 import subprocess
 import sys
+from functools import partial
 
 import optuna
 import pytest
 
+from orchestrator.analysis.compare import compare
 from orchestrator.analysis.selection import best_trials
+from orchestrator.analysis.wording import verdict_in_words
 from orchestrator.ledger.history import History
 from orchestrator.ledger.records import EndRecord, TrialRecord
 from orchestrator.scheduling.confirmation import ConfirmPhase
@@ -177,3 +181,34 @@ def test_a_spare_seed_of_all_arms_replaces_one_of_which_a_run_was_lost(stopping)
         trials = driver.history.trials_of("confirm")
         assert {(t.arm, t.seed) for t in trials} == {(a, s) for a in spec.arms for s in range(1, seeds + 1)}
         assert all(t.outcome in ("completed", "lost") for t in trials)
+
+
+def test_seeds_side_by_side_fill_the_slots_and_change_no_answer():
+    """With a look after each seed: those that had begun beyond the answer are in no number, and are said."""
+
+    class Clear(Driver):
+        def score(self, planned, progress):
+            chance = random.Random(f"{planned.arm}/{planned.seed}").random()
+            return (0.5 if planned.arm == "headless" else 0.4) + 0.02 * chance
+
+    spec = study("search.budget_per_arm=0", "confirm.seeds=14", "confirm.stopping.minimum=6")
+    told = []
+    for slots in (2, 8):
+        driver = Clear(spec, partial(ConfirmPhase, slots=slots), trouble=False, capacity=slots)
+        most = 0
+        while True:
+            driver.start_all()
+            if not driver.running:
+                break
+            most = max(most, len(driver.running))
+            driver.advance(min(driver.running))
+        assert most == slots
+        comparison = compare(driver.history)
+        (pair,) = comparison.pairs
+        assert (pair.verdict, pair.yardsticks[PRIMARY].n) == ("headless", 6)
+        told.append((len(driver.history.trials_of("confirm")), pair, verdict_in_words(comparison)))
+    (few, pair, said), (more, again, said_again) = told
+    assert (few, again) == (12, pair)
+    assert 12 < more <= 12 + 8
+    assert "ran beside it" not in said
+    assert f"{(more - 12) // 2} more seed" in said_again
