@@ -51,7 +51,7 @@ from orchestrator.ledger.records import (
 from orchestrator.ledger.segments import LedgerReader
 from orchestrator.reporting.optuna_journal import write_optuna_journal
 from orchestrator.scheduling.search import SearchPhase
-from orchestrator.scheduling.trials import PlannedTrial
+from orchestrator.scheduling.trials import PhaseOfTrials, PlannedTrial
 from search_spaces import Categorical, Space
 from trainables.evaluation import Score
 from trainables.storage import Location
@@ -148,13 +148,20 @@ class Simulation:
     ) -> None:
         self.spec, self.curves, self.recorder, self.capacity = spec, curves, recorder, capacity
         self.points = sorted({*spec.search.halving.fractions, 1.0, *((i + 1) / reports for i in range(reports))})
-        recorder.record(study_record(spec))
-        self.phase = SearchPhase(spec, recorder.history, "corpus")
+        if recorder.history.study is None:
+            recorder.record(study_record(spec))
+        self.phase: PhaseOfTrials = SearchPhase(spec, recorder.history, "corpus")
+        self.clock = self.busy = 0.0
+        """Simulated time, and how long places trained in it, in trial budgets."""
+
+    def lasts(self, planned: PlannedTrial, start: float, end: float, *, begins: bool) -> float:
+        """The time from one share of a trial to another; ``begins``: with an attempt's start."""
+        return end - start
 
     def run(self) -> Iterator[str]:
         """Yields the name of every trial whose attempt ends."""
         queue: list[tuple[float, int, PlannedTrial, float]] = []
-        now, turn = 0.0, 0
+        turn = 0
         while True:
             while len(queue) < self.capacity and (planned := self.written(self.phase.next())) is not None:
                 known = self.recorder.history.trials.get(planned.trial)
@@ -171,16 +178,21 @@ class Simulation:
                     )
                 )
                 turn += 1
-                heapq.heappush(queue, (now + self.after(start) - start, turn, planned, self.after(start)))
+                further = self.after(start)
+                time = self.clock + self.lasts(planned, start, further, begins=True)
+                self.busy += self.lasts(planned, start, further, begins=False)
+                heapq.heappush(queue, (time, turn, planned, further))
             if not queue:
                 assert self.phase.exhausted()
                 return
-            now, _, planned, progress = heapq.heappop(queue)
+            self.clock, _, planned, progress = heapq.heappop(queue)
             outcome = self.report(planned, progress)
             if outcome is None:
                 turn += 1
                 further = self.after(progress)
-                heapq.heappush(queue, (now + further - progress, turn, planned, further))
+                time = self.clock + self.lasts(planned, progress, further, begins=False)
+                self.busy += time - self.clock
+                heapq.heappush(queue, (time, turn, planned, further))
                 continue
             self.recorder.record(EndRecord(**keys(planned), outcome=outcome, reason=""))
             self.phase.ended(self.recorder.history.trials[planned.trial], outcome)

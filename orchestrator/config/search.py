@@ -51,7 +51,7 @@ class SearchSpec(Config):
     """Of each numeric dimension, for `grid`; of a choice all."""
     halving: HalvingSpec = HalvingSpec()
     """Stopping trials early."""
-    parallel: Several = 4
+    parallel: Several = 8
     """Trials of one arm that are decided on side by side: so many machines can be used. The same seed gives the same
     search on any number of them; the more are decided on at once, the less each knows of the others."""
 
