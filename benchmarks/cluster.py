@@ -32,7 +32,7 @@ from orchestrator.scheduling.trials import PlannedTrial
 
 SLOTS = 16
 PARALLEL = (1, 4, 8, 16)
-SEEDS = {8: 50, 4: 16, 20: 16}  # by trial budgets an arm
+SEEDS = {8: 50, 4: 8, 20: 8}  # by trial budgets an arm
 SPREAD, SLOWER, START = 0.1, 1.2, 0.02
 
 

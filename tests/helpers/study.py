@@ -38,6 +38,7 @@ def small_study(name: str, storage: Path, **changes: Any) -> dict[str, Any]:
         "search": {"budget_per_arm": 2, "halving": {"rungs": 2}},
         "confirm": {"seeds": 2, "describe_only": True, "evaluations": 2},
         "yardsticks": {
+            "primary": "recovery_accuracy",
             "others": ["recovery_mrr", "minimal_pair_accuracy"],
             "evaluation": {"sequences_per_language": 8},
         },

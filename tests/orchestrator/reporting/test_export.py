@@ -50,7 +50,7 @@ def write_study(storage: Path, corpus: PackedCorpus, arms=("headless", "vanilla"
         "arms": {arm: {"objective": objectives[arm]} for arm in arms},
         "budget": {"tokens": 1600},
         "confirm": {"seeds": 2},
-        "yardsticks": {"others": []},
+        "yardsticks": {"primary": "recovery_accuracy", "others": []},
         "storage": str(storage),
     }
     folder = storage / "by-hand"
