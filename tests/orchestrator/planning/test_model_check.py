@@ -54,6 +54,7 @@ def test_a_refusal_is_that_of_the_plan(tmp_path: Path, override: str) -> None:
     assert vars(found.value) == vars(expected.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("quick", "waits"), [(1 << 22, False), (0, True)])
 def test_a_tokenizer_that_takes_long_is_trained_once_the_models_are_sound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick: int, waits: bool
@@ -93,6 +94,7 @@ def test_its_process_ends_with_the_study_s(tmp_path: Path) -> None:
     assert not psutil.pid_exists(int(found.stdout))
 
 
+@pytest.mark.slow
 def test_modules_of_the_current_folder_are_none_of_its(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("json", "tokenize", "torch"):
         (tmp_path / f"{name}.py").write_text("raise RuntimeError('mine')")

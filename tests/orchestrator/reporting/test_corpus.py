@@ -168,6 +168,7 @@ def test_how_often_a_trial_sees_a_language(tmp_path: Path) -> None:
     assert "in a trial" not in rendered(show_corpus(corpus, corpora))
 
 
+@pytest.mark.slow
 def test_a_prepared_corpus_is_verified_and_mended(study: Path, ray_cluster: None) -> None:
     corpus = Study(study).prepare()
     shard = corpus.folder / corpus.manifest.splits["test"]["en"].shards[0].file
@@ -179,6 +180,7 @@ def test_a_prepared_corpus_is_verified_and_mended(study: Path, ray_cluster: None
     assert shard.read_bytes() == content
 
 
+@pytest.mark.slow
 def test_too_many_malformed_records_are_refused_with_the_first(
     study: Path, ray_cluster: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
