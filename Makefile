@@ -27,6 +27,7 @@ lint: $(VENV)/developing docs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy benchmarks/cluster.py
 	$(BIN)/lint-imports --no-cache
 
 docs: $(VENV)/developing

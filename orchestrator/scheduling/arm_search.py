@@ -19,6 +19,7 @@ from orchestrator.ledger.trials import TrialHistory
 from orchestrator.scheduling.halving import Pays, Step
 from orchestrator.scheduling.sampler import ArmSampler
 from search_spaces import Configuration
+from trainables.errors import InputError
 
 HOPELESS_TRIALS = 16  # an arm of which so many trials in a row broke or were lost is searched no further
 AT_REST = ("interrupted", "retried")  # ends of attempts after which a trial is where it was
@@ -47,8 +48,8 @@ class ArmSearch:
         parallel: slots.
         pays: gives what tells whether a step is paid for, as things are.
         find: a trial of that number, if there is one.
-        carried_out: decisions of earlier sessions, by number. They stand, whatever the rule now says: the
-            study may have been extended, or its cap tell something else by now.
+        carried_out: decisions of earlier sessions, by number. They stand, whatever the rule now says: the study may
+            have been extended, or its cap tell something else by now.
     """
 
     def __init__(
@@ -138,8 +139,14 @@ class ArmSearch:
             before = halving.committed
             if number == sampler.asked:
                 sampler.begin(self._find(number))
-            else:
+            elif halving.has_stopped(number):
                 halving.go_on(number)
+            else:
+                raise InputError(
+                    f"the ledger decided a step of trial {number} of '{sampler.arm}', which was not waiting for one",
+                    where=f"{sampler.arm}, decision {self.num_decisions}",
+                    remedy="h2h verify FOLDER; copy the folder again from where the study ran",
+                )
             made = Decided(self.clock, self.num_decisions, number, self._taken_in, sampler.configuration_of(number))
             self.decided[number] = made
             if made.decision not in self._carried_out:

@@ -67,6 +67,10 @@ class Halving:
         self._overshoot = max(self._overshoot, progress - self._ends[rung])
         self._stopped[number], self._reach[number] = rung, progress
 
+    def has_stopped(self, number: int) -> bool:
+        """Whether a trial waits at a rung."""
+        return number in self._stopped
+
     def go_on(self, number: int) -> int:
         """A stopped trial runs to its next rung; gives the one it was at."""
         rung = self._stopped.pop(number)

@@ -13,10 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.ledger.history import History
 from orchestrator.ledger.records import EndRecord, MeasureRecord, TrialRecord
 from orchestrator.reporting.optuna_journal import OPTUNA_FILE, write_optuna_journal
 from orchestrator.scheduling.arm_search import HOPELESS_TRIALS
+from orchestrator.scheduling.search import SearchPhase
 from search_spaces import Space
+from tests.helpers.ledgers import changed
 from tests.helpers.phases import PRIMARY, TOKENS, Driver, study
 from trainables.errors import InputError
 from trainables.storage import Location
@@ -517,3 +520,10 @@ def test_a_range_is_widened_where_the_best_lies_at_its_bound(tmp_path):
         assert [(t.number, t.configuration) for t in resumed.history.trials_of("search", "vanilla")] == begun, cut
     write_optuna_journal(Location(tmp_path), spec, whole.history)
     assert len(read(tmp_path)["vanilla"].trials) == len(begun)
+
+
+def test_a_decision_that_follows_from_nothing_is_refused():
+    driver = Driver(study("search.budget_per_arm=2", "search.algorithm=random"), trouble=False).run()
+    wrong = [changed(r, number=99) if r.kind == "decision" and r.decision == 3 else r for r in driver.records]
+    with pytest.raises(InputError, match="a step of trial 99"):
+        SearchPhase(driver.spec, History.of(wrong), "corpus")
