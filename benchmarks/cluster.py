@@ -28,7 +28,7 @@ from orchestrator.config.files import load_study
 from orchestrator.config.search import SearchSpec
 from orchestrator.config.study import StudySpec
 from orchestrator.scheduling.confirmation import ConfirmPhase
-from orchestrator.scheduling.trials import PlannedTrial
+from orchestrator.scheduling.trials import PlannedTrial, WritesDecisions
 
 SLOTS = 16
 PARALLEL = (1, 4, 8, 16)
@@ -76,7 +76,7 @@ def shares(seed: int, budget: float, parallel: int) -> tuple[float, float, float
         found.append(surrogate.accuracy(best.configuration, 1.0))
     confirm = Timed(spec, curves, recorder, SLOTS)
     confirm.points = [1.0]
-    confirm.phase = ConfirmPhase(spec, recorder.history, "corpus", SLOTS)
+    confirm.phase = WritesDecisions(ConfirmPhase(spec, recorder.history, "corpus", SLOTS), recorder.record)
     for _ in confirm.run():
         pass
     whole = (search.busy + confirm.busy) / (search.clock + confirm.clock)

@@ -29,7 +29,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from measure import command_line, publish
@@ -51,12 +51,10 @@ from orchestrator.ledger.records import (
 from orchestrator.ledger.segments import LedgerReader
 from orchestrator.reporting.optuna_journal import write_optuna_journal
 from orchestrator.scheduling.search import SearchPhase
-from orchestrator.scheduling.trials import PhaseOfTrials, PlannedTrial
+from orchestrator.scheduling.trials import PlannedTrial, WritesDecisions
 from search_spaces import Categorical, Space
 from trainables.evaluation import Score
 from trainables.storage import Location
-
-_Said = TypeVar("_Said")
 
 TOKENS = 1_000_000
 PRIMARY = "recovery_accuracy"
@@ -150,7 +148,7 @@ class Simulation:
         self.points = sorted({*spec.search.halving.fractions, 1.0, *((i + 1) / reports for i in range(reports))})
         if recorder.history.study is None:
             recorder.record(study_record(spec))
-        self.phase: PhaseOfTrials = SearchPhase(spec, recorder.history, "corpus")
+        self.phase = WritesDecisions(SearchPhase(spec, recorder.history, "corpus"), recorder.record)
         self.clock = self.busy = 0.0
         """Simulated time, and how long places trained in it, in trial budgets."""
 
@@ -163,7 +161,7 @@ class Simulation:
         queue: list[tuple[float, int, PlannedTrial, float]] = []
         turn = 0
         while True:
-            while len(queue) < self.capacity and (planned := self.written(self.phase.next())) is not None:
+            while len(queue) < self.capacity and (planned := self.phase.next()) is not None:
                 known = self.recorder.history.trials.get(planned.trial)
                 start = known.progress if known else 0.0
                 self.recorder.record(
@@ -196,14 +194,7 @@ class Simulation:
                 continue
             self.recorder.record(EndRecord(**keys(planned), outcome=outcome, reason=""))
             self.phase.ended(self.recorder.history.trials[planned.trial], outcome)
-            self.written(None)
             yield planned.trial
-
-    def written(self, found: _Said) -> _Said:
-        """What the phase said, once its decisions are written down."""
-        for record in self.phase.decisions():
-            self.recorder.record(record)
-        return found
 
     def after(self, progress: float) -> float:
         """Where the next report is."""
@@ -242,7 +233,7 @@ class Simulation:
         if progress == 1.0:
             return "completed"
         trial = self.recorder.history.trials[planned.trial]
-        return "pruned" if self.written(self.phase.prunes(trial, trial.measures[-1])) else None
+        return "pruned" if self.phase.prunes(trial, trial.measures[-1]) else None
 
 
 def keys(planned: PlannedTrial) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from orchestrator.ledger.recorder import Recorder
 from orchestrator.ledger.records import AttemptOutcome, BegunRecord, EndRecord, MeasureRecord, StopRecord, TrialRecord
 from orchestrator.ledger.trials import TrialHistory
-from orchestrator.scheduling.trials import PhaseOfTrials, PlannedTrial
+from orchestrator.scheduling.trials import PhaseOfTrials, PlannedTrial, WritesDecisions
 from trainables.storage import FullDiskError, Location
 from trainables.training.checkpoint_record import CheckpointFolders
 from trainables.trial import DiskFull, Lost, OutOfMemory, StopSignal, TrialFailure, WorkerConfig, WrongInput
@@ -41,8 +41,8 @@ class Executor:
         self.interrupted = False
         self.full_disk = ""  # what a trial said that found no space for a checkpoint
         self.running: dict[str, PlannedTrial] = {}
-        self._phase: PhaseOfTrials | None = None
-        self._coming: Iterator[PhaseOfTrials] = iter(())
+        self._phase: WritesDecisions | None = None
+        self._coming: Iterator[WritesDecisions] = iter(())
         self._starting: dict[str, int] = {}  # the steps that attempts are to start from, until they have begun
         self._out_of_memory: set[str] = set()  # trials whose last attempt ended so
         self.stop_name = f"h2h-stop-{uuid.uuid4().hex}"
@@ -66,7 +66,8 @@ class Executor:
         nothing runs. Raises FullDiskError if there is no space left for the ledger."""
         from orchestrator.execution.tune_run import run_with_tune
 
-        self._coming, self._phase = phases, next(phases, None)
+        self._coming = (WritesDecisions(phase, self.recorder.record) for phase in phases)
+        self._phase = next(self._coming, None)
         self._pass_ended()
         if self._phase is not None:
             run_with_tune(self)
@@ -90,7 +91,6 @@ class Executor:
         if self.interrupted or phase is None or phase.exhausted():
             return None
         planned = phase.next()
-        self._write_decisions()
         if planned is not None:
             self.running[planned.trial] = planned
             self._begin(planned, self._steps_kept(planned))
@@ -154,14 +154,7 @@ class Executor:
         """Write the report of a trial that goes on; whether it is not to."""
         self.reported(measure)
         assert self._phase is not None
-        stops = self._phase.prunes(self.history_of(measure.trial), measure)
-        self._write_decisions()
-        return stops
-
-    def _write_decisions(self) -> None:
-        assert self._phase is not None
-        for record in self._phase.decisions():
-            self.recorder.record(record)
+        return self._phase.prunes(self.history_of(measure.trial), measure)
 
     def failed(self, name: str, failure: TrialFailure) -> None:
         """Write that an attempt failed, and start the trial again unless it would end the same."""
@@ -201,7 +194,6 @@ class Executor:
         del self.running[name]
         assert self._phase is not None
         self._phase.ended(history, outcome)
-        self._write_decisions()
 
     def _record_end(
         self, planned: PlannedTrial, outcome: AttemptOutcome, reason: str, saved: MeasureRecord | None = None

@@ -71,11 +71,9 @@ class Halving:
         """Whether a trial waits at a rung."""
         return number in self._stopped
 
-    def go_on(self, number: int) -> int:
-        """A stopped trial runs to its next rung; gives the one it was at."""
-        rung = self._stopped.pop(number)
-        self._reach[number] = self._ends[rung + 1]
-        return rung
+    def go_on(self, number: int) -> None:
+        """A stopped trial runs to its next rung."""
+        self._reach[number] = self._ends[self._stopped.pop(number) + 1]
 
     def end(self, number: int, outcome: AttemptOutcome, progress: float) -> None:
         """An attempt at a trial ended. One that was pruned has stopped at a rung."""

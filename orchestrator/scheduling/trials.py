@@ -1,6 +1,6 @@
 """What is to be trained next: a planned trial, the phases that plan them, and what all of them share."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -47,6 +47,35 @@ class PhaseOfTrials(Protocol):
 
     def ended_early(self) -> str:
         """Why the study's cap ended the phase, for a person; empty where it did not."""
+
+
+class WritesDecisions:
+    """A phase of which each decision is written down, by ``write``, before anything acts on it."""
+
+    def __init__(self, phase: PhaseOfTrials, write: Callable[[DecisionRecord], None]) -> None:
+        self._phase, self._write = phase, write
+        self.exhausted, self.ended_early = phase.exhausted, phase.ended_early
+
+    def next(self) -> PlannedTrial | None:
+        """The next trial; None while there is none to start now."""
+        planned = self._phase.next()
+        self._write_down()
+        return planned
+
+    def prunes(self, trial: TrialHistory, measure: MeasureRecord) -> bool:
+        """Whether a trial ends at this report."""
+        stops = self._phase.prunes(trial, measure)
+        self._write_down()
+        return stops
+
+    def ended(self, trial: TrialHistory, outcome: AttemptOutcome) -> None:
+        """An attempt has ended."""
+        self._phase.ended(trial, outcome)
+        self._write_down()
+
+    def _write_down(self) -> None:
+        for record in self._phase.decisions():
+            self._write(record)
 
 
 class Planner:

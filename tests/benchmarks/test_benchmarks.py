@@ -30,6 +30,15 @@ def benchmarks(monkeypatch):
         sys.modules.pop(name, None)
 
 
+def result_of(name):
+    """Of a benchmark's quick run, in a process of its own."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, str(BENCHMARKS / f"{name}.py"), "--quick"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
 @pytest.mark.slow
 def test_step(benchmarks, capsys):
     import step
@@ -120,10 +129,7 @@ def test_search(benchmarks, capsys):
 def test_cluster():
     """The more steps run side by side, the busier the places. In a process of its own: one of our packages has the
     same name."""
-    command = [sys.executable, str(BENCHMARKS / "cluster.py"), "--quick"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout.splitlines()[-1])
+    result = result_of("cluster")
     one, _, eight = (row["search"] for row in result["table"])
     assert 0 < 4 * one < eight < 1
     assert set(result["busy_share_16_slots"]) == {"search", "confirmation", "both"}
@@ -152,10 +158,7 @@ def test_the_surrogates_optimum_is_that_of_its_curves(benchmarks):
 @pytest.mark.skipif("H2H_TEST_DATA" not in os.environ, reason="needs H2H_TEST_DATA, a folder of real text")
 def test_corpora():
     """In a process of its own: it starts a Ray cluster of its own."""
-    command = [sys.executable, str(BENCHMARKS / "corpora.py"), "--quick"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=280)
-    result = json.loads(done.stdout.splitlines()[-1])
+    result = result_of("corpora")
     ratios = [row["prepare_over_bare"] for row in result["preparation"]]
     assert [row["tokenizer"] for row in result["preparation"]] == ["byte_bpe", "unigram"]
     assert result["prepare_over_bare_tokenizer"] == min(ratios) > 0
@@ -175,10 +178,7 @@ def test_corpora():
 @pytest.mark.skipif("H2H_TEST_DATA" not in os.environ, reason="needs H2H_TEST_DATA, a folder of real text")
 def test_yardsticks():
     """In a process of its own: it starts a Ray cluster of its own."""
-    command = [sys.executable, str(BENCHMARKS / "yardsticks.py"), "--quick"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=280)
-    result = json.loads(done.stdout.splitlines()[-1])
+    result = result_of("yardsticks")
     names = {"recovery_accuracy", "recovery_mrr", "perplexity", "log perplexity", "bits_per_byte"}
     assert result["best_over"].keys() == names - {result["best"]}
     for task in result["tasks"].values():

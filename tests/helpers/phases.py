@@ -10,6 +10,7 @@ from orchestrator.ledger.history import History
 from orchestrator.ledger.protocol import design_of
 from orchestrator.ledger.records import Record
 from orchestrator.scheduling.search import SearchPhase
+from orchestrator.scheduling.trials import WritesDecisions
 from tests.helpers.ledgers import end, measure, spent, trial
 from tests.helpers.ledgers import study as study_record
 
@@ -45,19 +46,13 @@ class Driver:
         self.rng = random.Random(seed)
         self.records: list[Record] = list(earlier) or [study_record(of=design_of(spec))]
         self.history, self.running = History.of(self.records), {}
-        self.phase = phase(spec, self.history, "corpus")
+        self.phase = WritesDecisions(phase(spec, self.history, "corpus"), self.record)
         self.begun, self.widest, self.repeating = [], 0.0, set()
 
     def record(self, record):
         record = record.model_copy(update={"time": 1e9 + len(self.records)})
         self.records.append(record)
         self.history.apply(record)
-
-    def written(self, found):
-        """What a phase said, once its decisions are written down."""
-        for record in self.phase.decisions():
-            self.record(record)
-        return found
 
     def begin(self, planned):
         """Write that an attempt begins, where the reports before it end."""
@@ -79,7 +74,7 @@ class Driver:
 
     def start_all(self):
         while len(self.running) < self.capacity and not self.phase.exhausted():
-            planned = self.written(self.phase.next())
+            planned = self.phase.next()
             if planned is None:
                 return
             assert planned.trial not in self.running
@@ -91,7 +86,7 @@ class Driver:
     def end(self, name, outcome):
         _, attempt = self.running.pop(name)
         self.record(end(attempt, outcome))
-        self.written(self.phase.ended(self.history.trials[name], outcome))
+        self.phase.ended(self.history.trials[name], outcome)
 
     def score(self, planned, progress):
         """A pure function of the trial and how far it is: the same in every session."""
@@ -113,7 +108,7 @@ class Driver:
             self.repeating.remove(name)
             if history.progress == 1.0:
                 self.end(name, "completed")
-            elif self.written(self.phase.prunes(history, history.measures[-1])):
+            elif self.phase.prunes(history, history.measures[-1]):
                 self.end(name, "pruned")
             return
         if self.trouble and self.rng.random() < 0.08:
@@ -134,7 +129,7 @@ class Driver:
         self.record(report)
         if progress == 1.0:
             self.end(name, "completed")
-        elif self.written(self.phase.prunes(self.history.trials[name], report)):
+        elif self.phase.prunes(self.history.trials[name], report):
             self.end(name, "pruned")
 
     def run(self, reports=10_000):

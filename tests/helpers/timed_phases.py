@@ -14,6 +14,7 @@ from orchestrator.ledger.protocol import design_of, study_digest
 from orchestrator.ledger.records import ComparisonRecord, ExtensionRecord, parse_record, to_line
 from orchestrator.scheduling.confirmation import AnytimePhase, ConfirmPhase
 from orchestrator.scheduling.search import SearchPhase
+from orchestrator.scheduling.trials import WritesDecisions
 from orchestrator.verification.verify import verify
 from tests.helpers.ledgers import begun, cap, end, measure, phase, spent, trial, write_ledger
 from tests.helpers.ledgers import study as study_record
@@ -49,12 +50,13 @@ class Driver:
         self.history.apply(record.model_copy(update={"time": self.clock}))
 
     def run(self, kind):
-        driven = kind(self.spec, self.history, "corpus")
+        phase_of_trials = kind(self.spec, self.history, "corpus")
+        driven = WritesDecisions(phase_of_trials, self.record)
         name = NAMES[kind]
         self.record(phase(name, "begin"))
         while True:
             while len(self.running) < self.capacity and not driven.exhausted():
-                planned = self.written(driven, driven.next())
+                planned = driven.next()
                 if planned is None:
                     break
                 self.begin(planned)
@@ -62,15 +64,9 @@ class Driver:
                 break
             self.advance(driven, self.chance.choice(sorted(self.running)))
         if message := driven.ended_early():
-            self.record(cap(name, driven.seeds_begun() if name == "confirm" else None, message))
+            self.record(cap(name, phase_of_trials.seeds_begun() if name == "confirm" else None, message))
         self.record(phase(name, "end"))
         return self
-
-    def written(self, driven, found):
-        """What a phase said, once its decisions are written down."""
-        for record in driven.decisions():
-            self.record(record)
-        return found
 
     def begin(self, planned):
         # A trial begins anew after a failure: all that it had is lost. One that had stopped goes on from there.
@@ -133,13 +129,13 @@ class Driver:
         self.record(report)
         if share == 1.0:
             self.end(driven, name, "completed")
-        elif self.written(driven, driven.prunes(known, report)):
+        elif driven.prunes(known, report):
             self.end(driven, name, "pruned")
 
     def end(self, driven, name, outcome):
         _, attempt = self.running.pop(name)
         self.record(end(attempt, outcome))
-        self.written(driven, driven.ended(self.history.trials[name], outcome))
+        driven.ended(self.history.trials[name], outcome)
 
     def spent_in_search(self):
         return [self.history.spent("search", arm, "tokens") / TOKENS for arm in self.spec.arms]

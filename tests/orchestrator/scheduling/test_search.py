@@ -465,7 +465,7 @@ def test_the_file_holds_text_alone(tmp_path):
     driver = Driver(spec, trouble=False).run()
     write_optuna_journal(Location(tmp_path), spec, driver.history)
     lines = [json.loads(line) for line in (tmp_path / OPTUNA_FILE).read_text().splitlines()]
-    inner = driver.phase._arms["headless"].sampler._study
+    inner = driver.phase._phase._arms["headless"].sampler._study
     assert any("cma:optimizer:0" in t.system_attrs for t in inner.trials), "the check is blind"
     assert lines
     assert not any("system_attr" in line or line.get("system_attrs") for line in lines)
