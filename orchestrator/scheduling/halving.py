@@ -48,23 +48,29 @@ class Halving:
         self._stopped: dict[int, int] = {}  # by number, the rung
         self._reach: dict[int, float] = {}  # of trials that may come further: where they next stop, or did
         self._ended = 0.0  # what those came to that may not
-        self._overshoot = 0.0  # by how much a trial was beyond its rung when it got there: a part of a step
+        self._overshoot = 0.0  # the most by which a trial was beyond its rung when it got there: a part of a step
+        self._foreseen: dict[int, float] = {}  # by how much those that run were thought to be, when they set out
+        self.unforeseen = 0.0
+        """By how much all together have been beyond that, in trial budgets."""
 
     @property
     def committed(self) -> float:
         """What the trials have spent, and will until they come to their next rungs, in trial budgets."""
-        return self._ended + sum(self._reach.values())
+        may_overshoot = sum(number not in self._stopped and reach < 1.0 for number, reach in self._reach.items())
+        return self._ended + sum(self._reach.values()) + may_overshoot * self._overshoot
 
     def begin(self, number: int) -> None:
         """A new trial runs to the first rung."""
-        self._reach[number] = self._ends[0]
+        self._reach[number], self._foreseen[number] = self._ends[0], self._overshoot
 
     def arrive(self, number: int, rung: int, score: float, progress: float) -> None:
         """A trial comes to a rung, and stops there unless it goes on at once."""
         if number not in self._losses[rung]:
             self._losses[rung][number] = self._sign * score
             insort(self._best_first[rung], (self._sign * score, number))
-        self._overshoot = max(self._overshoot, progress - self._ends[rung])
+        overshoot = max(0.0, progress - self._ends[rung])
+        self._overshoot = max(self._overshoot, overshoot)
+        self.unforeseen += max(0.0, overshoot - self._foreseen.get(number, overshoot))
         self._stopped[number], self._reach[number] = rung, progress
 
     def has_stopped(self, number: int) -> bool:
@@ -74,6 +80,7 @@ class Halving:
     def go_on(self, number: int) -> None:
         """A stopped trial runs to its next rung."""
         self._reach[number] = self._ends[self._stopped.pop(number) + 1]
+        self._foreseen[number] = self._overshoot
 
     def end(self, number: int, outcome: AttemptOutcome, progress: float) -> None:
         """An attempt at a trial ended. One that was pruned has stopped at a rung."""
@@ -110,7 +117,7 @@ class Halving:
         return self._ends[0 if number is None else self._stopped[number] + 1]
 
     def _cost(self, number: int | None) -> float:
-        """Of going on to the next rung, at most: a step of training may end beyond it, but for the last."""
+        """Of going on to the next rung, at most: where a step's cost is known afterwards it may end beyond."""
         target, reached = self._target(number), 0.0 if number is None else self._reach[number]
         return target - reached + (self._overshoot if target < 1.0 else 0.0)
 

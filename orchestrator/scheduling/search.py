@@ -60,7 +60,9 @@ class SearchPhase:
         waits = cap is not None and self._arms[arm].num_running > 0 and cap.waits_for_costs("search")
 
         def pays(cost: float, kept: float | None) -> bool:
-            if waits or cost + (kept or 0.0) > left + TOLERANCE:
+            # An arm comes to its end also where trials went further beyond their rungs than was thought.
+            slack = self._arms[arm].sampler.halving.unforeseen if kept is None else 0.0
+            if waits or cost + (kept or 0.0) > left + slack + TOLERANCE:
                 return False
             return allows is None or allows(arm, cost, kept)
 

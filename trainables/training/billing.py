@@ -67,6 +67,12 @@ class Billing:
         """Share of the budget that is spent."""
         return min(1.0, self._spent_of_budget / self.budget.amount)
 
+    @property
+    def progress_after_another(self) -> float:
+        """Progress after one more step that costs what those so far did in the mean; 0 before the first."""
+        spent = self._spent_of_budget
+        return (spent + spent / max(1, self.spent.steps)) / self.budget.amount
+
     def affordable(self, size: int, prepare: Callable[[int], PreparedStep]) -> PreparedStep | None:
         """The step of so many sequences of this worker, cut so that no budget is overshot; None if nothing fits."""
         unit, left = self.budget.unit, self.budget.amount - self._spent_of_budget

@@ -166,7 +166,8 @@ class Trial:
     def _train(self, feed: Iterator[Batch]) -> Iterator[Report]:
         config = self.config
         even = [(i + 1) / config.reports for i in range(config.reports)]
-        points = sorted({*even, *config.rungs, *config.evaluations})
+        points = sorted({*even[:-1], *config.rungs, *config.evaluations})
+        reached = self.billing.progress_after_another
         while True:
             if self.should_stop():
                 yield self._report("interrupted")
@@ -183,7 +184,9 @@ class Trial:
             step = self._affordable(batch)
             if step is not None:
                 self._step(step)
-            crossed = [point for point in points if before < point <= self.billing.progress]
+            # A report comes with the last step before its point: what stops at a rung spends no more than that.
+            beyond = max(reached, self.billing.progress_after_another)
+            crossed, reached = [point for point in points if reached <= point < beyond], beyond
             self._branch(before)
             cut = step is None or len(step.batch.number_N) < len(batch.number_N)
             ended = cut or self.billing.progress >= 1.0

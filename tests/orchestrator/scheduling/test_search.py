@@ -211,6 +211,24 @@ def test_arms_spend_all_but_a_rung_whatever_breaks(seed, capacity, concurrent):
     assert max(spent) - min(spent) <= 0.02 * 8
 
 
+@pytest.mark.parametrize("parallel", [1, 4, 8])
+def test_an_arm_completes_a_trial_although_all_go_beyond_their_rungs(parallel):
+    """Side by side nobody knows of it before the first arrives: four begin, and what is left is less than was kept."""
+
+    class Overshooting(Driver):
+        def tokens(self, planned, progress):
+            return min(1.0, progress + (0.017 if progress in planned.config.rungs else 0.0)) * TOKENS
+
+        def progress(self, planned, progress):
+            return self.tokens(planned, progress) / TOKENS
+
+    spec = study("search.budget_per_arm=2", "search.halving={reduction: 3, rungs: 2}", f"search.parallel={parallel}")
+    driver = Overshooting(spec, trouble=False, capacity=8).run()
+    for arm in spec.arms:
+        assert [t.outcome for t in driver.history.trials_of("search", arm)].count("completed") == 1
+        assert driver.spent(arm) <= 2 + 4 * 0.017
+
+
 @pytest.mark.parametrize(
     ("algorithm", "every"),
     [("tpe", 3), ("cma_es", 7), ("random", 1), ("qmc", 7), ("grid", 1)]

@@ -198,13 +198,25 @@ def test_learning_rate_and_progress_follow_the_budget(corpus, schedule, budget):
 
 def test_reports_rungs_and_evaluations(corpus, tmp_path):
     reports = run(corpus, make_config(evaluations=[0.3, 0.5]), tmp_path)
-    assert [report.measure.step for report in reports] == [4, 8, 12, 16, 20, 24]
-    assert [report.measure.rung for report in reports] == [None, 0, None, 1, None, None]
-    # 0.3 is passed at step 8, so is the rung: one report. Before the end only the primary is taken.
+    # 0.3 lies between the steps 7 and 8: its report comes with the last step before it.
+    assert [report.measure.step for report in reports] == [4, 7, 8, 12, 16, 20, 24]
+    assert [report.measure.rung for report in reports] == [None, None, 0, None, 1, None, None]
+    # Before the end only the primary is taken; 0.5 is a report's point too.
     primary, everything = ["recovery_mrr"], ["recovery_mrr", "recovery_accuracy"]
-    assert [list(r.measure.yardsticks) for r in reports] == [[], primary, primary, primary, [], everything]
-    assert [report.status for report in reports] == ["running"] * 5 + ["completed"]
+    assert [list(r.measure.yardsticks) for r in reports] == [[], *[primary] * 4, [], everything]
+    assert [report.status for report in reports] == ["running"] * 6 + ["completed"]
     json.dumps([report.record() for report in reports], allow_nan=False)
+
+
+@pytest.mark.parametrize("budget", [{"tokens": 30 * 8 * LENGTH + 5}, {"steps": 31}, {"flops": 5e7}])
+def test_what_stops_at_a_rung_has_spent_no_more(corpus, budget):
+    """And could not have made another step."""
+    config = make_config(budget=budget, rungs=[0.1, 1 / 3, 0.77], evaluations=[], reports=1, yardsticks=[])
+    reports = run(corpus, config)
+    assert [report.measure.rung for report in reports] == [0, 1, 2, None]
+    for report, rung in zip(reports, config.rungs, strict=False):
+        step = report.measure.progress / report.measure.step
+        assert report.measure.progress <= rung + 1e-12 < report.measure.progress + step + 1e-9
 
 
 def test_the_loss_falls_and_is_the_mean_since_the_last_report(corpus):
