@@ -20,7 +20,8 @@ from orchestrator.ledger.recorder import Recorder
 from orchestrator.ledger.records import ComparisonRecord, ExtensionRecord, StopRecord
 from orchestrator.ledger.segments import read_ledger
 from trainables.errors import InputError
-from trainables.storage import FullDiskError, Location
+from trainables.object_store import Patience
+from trainables.storage import Location
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -132,9 +133,9 @@ class Study:
         self.spec, self.file, self._overrides = spec, "study", overrides
         address = ray_address(address)
         self._require_placement(Machine.here(), address)
-        with closing(Recorder(self.folder / LEDGER)) as recorder:
+        with closing(Recorder(self.folder / LEDGER, self.say)) as recorder:
             # First the ledger: cut off before the file is written, the study ends as it was, and extends as it did.
-            recorder.record(ExtensionRecord(changes=changes))
+            recorder.record(ExtensionRecord(changes=changes), durable=True)
             self._write_file()
         return self._run(address)
 
@@ -208,7 +209,8 @@ class Study:
             self.say("reading the text, checking the models")
             tokenizer = None if self._prepared_corpus(history) else check_study(self.spec)
             self._require_placement(machine, address)
-        recorder = Recorder(self.folder / LEDGER)
+        Patience.seconds = Patience.FOR_STUDIES
+        recorder = Recorder(self.folder / LEDGER, self.say)
         try:
             self.say("starting Ray on this machine" if address is None else f"connecting to Ray at {address}")
             with ray_session(address, machine, dashboard=machine.launcher(self.spec.resources) == "ray_train"):
@@ -218,7 +220,7 @@ class Study:
                 self._run_phases(recorder, machine, tokenizer, own_cluster=address is None)
         except KeyboardInterrupt:
             if recorder.history.study is not None:
-                with suppress(FullDiskError):
+                with suppress(InputError):
                     recorder.record(StopRecord(status="end"))
             raise
         finally:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from trainables.config import Config
 from trainables.errors import InputError
+from trainables.object_store import Patience
 from trainables.storage import FullDiskError, Location
 from trainables.training.config import TrialConfig
 
@@ -106,6 +107,7 @@ def trainable(config: dict[str, Any]) -> None:
 
     from trainables.training.world import World
 
+    Patience.seconds = Patience.FOR_STUDIES
     workers = WorkerConfig.model_validate(config["workers"])
     if workers.launcher == "ray_train":
         _fit_with_ray_train(config, workers)
@@ -167,10 +169,12 @@ def _explained() -> Iterator[None]:
         raise DiskFull(f"{error.what} ({error.where})") from error
     except InputError as error:
         raise WrongInput("; ".join(line.strip() for line in str(error).splitlines())) from error
+    except PermissionError as error:
+        raise WrongInput(f"the storage refuses: {_first_line(error)}") from error
     except OSError as error:
-        if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError | NotADirectoryError):
+        if isinstance(error, FileNotFoundError | IsADirectoryError | NotADirectoryError):
             raise  # the program's
-        raise Lost(f"the storage failed: {str(error).strip().partition(chr(10))[0]}") from error
+        raise Lost(f"the storage failed: {_first_line(error)}") from error
     except (MemoryError, RuntimeError) as error:
         import torch
 
@@ -178,6 +182,10 @@ def _explained() -> Iterator[None]:
         if isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error):
             raise out_of_memory(str(error)) from error
         raise
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0]
 
 
 def out_of_memory(message: str) -> OutOfMemory:
@@ -237,6 +245,7 @@ def _train_worker(config: dict[str, Any]) -> None:
 
     from trainables.training.world import World
 
+    Patience.seconds = Patience.FOR_STUDIES
     context = ray.train.get_context()
     world = World(context.get_world_rank(), context.get_world_size(), ray.train.torch.get_device())
     for report in _reports(config, world):

@@ -14,7 +14,8 @@ from orchestrator.ledger.recorder import Recorder
 from orchestrator.ledger.records import AttemptOutcome, BegunRecord, EndRecord, MeasureRecord, StopRecord, TrialRecord
 from orchestrator.ledger.trials import TrialHistory
 from orchestrator.scheduling.trials import PhaseOfTrials, PlannedTrial, WritesDecisions
-from trainables.storage import FullDiskError, Location
+from trainables.errors import InputError
+from trainables.storage import Location
 from trainables.training.checkpoint_record import CheckpointFolders
 from trainables.trial import DiskFull, Lost, OutOfMemory, StopSignal, TrialFailure, WorkerConfig, WrongInput
 
@@ -57,7 +58,7 @@ class Executor:
     def tell_stopping(self) -> None:
         """Write, once, that what runs is saved and stopped; a signal handler must not."""
         if self.recorder.history.stop is None:
-            with suppress(FullDiskError):  # which may be why
+            with suppress(InputError):  # which may be why
                 self.recorder.record(StopRecord(status="begin"))
 
     def run(self, phases: Iterator[PhaseOfTrials]) -> None:
@@ -148,7 +149,7 @@ class Executor:
     def reported(self, measure: MeasureRecord) -> None:
         """Write a trial's report, unless the ledger has it."""
         if not _known(self.history_of(measure.trial), measure):
-            self.recorder.record(measure, flush=bool(measure.yardsticks))
+            self.recorder.record(measure)
 
     def prunes(self, measure: MeasureRecord) -> bool:
         """Write the report of a trial that goes on; whether it is not to."""

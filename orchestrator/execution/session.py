@@ -45,7 +45,7 @@ def begin_session(recorder: Recorder, spec: StudySpec, folder: Location, machine
     if first is None:
         earlier, _ = others(folder.parent, record)
         first = record = record.model_copy(update={"earlier": earlier})
-    recorder.record(record)
+    recorder.record(record, durable=True)
     register(folder.parent, first)  # only now: what was cut off between the two is registered by its next session
 
 

@@ -22,7 +22,7 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
 from orchestrator.ledger.records import BegunRecord, MeasureRecord
-from trainables.storage import FullDiskError
+from trainables.errors import InputError
 from trainables.trial import (
     RAY_LOST,
     RAY_OUT_OF_MEMORY,
@@ -46,7 +46,7 @@ _REUSE_SECONDS = 600  # a stopped trial may take so long to write its checkpoint
 
 
 def run_with_tune(executor: Executor) -> None:
-    """Run all that the executor has to start. Raises FullDiskError if there is no space left for the ledger."""
+    """Run all that the executor has to start. Raises InputError where nothing more can be written into the ledger."""
     os.environ.setdefault("TUNE_FUNCTION_THREAD_TIMEOUT_S", str(_REUSE_SECONDS))
     with tempfile.TemporaryDirectory(prefix="h2h-tune-") as scratch, _inside(scratch):
         tuner = tune.Tuner(
@@ -73,7 +73,7 @@ def run_with_tune(executor: Executor) -> None:
         try:
             tuner.fit()
         except TuneError as error:  # Tune's text for whatever is raised while it runs
-            if isinstance(error.__context__, FullDiskError):  # the ledger's
+            if isinstance(error.__context__, InputError):  # the ledger's
                 raise error.__context__ from error
             raise
 
@@ -174,6 +174,7 @@ class _PhaseScheduler(FIFOScheduler):  # type: ignore[misc]
     def choose_trial_to_run(self, tune_controller: Any) -> Any:
         """Tune asks at every step."""
         executor = self._executor
+        executor.recorder.check()
         self._reuse(tune_controller, not executor.interrupted)
         if executor.interrupted:
             executor.tell_stopping()

@@ -14,7 +14,7 @@ from orchestrator.execution.executor import Executor
 from orchestrator.execution.placement_groups import PlacementGroups
 from orchestrator.ledger.recorder import Recorder
 from orchestrator.ledger.records import ResourcesRecord
-from trainables.storage import FullDiskError
+from trainables.errors import InputError
 
 _REPEAT_SECONDS = 5.0
 
@@ -84,9 +84,9 @@ def _resources(recorder: Recorder) -> Callable[[], None]:
         kinds = [kind for kind in ("CPU", "GPU") if kind in total]
         now = {kind: (max(0.0, total[kind] - free.get(kind, 0.0)), total[kind]) for kind in kinds}
         if now != last:
-            # On a full disk the study's own next record ends the study.
-            with suppress(FullDiskError):
-                recorder.record(ResourcesRecord(cluster=now), flush=False)
+            # Where nothing can be written the study's own next record ends the study.
+            with suppress(InputError):
+                recorder.record(ResourcesRecord(cluster=now))
         last = now
 
     return write
@@ -98,7 +98,7 @@ def _placement_groups(recorder: Recorder, worker_resources: Mapping[str, float])
 
     def free() -> None:
         if number := groups.remove_empty():
-            with suppress(FullDiskError):
+            with suppress(InputError):
                 recorder.event(f"placement groups of killed trials are removed, to free their devices: {number}")
 
     return free

@@ -1,6 +1,6 @@
 """What writes the ledger, and at once knows what it adds up to."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from orchestrator.ledger.history import read_history
@@ -13,13 +13,13 @@ class Recorder:
     """The study's one writer. Every record goes to the ledger, and into the :class:`History` that decisions read; what
     an earlier session wrote there is read first."""
 
-    def __init__(self, folder: Location) -> None:
-        self._writer = LedgerWriter(folder)  # first: from here on nobody else writes
+    def __init__(self, folder: Location, say: Callable[[str], None] = lambda _: None) -> None:
+        self._writer = LedgerWriter(folder, say)  # first: from here on nobody else writes
         self.history = read_history(folder)
 
-    def record(self, record: Record, *, flush: bool = True) -> None:
+    def record(self, record: Record, *, durable: bool = False) -> None:
         """Add one record; see :meth:`LedgerWriter.append`."""
-        self._writer.append(record, flush=flush)
+        self._writer.append(record, durable=durable)
         self.history.apply(record)
         self.history.head = self._writer.head
         if isinstance(record, EndRecord) and record.phase == "search":
@@ -35,6 +35,11 @@ class Recorder:
     def event(self, message: str) -> None:
         """Add a message for a person."""
         self.record(EventRecord(message=message))
+
+    def check(self) -> None:
+        """Raises InputError where nothing can be written any more: another process leads the study, or the storage is
+        lost."""
+        self._writer.check()
 
     def close(self) -> None:
         """Make everything durable."""

@@ -13,6 +13,7 @@ from orchestrator.analysis.methods import estimand
 from orchestrator.config.folder import LEDGER
 from orchestrator.ledger import registry
 from orchestrator.ledger.history import History
+from orchestrator.ledger.records import Record
 from orchestrator.ledger.segments import LedgerReader
 from orchestrator.reporting import result_tables
 from orchestrator.reporting.layout import SideBySide
@@ -68,13 +69,13 @@ def follow(
     """Show a study while it runs, a dashboard on a terminal, else a line for every noteworthy record after ``since``,
     seconds since the epoch; returns its last state. ``until`` is asked at every turn whether to stop, else its
     comparison is waited for; ``stage`` says what is done beside the ledger."""
-    reader, history = LedgerReader(folder / LEDGER), History(folder=folder)
+    reader, history, silent = LedgerReader(folder / LEDGER), History(folder=folder), Silence()
     pause = POLL_SECONDS if folder.local else REMOTE_POLL_SECONDS
     log = _Log(console, stage)
     with Live(console=console, auto_refresh=False) if console.is_terminal else nullcontext() as live:
         while True:
             stop = until is not None and until()  # asked first, so that the last records are read after it
-            for record in reader.poll():
+            for record in silent.heard(reader.poll):
                 history.apply(record)
                 if live is None:
                     for line in lines_of(record, history) if record.time >= since else ():
@@ -82,13 +83,39 @@ def follow(
             stop = stop or (until is None and history.finished)
             if live is not None:
                 live.transient = stop and history.study is None  # an error follows, or the study was there
-                shown = render(history, None if stop else time.time(), stage.text if stage and not stop else "")
+                doing = str(silent) or (stage.text if stage is not None else "")
+                shown = render(history, None if stop else time.time(), "" if stop else doing)
                 live.update(shown, refresh=True)
             elif not stop:
-                log.still(history)
+                log.still(history, str(silent))
             if stop:
                 return history
             time.sleep(pause)
+
+
+class Silence:
+    """A storage that does not answer for a while ends nothing; a person is told."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._why = ""
+
+    def heard(self, read: Callable[[], list[Record]]) -> list[Record]:
+        """What there is to read; nothing while there is no answer. Raises OSError where it is refused."""
+        try:
+            found = read()
+        except (FileNotFoundError, PermissionError):
+            raise
+        except OSError as error:
+            self._since, self._why = self._since or time.time(), str(error)
+            return []
+        self._since = None
+        return found
+
+    def __str__(self) -> str:
+        if self._since is None:
+            return ""
+        return f"the storage has not answered since {clock(self._since)}, and is asked again: {self._why}"
 
 
 class _Log:
@@ -102,15 +129,16 @@ class _Log:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
         self._said = time.monotonic()
 
-    def still(self, history: History) -> None:
-        """Say what goes on: a new stage at once, all else where nothing was said for a while."""
+    def still(self, history: History, silence: str) -> None:
+        """Say what goes on: a new stage at once, all else where nothing was said for a while; of a storage that does
+        not answer, that."""
         stage = self._stage.text if self._stage is not None else ""
         before_trials = not any(trial.runs for trial in history.trials.values())
         if stage and before_trials and stage != self._told:
             self._told = stage
             self.line(f"{clock(time.time())} now      {stage}")
         elif time.monotonic() - self._said > QUIET_SECONDS:
-            doing = stage if stage and before_trials else standing(history)
+            doing = silence or (stage if stage and before_trials else standing(history))
             self.line(f"{clock(time.time())} still    {doing}")
 
 

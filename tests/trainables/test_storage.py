@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import random
 import shutil
 import subprocess
 import sys
@@ -16,12 +18,13 @@ import pytest
 import torch
 
 from cluster.local import free_port
+from orchestrator.ledger import lease, remote_log
 from orchestrator.ledger.chain import unlink
 from orchestrator.ledger.records import EventRecord
 from orchestrator.ledger.segments import LedgerReader, LedgerWriter, read_ledger
 from tests.helpers.files import write_table
 from tests.helpers.trials import make_state
-from trainables import storage
+from trainables import object_store, storage
 from trainables.corpora.config import CorporaConfig, SourceConfig, TokenizerConfig
 from trainables.corpora.preparation import duplicates
 from trainables.corpora.preparation import prepare as preparation
@@ -99,15 +102,16 @@ def test_a_ledger_is_read_while_it_is_written_and_by_sessions(place):
     reader = LedgerReader(folder)
     assert reader.poll() == []
     first = LedgerWriter(folder)
-    first.append(EventRecord(message="one"))
+    first.append(EventRecord(message="one"), durable=True)
     assert [record.message for record in reader.poll()] == ["one"]
-    first.append(EventRecord(message="two"), flush=False)
+    first.append(EventRecord(message="two"))
     first.close()
     second = LedgerWriter(folder)
-    second.append(EventRecord(message="three"))
+    second.append(EventRecord(message="three"), durable=True)
     assert [record.message for record in reader.poll()] == ["two", "three"]
     assert [record.message for record in read_ledger(folder)] == ["one", "two", "three"]
-    assert folder.names() == ["000001.jsonl", "000002.jsonl"]
+    segments = ["000001.jsonl", "000002.jsonl"] if place.local else ["000001.jsonl"]
+    assert folder.names() == [*segments, "lease.json"]
     with pytest.raises(ValueError, match="time"):
         second.append(EventRecord(message="four", time=float("nan")))
 
@@ -125,7 +129,7 @@ def test_a_long_ledger_is_cut_into_segments_on_an_object_store(s3):
     folder = Location(s3) / "long"
     writer = LedgerWriter(folder)
     for number in range(40):
-        writer.append(EventRecord(message=str(number) * 40_000))
+        writer.append(EventRecord(message=str(number) * 40_000), durable=True)
     writer.close()
     assert len(folder.names()) > 1
     assert [record.message[:2] for record in read_ledger(folder)][:12:11] == ["00", "11"]
@@ -134,6 +138,88 @@ def test_a_long_ledger_is_cut_into_segments_on_an_object_store(s3):
     second.append(EventRecord(message="of another session"))
     second.close()
     assert all(unlink(line.text).before == line.head for line in LedgerReader(folder).lines())
+
+
+def as_of_another_machine(folder: Location, monkeypatch) -> None:
+    """Whether the holder's process still runs cannot be seen from here; nobody waits long for it."""
+    monkeypatch.setattr(lease, "HELD_SECONDS", 0.5)
+    monkeypatch.setattr(lease, "_machine", lambda: "another")
+
+
+def test_a_second_writer_of_an_object_store_is_refused_with_who_writes(s3, tmp_path, monkeypatch):
+    monkeypatch.setattr(lease, "RENEWAL_SECONDS", 0.1)
+    monkeypatch.setattr(lease, "_POLL_SECONDS", 0.2)
+    folder, said = Location(s3) / tmp_path.name, list[str]()
+    writer = LedgerWriter(folder)
+    as_of_another_machine(folder, monkeypatch)
+    with pytest.raises(InputError, match=f"another process runs this study(.|\n)*process {os.getpid()} on"):
+        LedgerWriter(folder, said.append)
+    assert "waiting" in said[0]
+    writer.close()  # it is let go
+    said.clear()
+    LedgerWriter(folder, said.append).close()
+    assert not said
+
+
+def test_nothing_counts_that_a_writer_does_whose_lease_was_taken_over(s3, tmp_path, monkeypatch):
+    """Stopped for longer than that, and continued."""
+    folder = Location(s3) / tmp_path.name
+    stopped = LedgerWriter(folder)  # renews it every some seconds: not while this test runs
+    stopped.append(EventRecord(message="one"), durable=True)
+    as_of_another_machine(folder, monkeypatch)
+    other = LedgerWriter(folder)
+    other.append(EventRecord(message="two"), durable=True)
+    with pytest.raises(InputError, match="another process runs this study"):
+        stopped.append(EventRecord(message="lost"), durable=True)
+    with pytest.raises(InputError, match="another process runs this study"):
+        stopped.check()
+    other.append(EventRecord(message="three"))
+    stopped.close()
+    other.close()
+    assert [record.message for record in read_ledger(folder)] == ["one", "two", "three"]
+
+
+def test_an_outage_of_the_store_costs_nothing(s3, tmp_path, monkeypatch):
+    """Requests fail, or their answers are lost on the way; nobody waits for them."""
+    folder, whole = Location(s3) / tmp_path.name, Location.replace
+    chance = random.Random(0)
+
+    def unreliable(self, data, seen):
+        fate = chance.random()
+        if fate < 0.4:
+            raise OSError("no answer")
+        version = whole(self, data, seen)
+        if fate < 0.7:
+            raise OSError("the answer is lost")
+        return version
+
+    writer = LedgerWriter(folder)
+    monkeypatch.setattr(Location, "replace", unreliable)
+    monkeypatch.setattr(remote_log, "_LONGEST_PAUSE", 0.01)
+    for number in range(12):
+        writer.append(EventRecord(message=str(number)), durable=number % 2 > 0)
+    writer.close()
+    assert [record.message for record in read_ledger(folder)] == [str(number) for number in range(12)]
+
+
+@pytest.mark.parametrize(
+    ("error", "what"),
+    [(OSError("no answer"), "has not answered"), (PermissionError("denied"), "refuses to be written to")],
+)
+def test_a_store_that_is_lost_ends_the_writer(s3, tmp_path, monkeypatch, error, what):
+    writer = LedgerWriter(Location(s3) / tmp_path.name)
+
+    def lost(*_):
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Location, "replace", lost)
+        patch.setattr(object_store.Patience, "FOR_STUDIES", 0.5)
+        with pytest.raises(InputError, match=what):
+            writer.append(EventRecord(message="one"), durable=True)
+        with pytest.raises(InputError, match=what):
+            writer.append(EventRecord(message="two"))
+        writer.close()
 
 
 def test_checkpoints(place):
@@ -179,13 +265,15 @@ def test_a_question_mark_is_one_of_a_name_on_this_machine(tmp_path) -> None:
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("scheme", ["gs", "gcs"])
 def test_a_google_store_that_does_not_answer_is_given_up(scheme: str, monkeypatch) -> None:
-    monkeypatch.setattr(storage, "GCS_SECONDS", 1)
+    monkeypatch.setattr(object_store, "REQUEST_SECONDS", 1)
+    monkeypatch.setattr(object_store.Patience, "seconds", 1)
     closed = f"scheme=http&endpoint_override=127.0.0.1:{free_port()}"
-    with pytest.raises(OSError, match="Retry policy exhausted"):
-        (Location(f"{scheme}://anonymous@bucket/studies?{closed}") / "demo").names()
-    own = Location(f"{scheme}://anonymous@bucket/studies?{closed}&retry_limit_seconds=0.5")
-    with pytest.raises(OSError, match="Retry policy exhausted"):
-        own.names()
+    folder = Location(f"{scheme}://anonymous@bucket/studies?{closed}") / "demo"
+    with pytest.raises(OSError, match="retries"):
+        folder.names()
+    monkeypatch.setattr(storage, "GCS_SECONDS", 1)
+    with pytest.raises(OSError, match="Retry policy exhausted"):  # as files of text are read
+        (Location(f"{scheme}://anonymous@other/text?{closed}")).filesystem.get_file_info("other/text")
 
 
 STRANGE = "my text/日本 100%+#é"

@@ -139,10 +139,10 @@ def test_a_segment_that_cannot_be_read_is_named(folder: Path) -> None:
 def test_nothing_is_written_after_what_is_damaged(folder: Path) -> None:
     """A study that cannot be read does not go on; its files stay as they are, to be looked at."""
     put(folder, 2, 3, b"oops")
-    before = {path: path.read_bytes() for path in sorted((folder / "ledger").iterdir())}
+    before = {path: path.read_bytes() for path in sorted((folder / "ledger").glob("*.jsonl"))}
     with pytest.raises(InputError, match="the ledger is damaged"):
         Recorder(Location(folder / "ledger"))
-    after = {path: path.read_bytes() for path in sorted((folder / "ledger").iterdir()) if path.stat().st_size}
+    after = {path: path.read_bytes() for path in sorted((folder / "ledger").glob("*.jsonl")) if path.stat().st_size}
     assert after == before
     assert main(["resume", str(folder)]) == 2
 

@@ -1,0 +1,53 @@
+"""The end of a ledger on this machine: a file of this session's own, to which lines are appended."""
+
+import fcntl
+import os
+from pathlib import Path
+
+from orchestrator.ledger.layout import segment_name, segments_of
+from orchestrator.ledger.lease import note_holder, taken_over
+from trainables.storage import FullDiskError, Location, space_for
+
+
+class LocalLog:
+    """Writes lines into a new segment. A lock on the folder keeps others out, for as long as this process lives. Raises
+    InputError if another one has it."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._exclusive = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(self._exclusive, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(self._exclusive)
+            raise taken_over(Location(folder)) from error
+        note_holder(folder)
+        self._path = folder / segment_name(max(segments_of(Location(folder)).values(), default=0) + 1)
+        with space_for(self._path):
+            self._file = self._path.open("xb", buffering=0)
+
+    def append(self, line: bytes) -> None:
+        """Write a line. Raises FullDiskError; then nothing of it is there."""
+        before = self._file.tell()
+        try:
+            with space_for(self._path):
+                while line:  # on a disk that is nearly full a part of it is written
+                    line = line[self._file.write(line) :]
+        except FullDiskError:
+            # When there is space again the next record must not be joined to half a line.
+            self._file.truncate(before)
+            self._file.seek(before)
+            raise
+
+    def flush(self) -> None:
+        """Nothing: what is appended outlives this process."""
+
+    def check(self) -> None:
+        """Nothing: what cannot be written is told when it is appended."""
+
+    def close(self) -> None:
+        """Put it on the disk, and let others write."""
+        if not self._file.closed:
+            os.fsync(self._file.fileno())
+            self._file.close()
+            os.close(self._exclusive)

@@ -1,0 +1,153 @@
+"""The end of a ledger on an object store, which cannot append: the open segment is written again whole, now and then.
+
+It is written if it is as this writer last left it. So a writer that was thought dead, and from which another took over,
+is told so when it writes; nothing that it holds comes into the ledger. Nobody waits for the store: a thread of its own
+writes, and tries again for some minutes where there is no answer.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from orchestrator import formatting
+from orchestrator.ledger.layout import segment_name, segments_of
+from orchestrator.ledger.lease import Lease, taken_over
+from trainables.errors import InputError
+from trainables.object_store import ChangedError, Patience, Version
+from trainables.storage import Location
+
+SEGMENT_BYTES = 1 << 20  # a segment is closed at this size, which bounds what is written again
+FLUSH_SECONDS = 2.0  # the least between two writes, unless somebody waits
+_LONGEST_PAUSE = 5.0  # seconds between two tries
+
+
+class StorageLostError(InputError):
+    """The storage did not answer for as long as a study waits."""
+
+
+class RemoteLog:
+    """Writes lines behind those of a ledger's segments. Raises InputError if another process writes them.
+
+    Args:
+        folder: the ledger's.
+        lease: this process's right to write there; it is renewed, and lost with it.
+    """
+
+    def __init__(self, folder: Location, lease: Lease) -> None:
+        self._folder, self._lease = folder, lease
+        segments = segments_of(folder)
+        self._number = max(segments.values(), default=1)
+        self._content, self._version = b"", None  # type: bytes, Version | None
+        if segments:
+            self._content, self._version = self._segment.read_version()
+        self._pending: list[bytes] = []
+        self._problem: InputError | None = None
+        self._changed = threading.Condition()
+        self._hurry = self._closing = self._ended = False
+        self._thread = threading.Thread(target=self._work, name="ledger", daemon=True)
+        self._thread.start()
+
+    @property
+    def _segment(self) -> Location:
+        return self._folder / segment_name(self._number)
+
+    def check(self) -> None:
+        """Raises InputError where nothing can be written any more."""
+        if self._problem is not None:
+            raise self._problem
+
+    def append(self, line: bytes) -> None:
+        """Write a line within moments. Raises what :meth:`check` does."""
+        with self._changed:
+            self.check()
+            self._pending.append(line)
+            self._changed.notify_all()
+
+    def flush(self) -> None:
+        """Wait until all is written. Raises what :meth:`check` does."""
+        with self._changed:
+            self._hurry = True
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: not self._pending or self._ended)
+            self._hurry = False
+            self.check()
+
+    def close(self) -> None:
+        """Write what is there still, unless that cannot be any more, and end."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        self._thread.join()
+
+    def _work(self) -> None:
+        last = -FLUSH_SECONDS
+        try:
+            while True:
+                with self._changed:
+                    self._changed.wait_for(lambda: bool(self._pending) or self._closing, self._lease.seconds_left())
+                    ready = last + FLUSH_SECONDS - time.monotonic()
+                    if self._pending and ready > 0:
+                        self._changed.wait_for(lambda: self._hurry or self._closing, ready)
+                    lines = list(self._pending)
+                    if not lines and self._closing:
+                        self._lease.release()
+                        return
+                if lines:
+                    last = time.monotonic()
+                    self._write(b"".join(lines))
+                    with self._changed:
+                        del self._pending[: len(lines)]
+                        self._changed.notify_all()
+                self._lease.renew_if_due()
+        except InputError as error:
+            with self._changed:
+                self._problem = error
+        finally:
+            with self._changed:
+                self._ended = True
+                self._changed.notify_all()
+
+    def _write(self, lines: bytes) -> None:
+        if len(self._content) >= SEGMENT_BYTES:
+            self._number, self._content, self._version = self._number + 1, b"", None
+        content = self._content + lines
+        self._version = patiently_replaced(self._segment, content, self._version)
+        self._content = content
+
+
+def patiently_replaced(file: Location, content: bytes, seen: Version | None) -> Version:
+    """Write a file if it is as it was ``seen``, for minutes where the store does not answer. Raises InputError where
+    another process wrote it, or the store refuses, or does not answer."""
+    began, pause = time.monotonic(), 0.2
+    while True:
+        try:
+            return file.replace(content, seen)
+        except ChangedError as error:
+            try:  # an answer that was lost on its way: then it is our own
+                found, version = file.read_version()
+            except OSError as problem:
+                failure: OSError = problem
+            else:
+                if found == content:
+                    return version
+                raise taken_over(file.parent) from error
+        except OSError as error:
+            failure = error
+        waited = time.monotonic() - began
+        if type(failure) is not OSError or waited + pause > Patience.FOR_STUDIES:
+            raise _lost(file, failure, waited) from failure
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def _lost(file: Location, error: OSError, waited: float) -> StorageLostError:
+    refused = type(error) is not OSError
+    silent = f"the storage has not answered for {formatting.duration(waited)}"
+    return StorageLostError(
+        "the storage refuses to be written to" if refused else silent,
+        where=str(file),
+        why=str(error),
+        remedy=f"{'put that right' if refused else 'when it answers again'}, then go on:  h2h resume "
+        f"{file.parent.parent}; all but the last moments is saved",
+    )
