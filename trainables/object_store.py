@@ -33,6 +33,7 @@ _TRANSFER_SECONDS = 30.0  # of one request, to the last of its bytes: what is la
 _LONGEST_PAUSE = 5.0  # seconds between two tries
 
 _Result = TypeVar("_Result")
+_Pairs = tuple[tuple[str, str], ...]
 
 
 class ChangedError(Exception):
@@ -129,10 +130,16 @@ class Bucket:
             _patiently(lambda: obstore.delete(self._store, paths))
 
 
-@lru_cache
 def bucket(scheme: str, authority: str, region: str | None, query: str) -> Bucket:
     """The bucket of a URI of one of :data:`SCHEMES`: its ``authority``, which may have the keys of an account, and its
     ``query``. ``region``: of S3, as it was found out."""
+    said = ((name, value) for name, value in os.environ.items() if name.startswith(("AWS_", "GOOGLE_")))
+    return _bucket(scheme, authority, region, query, tuple(sorted(said)))
+
+
+@lru_cache
+def _bucket(scheme: str, authority: str, region: str | None, query: str, environment: _Pairs) -> Bucket:
+    """One client for all that is asked of a bucket in the same environment."""
     account, _, name = authority.rpartition("@")
     options = dict(parse_qsl(query))
     endpoint = options.get("endpoint_override", "")

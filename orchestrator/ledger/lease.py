@@ -20,7 +20,7 @@ from orchestrator.ledger.layout import LEASE_FILE
 from trainables.config import Config
 from trainables.errors import InputError
 from trainables.object_store import ChangedError, Version
-from trainables.storage import Location
+from trainables.storage import Location, space_for
 
 HELD_SECONDS = 30.0  # one that was not renewed for so long is lost
 RENEWAL_SECONDS = 8.0
@@ -146,7 +146,8 @@ class Lease:
 
 def note_holder(ledger: Path) -> None:
     """Write who leads a study of this machine: for who is refused, the lock itself names nobody."""
-    (ledger / LEASE_FILE).write_text(Holder.here().model_dump_json())
+    with space_for(ledger / LEASE_FILE):
+        (ledger / LEASE_FILE).write_text(Holder.here().model_dump_json())
 
 
 def taken_over(ledger: Location) -> InputError:

@@ -81,7 +81,7 @@ def test_plain_transformers_reproduces_the_yardsticks(tmp_path, monkeypatch, cap
         },
         "budget": {"steps": 100},
         "search": {"budget_per_arm": 0},
-        "confirm": {"seeds": 1, "evaluations": 1},
+        "confirm": {"seeds": 1, "describe_only": True, "evaluations": 1},
         "yardsticks": {
             "primary": "recovery_accuracy",
             "others": ["recovery_mrr", "bits_per_byte"],

@@ -21,7 +21,11 @@ def test_two_workers_on_a_cluster_train_on_the_batches_of_one_process(tmp_path):
     That is, in one process and without Ray, but for rounding.
     """
     content = small_study(
-        "pair", tmp_path, search={"budget_per_arm": 0}, confirm={"seeds": 1}, resources={"workers": 2}
+        "pair",
+        tmp_path,
+        search={"budget_per_arm": 0},
+        confirm={"seeds": 1, "describe_only": True},
+        resources={"workers": 2},
     )
     file = tmp_path / "study.yaml"
     file.write_text(json.dumps(content))

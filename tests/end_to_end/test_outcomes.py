@@ -20,7 +20,7 @@ def test_a_failing_trial_is_an_outcome(ray_cluster, tmp_path, monkeypatch):
     """Every learning rate diverges: the study says so, with the trials' ends, and exits without a traceback."""
     from orchestrator.study import StudyError
 
-    monkeypatch.setattr("orchestrator.scheduling.search_budget.HOPELESS_TRIALS", 3)
+    monkeypatch.setattr("orchestrator.scheduling.arm_search.HOPELESS_TRIALS", 3)
 
     space = tmp_path / "wild.yaml"
     space.write_text("dimensions: {learning_rate: {type: float, low: 1.0e+30, high: 1.0e+31}}\n")
@@ -41,7 +41,8 @@ def test_failures_have_their_outcome_and_reason(ray_cluster, tmp_path):
         "torn": {"objective": "clm"},
         "fine": {"objective": "clm"},
     }
-    spec = small_study("failing", tmp_path, arms=arms, search={"budget_per_arm": 0}, confirm={"seeds": 1})
+    confirm = {"seeds": 1, "describe_only": True}
+    spec = small_study("failing", tmp_path, arms=arms, search={"budget_per_arm": 0}, confirm=confirm)
     study = Study(spec)
     trials = tmp_path / "failing" / "trials"
     for arm in ("other", "torn"):

@@ -20,7 +20,11 @@ def test_two_workers_train_on_the_batches_of_one_process(tmp_path):
     """In a folder where a module of the user's own is called as a package of ours is, which Ray tells its workers."""
     (tmp_path / "cluster.py").write_text("raise RuntimeError('nobody asked for this module')\n")
     content = small_study(
-        "pair", tmp_path, search={"budget_per_arm": 0}, confirm={"seeds": 1, "evaluations": 1}, resources={"workers": 2}
+        "pair",
+        tmp_path,
+        search={"budget_per_arm": 0},
+        confirm={"seeds": 1, "describe_only": True, "evaluations": 1},
+        resources={"workers": 2},
     )
     (tmp_path / "study.yaml").write_text(json.dumps(content))
     done = h2h("run", str(tmp_path / "study.yaml"), "--plain", cwd=tmp_path)

@@ -35,6 +35,12 @@ class Trials:
     def ended(self, trial, outcome):
         self.coming.append(trial.number)
 
+    def decisions(self):
+        return ()
+
+    def ended_early(self):
+        return ""
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", ["direct", "ray_train"])

@@ -86,7 +86,7 @@ def test_the_study_and_our_packages_travel_and_the_results_come_back_through_sto
     result = json.loads((storage / "result.json").read_text())
     assert result["study"] == "name: tiny\n"
     assert result["argv"] == [
-        *["python", "-m", "orchestrator.cli", "run", "tiny study.yaml"],
+        *["python", "-m", "orchestrator.cli", "run", "tiny study.yaml", "--resume"],
         *["--set", f"storage={storage}", "--set", "budget.tokens=10"],
     ]
 

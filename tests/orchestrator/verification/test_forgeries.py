@@ -48,7 +48,7 @@ def study(honest: Path, tmp_path: Path) -> Path:
 def forge(study: Path, edit: Edit, *, rechained: bool) -> None:
     """Edit the ledger's records as a forger would, with an answer that follows from them; the chain is left as it was,
     or made anew."""
-    files = {file: file.read_bytes().splitlines() for file in sorted((study / "ledger").iterdir())}
+    files = {file: file.read_bytes().splitlines() for file in sorted((study / "ledger").glob("*.jsonl"))}
     written = [json.loads(line) | {"segment": file.name} for file, lines in files.items() for line in lines]
     forged, head = edit(written, study), HEAD_OF_NOTHING
     before, parsed, out = None, list[Record](), {file.name: list[bytes]() for file in files}
@@ -294,7 +294,7 @@ def test_an_attempt_no_longer_says_what_it_ran_on(study: Path) -> None:
 def test_a_session_is_dropped(study: Path, number: int) -> None:
     """The last one leaves no trace but the published head."""
     head = Results(Location(study)).head
-    sessions = sorted((study / "ledger").iterdir())
+    sessions = sorted((study / "ledger").glob("*.jsonl"))
     sessions[number].unlink()
     found = verify(Location(study), head=head)
     assert "--head" in kinds(found, study)
@@ -302,7 +302,7 @@ def test_a_session_is_dropped(study: Path, number: int) -> None:
 
 
 def test_the_chain_is_taken_out(study: Path) -> None:
-    for file in (study / "ledger").iterdir():
+    for file in (study / "ledger").glob("*.jsonl"):
         lines = [unlink(line).record for line in file.read_bytes().splitlines()]
         file.write_bytes(b"".join(line + b"\n" for line in lines))
     found = verify(Location(study))
@@ -313,7 +313,7 @@ def test_the_chain_is_taken_out(study: Path) -> None:
 def test_what_was_written_after_the_published_head(study: Path) -> None:
     """It is another ledger, of which the published one is the first part."""
     head = Results(Location(study)).head
-    file = sorted((study / "ledger").iterdir())[-1]
+    file = sorted((study / "ledger").glob("*.jsonl"))[-1]
     with file.open("ab") as ledger:
         ledger.write(link(head, b'{"kind":"event","time":1.0,"message":"more"}') + b"\n")
     (mismatch,) = verify(Location(study), head=head[:16]).mismatches
