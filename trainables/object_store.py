@@ -218,5 +218,5 @@ def as_os_error(error: Exception) -> OSError:
     if isinstance(error, exceptions.NotFoundError):
         return FileNotFoundError(text)
     if isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError):
-        return PermissionError(text)
+        return PermissionError(f"Access Denied: {text}")
     return OSError(text)

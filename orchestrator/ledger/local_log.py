@@ -21,10 +21,10 @@ class LocalLog:
         except BlockingIOError as error:
             os.close(self._exclusive)
             raise taken_over(Location(folder)) from error
-        note_holder(folder)
         self._path = folder / segment_name(max(segments_of(Location(folder)).values(), default=0) + 1)
         with space_for(self._path):
             self._file = self._path.open("xb", buffering=0)
+        note_holder(folder)
 
     def append(self, line: bytes) -> None:
         """Write a line. Raises FullDiskError; then nothing of it is there."""

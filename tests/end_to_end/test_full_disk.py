@@ -292,5 +292,5 @@ def test_a_ledger_cannot_be_begun_on_a_full_disk(tmp_path, monkeypatch) -> None:
         raise FULL
 
     monkeypatch.setattr(Path, "open", full)
-    with pytest.raises(FullDiskError, match=r"lease\.json could not be written"):
+    with pytest.raises(FullDiskError, match=r"000001\.jsonl could not be written"):
         LedgerWriter(Location(tmp_path))
