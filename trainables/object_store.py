@@ -55,33 +55,67 @@ class Version(NamedTuple):
     version: str | None
 
 
-class Bucket:
-    """One bucket. Methods raise OSError once the store has not answered for :class:`Patience`; FileNotFoundError and
-    PermissionError at once."""
+class StoredObject:
+    """What lies, or may lie, under a key of a bucket. Methods raise OSError once the store has not answered for
+    :class:`Patience`; FileNotFoundError and PermissionError at once."""
 
-    def __init__(self, store: S3Store | GCSStore) -> None:
-        self._store = store
+    def __init__(self, store: S3Store | GCSStore, key: str) -> None:
+        self._store, self._key = store, key
 
-    def read(self, key: str) -> tuple[bytes, Version]:
-        """The whole object, and which it is."""
-        import obstore
+    def read(self) -> tuple[bytes, Version]:
+        """The whole object, and which writing of it that is."""
+        return _patiently(self._get)
 
-        def get() -> tuple[bytes, Version]:
-            found = obstore.get(self._store, key)
-            return bytes(found.bytes()), Version(found.meta["e_tag"], found.meta["version"])
-
-        return _patiently(get)
-
-    def write(self, key: str, data: bytes) -> None:
+    def write(self, data: bytes) -> None:
         """Write the object, whatever was there."""
         import obstore
 
-        _patiently(lambda: obstore.put(self._store, key, data))
+        _patiently(lambda: obstore.put(self._store, self._key, data))
 
-    def replace(self, key: str, data: bytes, seen: Version | None) -> Version:
-        """Write the object if it is as it was ``seen``, None: if there is none. Tried once. Raises ChangedError."""
+    def replace(self, data: bytes, seen: Version | None, seconds: float) -> Version:
+        """Write the object if it is as it was ``seen``, None: if there is none. Waits so many ``seconds`` for a store
+        that does not answer. Raises ChangedError."""
+        return _patiently(lambda: self._put_if(data, seen), seconds)
+
+    def exists(self) -> bool:
+        """Whether there is such an object."""
         import obstore
-        from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
+
+        try:
+            _patiently(lambda: obstore.head(self._store, self._key))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def names(self) -> list[str]:
+        """Of the objects and folders right in a folder, sorted."""
+        import obstore
+
+        found = _patiently(lambda: obstore.list_with_delimiter(self._store, self._key or None))
+        paths = [*found["common_prefixes"], *(entry["path"] for entry in found["objects"])]
+        names = {path.rstrip("/").removeprefix(self._key).strip("/") for path in paths}
+        return sorted(names - {""})  # an object of the folder's own name marks it, for some programs
+
+    def delete(self) -> None:
+        """Remove the object, and all whose names go on from it with a slash; nothing where there is none."""
+        import obstore
+
+        def below() -> list[str]:
+            return [entry["path"] for entries in obstore.list(self._store, self._key) for entry in entries]
+
+        paths = [*_patiently(below), *([self._key] if self.exists() else [])]
+        if paths:
+            _patiently(lambda: obstore.delete(self._store, paths))
+
+    def _get(self) -> tuple[bytes, Version]:
+        import obstore
+
+        found = obstore.get(self._store, self._key)
+        return bytes(found.bytes()), Version(found.meta["e_tag"], found.meta["version"])
+
+    def _put_if(self, data: bytes, seen: Version | None) -> Version:
+        import obstore
+        from obstore.exceptions import AlreadyExistsError, PreconditionError
 
         mode: PutMode = "create"
         if seen is not None:
@@ -92,53 +126,24 @@ class Bucket:
                 known["version"] = seen.version
             mode = known
         try:
-            done = obstore.put(self._store, key, data, mode=mode)
+            done = obstore.put(self._store, self._key, data, mode=mode)
         except (AlreadyExistsError, PreconditionError) as error:
-            raise ChangedError(key) from error
-        except BaseError as error:
-            raise as_os_error(error) from error
+            found, version = self._get()
+            if found == data:  # written by an earlier try, whose answer was lost on its way
+                return version
+            raise ChangedError(self._key) from error
         return Version(done["e_tag"], done["version"])
 
-    def exists(self, key: str) -> bool:
-        """Whether there is such an object."""
-        import obstore
 
-        try:
-            _patiently(lambda: obstore.head(self._store, key))
-        except FileNotFoundError:
-            return False
-        return True
-
-    def names(self, folder: str) -> list[str]:
-        """Of the objects and folders right in a folder, sorted."""
-        import obstore
-
-        found = _patiently(lambda: obstore.list_with_delimiter(self._store, folder or None))
-        paths = [*found["common_prefixes"], *(entry["path"] for entry in found["objects"])]
-        names = {path.rstrip("/").removeprefix(folder).strip("/") for path in paths}
-        return sorted(names - {""})  # an object of the folder's own name marks it, for some programs
-
-    def delete(self, key: str) -> None:
-        """Remove the object, and all whose names go on from it with a slash; nothing where there is none."""
-        import obstore
-
-        def below() -> list[str]:
-            return [entry["path"] for entries in obstore.list(self._store, key) for entry in entries]
-
-        paths = [*_patiently(below), *([key] if self.exists(key) else [])]
-        if paths:
-            _patiently(lambda: obstore.delete(self._store, paths))
-
-
-def bucket(scheme: str, authority: str, region: str | None, query: str) -> Bucket:
-    """The bucket of a URI of one of :data:`SCHEMES`: its ``authority``, which may have the keys of an account, and its
-    ``query``. ``region``: of S3, as it was found out."""
+def stored_object(scheme: str, authority: str, key: str, region: str | None, query: str) -> StoredObject:
+    """The object of a URI of one of :data:`SCHEMES`: its ``authority`` is the bucket, before which the keys of an
+    account may stand; its ``query`` is of the store. ``region``: of S3, as it was found out."""
     said = ((name, value) for name, value in os.environ.items() if name.startswith(("AWS_", "GOOGLE_")))
-    return _bucket(scheme, authority, region, query, tuple(sorted(said)))
+    return StoredObject(_store(scheme, authority, region, query, tuple(sorted(said))), key)
 
 
 @lru_cache
-def _bucket(scheme: str, authority: str, region: str | None, query: str, environment: _Pairs) -> Bucket:
+def _store(scheme: str, authority: str, region: str | None, query: str, environment: _Pairs) -> S3Store | GCSStore:
     """One client for all that is asked of a bucket in the same environment."""
     account, _, name = authority.rpartition("@")
     options = dict(parse_qsl(query))
@@ -146,8 +151,8 @@ def _bucket(scheme: str, authority: str, region: str | None, query: str, environ
     if endpoint and "://" not in endpoint:
         endpoint = f"{options.get('scheme', 'https')}://{endpoint}"
     if scheme == "s3":
-        return Bucket(_s3(name, account, region, endpoint))
-    return Bucket(_google(name, endpoint, anonymous=account == "anonymous"))
+        return _s3(name, account, region, endpoint)
+    return _google(name, endpoint, anonymous=account == "anonymous")
 
 
 _CLIENT: ClientConfig = {"allow_http": True, "timeout": timedelta(seconds=_TRANSFER_SECONDS)}
@@ -194,17 +199,18 @@ def _google(name: str, endpoint: str, *, anonymous: bool) -> GCSStore:
     return GCSStore(name, config=config, client_options=_CLIENT, retry_config=_retries())
 
 
-def _patiently(request: Callable[[], _Result]) -> _Result:
-    """Make a request, again and again while the store does not answer."""
+def _patiently(request: Callable[[], _Result], seconds: float | None = None) -> _Result:
+    """Make a request, again and again while the store does not answer, for so many ``seconds``."""
     from obstore.exceptions import BaseError
 
+    longest = Patience.seconds if seconds is None else seconds
     began, pause = time.monotonic(), 0.1
     while True:
         try:
             return request()
         except BaseError as error:
             problem = as_os_error(error)
-            if type(problem) is not OSError or time.monotonic() - began + pause > Patience.seconds:
+            if type(problem) is not OSError or time.monotonic() - began + pause > longest:
                 raise problem from error
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE)

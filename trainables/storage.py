@@ -14,7 +14,7 @@ from urllib.parse import quote
 import pyarrow.fs as pafs
 
 from trainables.errors import InputError
-from trainables.object_store import SCHEMES, Bucket, Version, bucket
+from trainables.object_store import SCHEMES, StoredObject, Version, stored_object
 
 
 def local_path(path: str | os.PathLike[str]) -> Path:
@@ -108,32 +108,32 @@ class Location:
         return Path(self.path) if isinstance(self.filesystem, pafs.LocalFileSystem) else None
 
     @property
-    def _object(self) -> tuple[Bucket, str] | None:
-        """The bucket and the key of an object store; None elsewhere."""
+    def _object(self) -> StoredObject | None:
+        """What it is on an object store; None elsewhere."""
         scheme, mark, place = self._place.partition("://")
         if not mark or scheme not in SCHEMES:
             return None
         region = self.filesystem.region if scheme == "s3" else None
         authority, query = place.partition("/")[0], self._query.removeprefix("?")
-        return bucket(scheme, authority, region, query), self.path.partition("/")[2].rstrip("/")
+        return stored_object(scheme, authority, self.path.partition("/")[2].rstrip("/"), region, query)
 
     def exists(self) -> bool:
         """Whether it is a file that is there."""
         if (found := self._object) is not None:
-            return found[0].exists(found[1])
+            return found.exists()
         return bool(self.filesystem.get_file_info(self.path).type == pafs.FileType.File)
 
     def names(self) -> list[str]:
         """Names of the files and folders in this folder, sorted; empty where there is no folder."""
         if (found := self._object) is not None:
-            return found[0].names(found[1])
+            return found.names()
         selector = pafs.FileSelector(self.path, allow_not_found=True)
         return sorted(info.base_name for info in self.filesystem.get_file_info(selector))
 
     def read_bytes(self) -> bytes:
         """The whole file."""
         if (found := self._object) is not None:
-            return found[0].read(found[1])[0]
+            return found.read()[0]
         with self.filesystem.open_input_stream(self.path, compression=None) as stream:
             return bytes(stream.read())
 
@@ -143,7 +143,7 @@ class Location:
         Object stores do that by themselves; locally it is a temporary file and a rename, both on the disk on return.
         """
         if (found := self._object) is not None:
-            found[0].write(found[1], data)
+            found.write(data)
             return
         if self.local is None:
             with self.filesystem.open_output_stream(self.path, compression=None) as stream:
@@ -169,16 +169,14 @@ class Location:
 
     def read_version(self) -> tuple[bytes, Version]:
         """Of an object store: the whole file, and which writing of it that is."""
-        bucket, key = self._require_object()
-        return bucket.read(key)
+        return self._require_object().read()
 
-    def replace(self, data: bytes, seen: Version | None) -> Version:
-        """Of an object store: write the file if it is as it was ``seen``, None: if there is none; tried once. Raises
-        ChangedError."""
-        bucket, key = self._require_object()
-        return bucket.replace(key, data, seen)
+    def replace(self, data: bytes, seen: Version | None, seconds: float = 0.0) -> Version:
+        """Of an object store: write the file if it is as it was ``seen``, None: if there is none. Waits so many
+        ``seconds`` for a store that does not answer. Raises ChangedError."""
+        return self._require_object().replace(data, seen, seconds)
 
-    def _require_object(self) -> tuple[Bucket, str]:
+    def _require_object(self) -> StoredObject:
         if (found := self._object) is None:
             raise InputError(
                 "a study cannot lie there",
@@ -195,7 +193,7 @@ class Location:
     def delete(self) -> None:
         """Remove the folder and all in it, or the file; nothing where there is none."""
         if (found := self._object) is not None:
-            found[0].delete(found[1])
+            found.delete()
             return
         kind = self.filesystem.get_file_info(self.path).type
         if kind == pafs.FileType.Directory:

@@ -107,7 +107,6 @@ def trainable(config: dict[str, Any]) -> None:
 
     from trainables.training.world import World
 
-    Patience.seconds = Patience.FOR_STUDIES
     workers = WorkerConfig.model_validate(config["workers"])
     if workers.launcher == "ray_train":
         _fit_with_ray_train(config, workers)
@@ -123,6 +122,7 @@ def _reports(config: dict[str, Any], world: World) -> Iterator[dict[str, Any]]:
     from trainables.training.environment import environment
     from trainables.training.loop import Trial
 
+    Patience.seconds = Patience.FOR_STUDIES
     trial_config = TrialConfig.model_validate(config["trial"])
     checkpoints = Checkpoints(Location(config["folder"]) / "trials" / trial_config.trial)
     with _explained(), _asking(config["stop"], world) as should_stop:
@@ -170,11 +170,11 @@ def _explained() -> Iterator[None]:
     except InputError as error:
         raise WrongInput("; ".join(line.strip() for line in str(error).splitlines())) from error
     except PermissionError as error:
-        raise WrongInput(f"the storage refuses: {_first_line(error)}") from error
+        raise WrongInput(f"the storage refuses: {_first_line(str(error))}") from error
     except OSError as error:
         if isinstance(error, FileNotFoundError | IsADirectoryError | NotADirectoryError):
             raise  # the program's
-        raise Lost(f"the storage failed: {_first_line(error)}") from error
+        raise Lost(f"the storage failed: {_first_line(str(error))}") from error
     except (MemoryError, RuntimeError) as error:
         import torch
 
@@ -184,15 +184,14 @@ def _explained() -> Iterator[None]:
         raise
 
 
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0]
+def _first_line(text: str) -> str:
+    return text.strip().partition("\n")[0]
 
 
 def out_of_memory(message: str) -> OutOfMemory:
     """The failure, with the first line of the ``message`` and the remedy."""
-    first = message.strip().partition("\n")[0]
     remedy = "a smaller training.micro_batch_sequences, or training.activation_checkpointing"
-    return OutOfMemory(f"out of memory ({first}); remedy: {remedy}")
+    return OutOfMemory(f"out of memory ({_first_line(message)}); remedy: {remedy}")
 
 
 def failure_of(workers: Mapping[int, BaseException]) -> TrialFailure:
@@ -245,7 +244,6 @@ def _train_worker(config: dict[str, Any]) -> None:
 
     from trainables.training.world import World
 
-    Patience.seconds = Patience.FOR_STUDIES
     context = ray.train.get_context()
     world = World(context.get_world_rank(), context.get_world_size(), ray.train.torch.get_device())
     for report in _reports(config, world):

@@ -12,6 +12,7 @@ import platform
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -68,13 +69,10 @@ class Lease:
         self._file, self._holder = ledger / LEASE_FILE, Holder.here()
         seen = self._wait_for_others(say)
         try:
-            self._version = self._file.replace(self._content(), seen)
+            self._version = self._file.replace(_content(self._holder), seen)
         except ChangedError as error:
             raise taken_over(self._file.parent) from error
         self._renewed = time.monotonic()
-
-    def _content(self) -> bytes:
-        return self._holder.model_dump_json().encode()
 
     def _wait_for_others(self, say: Callable[[str], None]) -> Version | None:
         """Until nobody leads; which writing of the file is to be replaced."""
@@ -116,38 +114,30 @@ class Lease:
         if self.seconds_left() > 0:
             return
         self._renewed = time.monotonic()
-        self._holder = self._holder.model_copy(update={"renewed": self._holder.renewed + 1})
-        self._write()
+        with suppress(OSError):
+            self._write(self._holder.model_copy(update={"renewed": self._holder.renewed + 1}))
 
     def release(self) -> None:
         """Say that this process leads no more."""
-        self._holder = self._holder.model_copy(update={"released": True})
-        try:
-            self._write()
-        except InputError:  # another process leads by now
-            return
+        with suppress(OSError, InputError):  # another process leads by now
+            self._write(self._holder.model_copy(update={"released": True}))
 
-    def _write(self) -> None:
-        content = self._content()
+    def _write(self, holder: Holder) -> None:
         try:
-            self._version = self._file.replace(content, self._version)
+            self._version = self._file.replace(_content(holder), self._version)
         except ChangedError as error:
-            try:
-                found, version = self._file.read_version()
-                mine = Holder.model_validate_json(found).token == self._holder.token
-            except (OSError, ValidationError):
-                return
-            if not mine:
-                raise taken_over(self._file.parent) from error
-            self._version = version  # an earlier answer was lost on its way
-        except OSError:
-            return
+            raise taken_over(self._file.parent) from error
+        self._holder = holder  # only now: a try whose answer was lost is made again as it was
+
+
+def _content(holder: Holder) -> bytes:
+    return holder.model_dump_json().encode()
 
 
 def note_holder(ledger: Path) -> None:
     """Write who leads a study of this machine: for who is refused, the lock itself names nobody."""
     with space_for(ledger / LEASE_FILE):
-        (ledger / LEASE_FILE).write_text(Holder.here().model_dump_json())
+        (ledger / LEASE_FILE).write_bytes(_content(Holder.here()))
 
 
 def taken_over(ledger: Location) -> InputError:

@@ -14,16 +14,11 @@ from orchestrator import formatting
 from orchestrator.ledger.layout import segment_name, segments_of
 from orchestrator.ledger.lease import Lease, taken_over
 from trainables.errors import InputError
-from trainables.object_store import ChangedError, Patience, Version
+from trainables.object_store import ChangedError, Patience
 from trainables.storage import Location
 
 SEGMENT_BYTES = 1 << 20  # a segment is closed at this size, which bounds what is written again
 FLUSH_SECONDS = 2.0  # the least between two writes, unless somebody waits
-_LONGEST_PAUSE = 5.0  # seconds between two tries
-
-
-class StorageLostError(InputError):
-    """The storage did not answer for as long as a study waits."""
 
 
 class RemoteLog:
@@ -112,39 +107,20 @@ class RemoteLog:
         if len(self._content) >= SEGMENT_BYTES:
             self._number, self._content, self._version = self._number + 1, b"", None
         content = self._content + lines
-        self._version = patiently_replaced(self._segment, content, self._version)
+        began = time.monotonic()
+        try:
+            self._version = self._segment.replace(content, self._version, Patience.FOR_STUDIES)
+        except ChangedError as error:
+            raise taken_over(self._folder) from error
+        except OSError as error:
+            raise _lost(self._segment, error, time.monotonic() - began) from error
         self._content = content
 
 
-def patiently_replaced(file: Location, content: bytes, seen: Version | None) -> Version:
-    """Write a file if it is as it was ``seen``, for minutes where the store does not answer. Raises InputError where
-    another process wrote it, or the store refuses, or does not answer."""
-    began, pause = time.monotonic(), 0.2
-    while True:
-        try:
-            return file.replace(content, seen)
-        except ChangedError as error:
-            try:  # an answer that was lost on its way: then it is our own
-                found, version = file.read_version()
-            except OSError as problem:
-                failure: OSError = problem
-            else:
-                if found == content:
-                    return version
-                raise taken_over(file.parent) from error
-        except OSError as error:
-            failure = error
-        waited = time.monotonic() - began
-        if type(failure) is not OSError or waited + pause > Patience.FOR_STUDIES:
-            raise _lost(file, failure, waited) from failure
-        time.sleep(pause)
-        pause = min(2 * pause, _LONGEST_PAUSE)
-
-
-def _lost(file: Location, error: OSError, waited: float) -> StorageLostError:
+def _lost(file: Location, error: OSError, waited: float) -> InputError:
     refused = type(error) is not OSError
     silent = f"the storage has not answered for {formatting.duration(waited)}"
-    return StorageLostError(
+    return InputError(
         "the storage refuses to be written to" if refused else silent,
         where=str(file),
         why=str(error),

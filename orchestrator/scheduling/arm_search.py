@@ -63,7 +63,7 @@ class ArmSearch:
         self.sampler, self._parallel, self._pays, self._find = sampler, parallel, pays, find
         self._carried_out = dict(carried_out)
         self._unwritten: list[Decided] = []
-        self.num_decisions = 0  # made so far
+        self._num_decisions = 0  # made so far
         self._taken_in = 0  # results that have come up
         self.clock = 0.0
         self.ended_at: float | None = None  # when nothing ran any more and nothing could begin
@@ -126,7 +126,7 @@ class ArmSearch:
     def _fill(self, bars: Callable[[float, float], bool]) -> None:
         sampler, halving = self.sampler, self.sampler.halving
         while self.num_running < self._parallel:
-            recorded = self._carried_out.get(self.num_decisions)
+            recorded = self._carried_out.get(self._num_decisions)
             if recorded is not None:
                 if recorded.after > self._taken_in:
                     return
@@ -144,14 +144,14 @@ class ArmSearch:
             else:
                 raise InputError(
                     f"the ledger decided a step of trial {number} of '{sampler.arm}', which was not waiting for one",
-                    where=f"{sampler.arm}, decision {self.num_decisions}",
+                    where=f"{sampler.arm}, decision {self._num_decisions}",
                     remedy="h2h verify FOLDER; copy the folder again from where the study ran",
                 )
-            made = Decided(self.clock, self.num_decisions, number, self._taken_in, sampler.configuration_of(number))
+            made = Decided(self.clock, self._num_decisions, number, self._taken_in, sampler.configuration_of(number))
             self.decided[number] = made
             if made.decision not in self._carried_out:
                 self._unwritten.append(made)
-            self.num_decisions += 1
+            self._num_decisions += 1
             heapq.heappush(self._running, (self.clock + halving.committed - before, number))
 
     def _take_in(self, number: int, result: Result) -> None:

@@ -14,11 +14,12 @@ import urllib.request
 from collections.abc import Iterator
 
 import numpy as np
+import obstore
 import pytest
 import torch
 
 from cluster.local import free_port
-from orchestrator.ledger import lease, remote_log
+from orchestrator.ledger import lease
 from orchestrator.ledger.chain import unlink
 from orchestrator.ledger.records import EventRecord
 from orchestrator.ledger.segments import LedgerReader, LedgerWriter, read_ledger
@@ -181,21 +182,22 @@ def test_nothing_counts_that_a_writer_does_whose_lease_was_taken_over(s3, tmp_pa
 
 def test_an_outage_of_the_store_costs_nothing(s3, tmp_path, monkeypatch):
     """Requests fail, or their answers are lost on the way; nobody waits for them."""
-    folder, whole = Location(s3) / tmp_path.name, Location.replace
+    folder, whole = Location(s3) / tmp_path.name, obstore.put
     chance = random.Random(0)
 
-    def unreliable(self, data, seen):
+    def unreliable(*args, **options):
         fate = chance.random()
         if fate < 0.4:
-            raise OSError("no answer")
-        version = whole(self, data, seen)
+            raise obstore.exceptions.GenericError("no answer")
+        done = whole(*args, **options)
         if fate < 0.7:
-            raise OSError("the answer is lost")
-        return version
+            raise obstore.exceptions.GenericError("the answer is lost")
+        return done
 
+    monkeypatch.setattr(lease, "RENEWAL_SECONDS", 0.01)
     writer = LedgerWriter(folder)
-    monkeypatch.setattr(Location, "replace", unreliable)
-    monkeypatch.setattr(remote_log, "_LONGEST_PAUSE", 0.01)
+    monkeypatch.setattr(obstore, "put", unreliable)
+    monkeypatch.setattr(object_store, "_LONGEST_PAUSE", 0.01)
     for number in range(12):
         writer.append(EventRecord(message=str(number)), durable=number % 2 > 0)
     writer.close()
@@ -204,16 +206,19 @@ def test_an_outage_of_the_store_costs_nothing(s3, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("error", "what"),
-    [(OSError("no answer"), "has not answered"), (PermissionError("denied"), "refuses to be written to")],
+    [
+        (obstore.exceptions.GenericError("no answer"), "has not answered"),
+        (obstore.exceptions.PermissionDeniedError("denied"), "refuses to be written to"),
+    ],
 )
 def test_a_store_that_is_lost_ends_the_writer(s3, tmp_path, monkeypatch, error, what):
     writer = LedgerWriter(Location(s3) / tmp_path.name)
 
-    def lost(*_):
+    def lost(*_, **__):
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(Location, "replace", lost)
+        patch.setattr(obstore, "put", lost)
         patch.setattr(object_store.Patience, "FOR_STUDIES", 0.5)
         with pytest.raises(InputError, match=what):
             writer.append(EventRecord(message="one"), durable=True)

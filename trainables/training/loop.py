@@ -165,8 +165,8 @@ class Trial:
 
     def _train(self, feed: Iterator[Batch]) -> Iterator[Report]:
         config = self.config
-        even = [(i + 1) / config.reports for i in range(config.reports)]
-        points = sorted({*even[:-1], *config.rungs, *config.evaluations})
+        even = (i / config.reports for i in range(1, config.reports))
+        points = sorted({*even, *config.rungs, *config.evaluations})
         reached = self.billing.progress_after_another
         while True:
             if self.should_stop():
