@@ -14,7 +14,7 @@ from urllib.parse import quote
 import pyarrow.fs as pafs
 
 from trainables.errors import InputError
-from trainables.object_store import SCHEMES, StoredObject, Version, stored_object
+from trainables.object_store import SCHEMES, ChangedError, Patience, StoredObject, Version, stored_object
 
 
 def local_path(path: str | os.PathLike[str]) -> Path:
@@ -149,17 +149,38 @@ class Location:
             with self.filesystem.open_output_stream(self.path, compression=None) as stream:
                 stream.write(data)
             return
-        temporary = self.local.with_name(f".{self.local.name}.{uuid.uuid4().hex}")
-        with space_for(self.local):
-            self.local.parent.mkdir(parents=True, exist_ok=True)
+        with self._temporary(self.local, data) as temporary:
+            temporary.replace(self.local)
+
+    def write_new(self, data: bytes) -> bool:
+        """Write the whole file if there is none; whether there was none. Raises FullDiskError."""
+        if self.local is None:
             try:
-                with temporary.open("wb") as file:
-                    file.write(data)
-                    file.flush()
-                    os.fsync(file.fileno())
-                temporary.replace(self.local)
+                self._require_object().replace(data, None, Patience.seconds)
+            except ChangedError:
+                return False
+            return True
+        with self._temporary(self.local, data) as temporary:
+            try:
+                self.local.hardlink_to(temporary)
+            except FileExistsError:
+                return False
+        return True
+
+    @contextmanager
+    def _temporary(self, file: Path, data: bytes) -> Iterator[Path]:
+        """A file beside it with the data, to be made that file; on the disk are then the data and the new name."""
+        temporary = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
+        with space_for(file):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                with temporary.open("wb") as opened:
+                    opened.write(data)
+                    opened.flush()
+                    os.fsync(opened.fileno())
+                yield temporary
                 # Names too are on the disk only then: what is written next may say that this file is there.
-                descriptor = os.open(self.local.parent, os.O_RDONLY)
+                descriptor = os.open(file.parent, os.O_RDONLY)
                 try:
                     os.fsync(descriptor)
                 finally:

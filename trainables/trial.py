@@ -163,12 +163,16 @@ def _energy(trial: TrialConfig, workers: WorkerConfig, world: World) -> EnergyCo
 @contextmanager
 def _explained() -> Iterator[None]:
     """Failures with a known cause become :class:`TrialFailure` s."""
+    from trainables.training.checkpoint_record import SupersededError
+
     try:
         yield
     except FullDiskError as error:
         raise DiskFull(f"{error.what} ({error.where})") from error
     except InputError as error:
         raise WrongInput("; ".join(line.strip() for line in str(error).splitlines())) from error
+    except SupersededError as error:
+        raise Lost(str(error)) from error
     except PermissionError as error:
         raise WrongInput(f"the storage refuses: {_first_line(str(error))}") from error
     except OSError as error:

@@ -94,7 +94,9 @@ class Executor:
         planned = phase.next()
         if planned is not None:
             self.running[planned.trial] = planned
-            self._begin(planned, self._steps_kept(planned))
+            # A run of its own has none at first; the storage would take time to say so.
+            is_new = planned.attempt == 1 and planned.share is None
+            self._begin(planned, 0 if is_new else self._steps_kept(planned))
         return planned
 
     def _begin(self, planned: PlannedTrial, start_step: int) -> None:

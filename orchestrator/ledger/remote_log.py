@@ -14,7 +14,7 @@ from orchestrator import formatting
 from orchestrator.ledger.layout import segment_name, segments_of
 from orchestrator.ledger.lease import Lease, taken_over
 from trainables.errors import InputError
-from trainables.object_store import ChangedError, Patience
+from trainables.object_store import ChangedError, Patience, Version
 from trainables.storage import Location
 
 SEGMENT_BYTES = 1 << 20  # a segment is closed at this size, which bounds what is written again
@@ -33,7 +33,8 @@ class RemoteLog:
         self._folder, self._lease = folder, lease
         segments = segments_of(folder)
         self._number = max(segments.values(), default=1)
-        self._content, self._version = b"", None  # type: bytes, Version | None
+        self._content = b""
+        self._version: Version | None = None
         if segments:
             self._content, self._version = self._segment.read_version()
         self._pending: list[bytes] = []

@@ -44,8 +44,8 @@ def trained(history: History, spec: StudySpec, run: TrialHistory, folder: Locati
     corpus = corpus_of(history, spec, folder)
     config = Planner(spec, history, str(corpus.folder)).plan_again(run).config
     checkpoints = Checkpoints(folder / "trials" / config.trial)
-    steps = checkpoints.steps()
-    if not steps:
+    places = checkpoints.whole()
+    if not places:
         raise InputError(
             f"the trial {config.trial} has no checkpoint",
             where=str(checkpoints.folder),
@@ -54,7 +54,7 @@ def trained(history: History, spec: StudySpec, run: TrialHistory, folder: Locati
         )
     learner = make_learner(config, TokenStream(corpus, config.seed, config.alpha, config.maximum_repetition))
     try:
-        weights = checkpoints.read_model(steps[-1])
+        weights = checkpoints.read_model(places[-1])
     except InputError as error:
         raise _unreadable(error.where, error.why) from error
     if learner.head is None and any(name.startswith("head.") for name in weights):

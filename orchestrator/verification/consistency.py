@@ -143,4 +143,5 @@ def _beyond_rungs(history: History) -> float:
     fixed = protocol.value_of(history.study.protocol, "search.halving")
     rungs = dict(enumerate(HalvingSpec.model_validate(fixed or {}).fractions))
     measures = (measure for trial in history.trials_of("search") for measure in trial.measures)
-    return max((measure.progress - rungs[measure.rung] for measure in measures if measure.rung in rungs), default=0.0)
+    beyond = (measure.progress - rungs[measure.rung] for measure in measures if measure.rung in rungs)
+    return max((0.0, *beyond))  # most come to it a part of a step before

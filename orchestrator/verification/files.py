@@ -39,10 +39,11 @@ def check_checkpoints(found: Verification, history: History, folder: Location) -
         digest, folders = trial.measures[-1].checkpoint, CheckpointFolders(folder / "trials" / trial.trial)
         if trial.environment is not None:  # of a version that writes it
             found.check("checkpoints", f"{trial.trial}: its report has a digest", digest is not None, True)
-        place = folders.at(trial.measures[-1].step)
-        if digest is None or not folders.steps():
+        places = {place.step: place.folder for place in folders.whole()}
+        if digest is None or not places:
             missing += 1
             continue
+        place = places.get(trial.measures[-1].step, folders.folder)
         try:
             record = CheckpointRecord.read(place)
         except (DamagedError, InputError) as error:

@@ -132,8 +132,8 @@ def bide(driver: subprocess.Popen[bytes], folder: Path, victim: str, rng: random
         time.sleep(rng.uniform(0.0, LIFE_SECONDS))
         return
     # Or until it writes a checkpoint: of the reports before it some may not have come yet.
-    before = set(folder.glob("trials/*/step-*/state.json"))
-    wait_for(lambda: bool(set(folder.glob("trials/*/step-*/state.json")) - before))
+    before = set(folder.glob("trials/*/start-*/step-*/state.json"))
+    wait_for(lambda: bool(set(folder.glob("trials/*/start-*/step-*/state.json")) - before))
 
 
 def outcome(folder: Path) -> dict[str, Any]:

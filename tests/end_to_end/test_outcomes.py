@@ -50,7 +50,7 @@ def test_failures_have_their_outcome_and_reason(ray_cluster, tmp_path):
         tensors = {"model": {"body.weight": torch.ones(2, 2)}, "optimiser": {"x": torch.ones(1)}}
         checkpoints.save(7, tensors, make_state(seen=(0, 0)))
         checkpoints.wait()
-    torn = trials / "confirm-torn-000" / "step-00000007" / "model.safetensors"
+    torn = trials / "confirm-torn-000" / "start-0001" / "step-00000007" / "model.safetensors"
     torn.write_bytes(torn.read_bytes()[:-3])
     history = study.run().history
     outcomes = {name: (trial.outcome, trial.attempts) for name, trial in history.trials.items()}

@@ -72,7 +72,7 @@ def damaged_files(folder: Path, generator: random.Random) -> None:
     for checkpoint in some(trial, generator):
         files = sorted(checkpoint.iterdir())
         file, other = generator.choice(files), generator.choice(files)
-        elsewhere = generator.choice(sorted(trial.iterdir())) / file.name
+        elsewhere = generator.choice(sorted(trial.glob("start-*/step-*"))) / file.name
         kind = generator.randrange(6)
         content = file.read_bytes()
         if kind == 0:
@@ -88,8 +88,8 @@ def damaged_files(folder: Path, generator: random.Random) -> None:
             file.write_bytes(elsewhere.read_bytes())
         else:
             name = generator.choice(["step-00000099", "step-99999999999999999", "step-0000000x", "step-00000000"])
-            shutil.rmtree(trial / name, ignore_errors=True)
-            checkpoint.rename(trial / name)
+            shutil.rmtree(checkpoint.parent / name, ignore_errors=True)
+            checkpoint.rename(checkpoint.parent / name)
     load(trial)
 
 
@@ -127,7 +127,29 @@ def damaged_tensors(folder: Path, generator: random.Random) -> None:
     load(trial)
 
 
-CASES = [damaged_bytes, damaged_files, *[damaged_record] * 2, damaged_tensors]
+def damaged_starts(folder: Path, generator: random.Random) -> None:
+    """What says from where workers went on is missing or anything at all; their folders have other names."""
+    trial = copied(folder, generator)
+    starts = sorted(trial.iterdir())
+    for start in generator.choice([starts, starts[:1], starts[1:]]):
+        record = start / "start.json"
+        kind = generator.randrange(4)
+        if kind == 0:
+            record.unlink()
+        elif kind == 1:
+            record.write_bytes(mutated(record.read_bytes(), generator))
+        elif kind == 2:
+            content = json.loads(record.read_bytes())
+            change(content, generator)
+            record.write_text(json.dumps(content))
+        else:
+            name = generator.choice(["start-0003", "start-0000", "start-99999999999999999999", "start-000x"])
+            shutil.rmtree(trial / name, ignore_errors=True)
+            start.rename(trial / name)
+    load(trial)
+
+
+CASES = [damaged_bytes, damaged_files, *[damaged_record] * 2, damaged_tensors, damaged_starts]
 
 
 def copied(folder: Path, generator: random.Random) -> Path:
@@ -138,7 +160,7 @@ def copied(folder: Path, generator: random.Random) -> Path:
 
 def some(trial: Path, generator: random.Random) -> list[Path]:
     """The newer checkpoint, the older one or both."""
-    older, newer = sorted(trial.iterdir())
+    older, newer = sorted(trial.glob("start-*/step-*"))
     return generator.choice([[newer], [newer], [older], [older, newer]])
 
 
@@ -187,8 +209,8 @@ def load(trial: Path) -> None:
 
 
 def export(checkpoints: Checkpoints) -> None:
-    if steps := checkpoints.steps():
-        assert all(isinstance(tensor, torch.Tensor) for tensor in checkpoints.read_model(steps[-1]).values())
+    if places := checkpoints.whole():
+        assert all(isinstance(tensor, torch.Tensor) for tensor in checkpoints.read_model(places[-1]).values())
 
 
 def resume(checkpoints: Checkpoints) -> None:

@@ -117,3 +117,9 @@ def make_state(**changes):
 def stop_after(calls):
     counter = itertools.count()
     return lambda: next(counter) >= calls
+
+
+def newest_model(folder):
+    """The model's tensors of a trial's newest checkpoint."""
+    checkpoints = Checkpoints(Location(folder))
+    return checkpoints.read_model(checkpoints.whole()[-1])

@@ -20,11 +20,15 @@ from torch import Tensor
 from trainables.errors import InputError
 from trainables.storage import Location
 from trainables.training.checkpoint_record import (
+    START_FILE,
     STATE_FILE,
     CheckpointFolders,
     CheckpointRecord,
     DamagedError,
     FileRecord,
+    Place,
+    StartRecord,
+    SupersededError,
     WorkerRecord,
     unfitting,
 )
@@ -50,7 +54,9 @@ class Saved(NamedTuple):
 
 
 class Checkpoints(CheckpointFolders):
-    """The checkpoints of one trial: ``step-00000123/`` with a safetensors file a group of tensors and ``state.json``.
+    """The checkpoints of one trial, of which this process's workers are one start.
+
+    ``start-0001/step-00000123/`` has a safetensors file a group of tensors and ``state.json``.
 
     A group is one file, ``model.safetensors``; if it is sharded, one a worker, ``model-00001-of-00002.safetensors``.
     ``state.json`` is written last: where it is, the checkpoint is whole. It names the files with their checksums.
@@ -61,6 +67,7 @@ class Checkpoints(CheckpointFolders):
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self._writing: Future[str] | None = None
         self._closing = threading.Event()
+        self._start = 0  # the number of this process's; 0: it has not written yet
 
     def save(self, step: int, groups: Mapping[str, Tensors], state: TrialState, world: World | None = None) -> None:
         """Copy a checkpoint to host memory and begin to write it; all workers call it at the same step.
@@ -72,6 +79,8 @@ class Checkpoints(CheckpointFolders):
         """
         world = world or World()
         self.wait()
+        if not self._start:
+            self._begin(0, world)
         # A worker's files of an earlier attempt at the same step must not count as this one's.
         number = world.sum_integers(secrets.randbits(62) if world.rank == 0 else 0)
         parts = {group: Part.copy(tensors, world) for group, tensors in groups.items()}
@@ -81,7 +90,7 @@ class Checkpoints(CheckpointFolders):
         state = state.model_copy(deep=True)
 
         def write() -> str:
-            folder = self.at(step)
+            folder = self.place(self._start, step).folder
             files: dict[str, FileRecord] = {}
             for group, part in parts.items():
                 files |= part.write(folder, group, world)
@@ -98,6 +107,7 @@ class Checkpoints(CheckpointFolders):
                 files={name: file for worker in workers for name, file in worker.files.items()},
                 random=tuple(worker.random for worker in workers),
             )
+            self.require_newest()
             (folder / STATE_FILE).write_json(record.to_json())
             for other in others:
                 other.delete()
@@ -110,7 +120,8 @@ class Checkpoints(CheckpointFolders):
         """Until this worker's part of the last checkpoint is written; the first worker's: until all of it is. Then it
         gives the digest of the model's files.
 
-        Raises FullDiskError (the checkpoints before are whole), OSError, or TimeoutError for another worker's part.
+        Raises FullDiskError (the checkpoints before are whole), OSError, SupersededError, or TimeoutError for another
+        worker's part.
         """
         writing, self._writing = self._writing, None
         return (writing.result() or None) if writing is not None else None
@@ -122,12 +133,28 @@ class Checkpoints(CheckpointFolders):
             wait_for([self._writing])
         self._pool.shutdown()
 
+    def require_newest(self) -> None:
+        """Raises SupersededError if the trial was started again elsewhere: this process was thought dead."""
+        if self._start and max(self.starts(), default=0) > self._start:
+            raise SupersededError(f"the trial was started again elsewhere ({self.folder})")
+
+    def _begin(self, step: int, world: World) -> None:
+        """Begin a start that goes on from a step's checkpoint, 0: from none; all workers call it."""
+        number = 0
+        if world.rank == 0:
+            record = StartRecord(step=step, token=secrets.token_hex(16)).model_dump_json().encode()
+            number = max(self.starts(), default=0) + 1
+            while not (self.start(number) / START_FILE).write_new(record):
+                number += 1
+        self._start = world.sum_integers(number)
+
     def _sweep(self, newest: int) -> None:
         """Remove what is older than the checkpoints that are kept, and what was not finished before the newest."""
-        older = [step for step in self.steps() if step < newest]
-        for step in set(self.begun()) - set(older[len(older) - KEPT + 1 :]):
-            if step < newest:
-                self.at(step).delete()
+        kept = {place[:2] for place in self.whole()[-KEPT:]}
+        for start in self.starts():
+            for place in self.begun(start) if start <= self._start else ():
+                if place[:2] not in kept and (start < self._start or place.step < newest):
+                    place.folder.delete()
 
     def _await(self, file: Location, number: int) -> WorkerRecord:
         """Another worker's record of this checkpoint. Files, not a collective: a thread must not disturb training's."""
@@ -146,6 +173,8 @@ class Checkpoints(CheckpointFolders):
     ) -> tuple[Saved | None, list[str]]:
         """Read the newest checkpoint that is undamaged, and restore the random state; all workers call it.
 
+        What this process writes from now on goes on from it, and no earlier start's checkpoint beyond it counts.
+
         It may have been written by any number of workers, sharded or not. A damaged checkpoint is passed over for the
         one before, and removed. ``wanted`` gives the groups of tensors that a state is for: what is read must have
         their names and shapes, and is sharded as they are. Of the ``optimiser`` they may be some of the tensors; the
@@ -155,49 +184,49 @@ class Checkpoints(CheckpointFolders):
         InputError: it does not fit the tensors, or all are damaged.
         """
         world = world or World()
-        damaged: dict[int, str] = {}
-        # The steps that the first worker sees, newest first: the others may not see all of them yet.
-        seen = self.steps()[::-1] if world.rank == 0 else []
-        for place in range(world.sum_integers(len(seen))):
-            step = world.sum_integers(seen[place] if world.rank == 0 else 0)
+        damaged: list[tuple[Place, str]] = []
+        # What the first worker sees, newest first: the others may not see all of them yet.
+        seen = self.whole()[::-1] if world.rank == 0 else []
+        for number in range(world.sum_integers(len(seen))):
+            start, step = (seen[number].start, seen[number].step) if world.rank == 0 else (0, 0)
+            place = self.place(world.sum_integers(start), world.sum_integers(step))
             found, problem = None, ""
             try:
-                record = self._record(step)
-                found = self._read(record, wanted)
+                record = _record(place)
+                found = self._read(record, place.folder, wanted)
             except DamagedError as error:
                 problem = str(error)
             anywhere = world.largest(float(bool(problem))) > 0
             if found is None or anywhere:
-                damaged[step] = problem or "another worker cannot read its part"
+                damaged.append((place, problem or "another worker cannot read its part"))
                 continue
-            _restore_random_state(record, self.at(step), world)
+            _restore_random_state(record, place.folder, world)
             if world.rank == 0:
-                for bad in damaged:
-                    self.at(bad).delete()
+                for bad, _ in damaged:
+                    bad.folder.delete()
+            if not found.finished:
+                self._begin(place.step, world)
             return found, [
-                f"the checkpoint of step {bad} was damaged and is removed ({why}); going on from step {step}"
-                for bad, why in damaged.items()
+                f"the checkpoint of step {bad.step} was damaged and is removed ({why}); going on from step {place.step}"
+                for bad, why in damaged
             ]
         if damaged:
-            raise _damaged(self.at(max(damaged)), f"{damaged[max(damaged)]}; there is no undamaged one before")
+            newest, why = damaged[0]
+            raise _damaged(newest.folder, f"{why}; there is no undamaged one before")
         return None, []
 
-    def read_model(self, step: int) -> dict[str, Tensor]:
+    def read_model(self, place: Place) -> dict[str, Tensor]:
         """The model's tensors, whole and on the CPU. Raises InputError where the checkpoint is damaged."""
         try:
-            record = self._record(step)
-            return self._read(record, lambda state: {"model": {}}).tensors["model"]
+            return self._read(_record(place), place.folder, lambda state: {"model": {}}).tensors["model"]
         except DamagedError as error:
-            raise _damaged(self.at(step), str(error)) from error
+            raise _damaged(place.folder, str(error)) from error
 
-    def _record(self, step: int) -> CheckpointRecord:
-        record = CheckpointRecord.read(self.at(step))
-        if record.step != step:
-            raise DamagedError(f"its state.json is of step {record.step}")
-        return record
-
-    def _read(self, record: CheckpointRecord, wanted: Callable[[TrialState], Mapping[str, Tensors]]) -> Saved:
-        folder, tensors = self.at(record.step), {}
+    @staticmethod
+    def _read(
+        record: CheckpointRecord, folder: Location, wanted: Callable[[TrialState], Mapping[str, Tensors]]
+    ) -> Saved:
+        tensors = {}
         for group, layout in wanted(record.state).items():
             files = {name: file for name, file in record.files.items() if file.group == group}
             if files:
@@ -207,6 +236,13 @@ class Checkpoints(CheckpointFolders):
                     raise unfitting(folder, "configuration", f"it has no {group}")
                 tensors[group] = {}  # an optimiser that has made no step
         return Saved(record.step, record.finished, record.state, tensors, record.model_digest)
+
+
+def _record(place: Place) -> CheckpointRecord:
+    record = CheckpointRecord.read(place.folder)
+    if record.step != place.step:
+        raise DamagedError(f"its state.json is of step {record.step}")
+    return record
 
 
 def _damaged(folder: Location, why: str) -> InputError:

@@ -1,9 +1,10 @@
 """What a checkpoint's ``state.json`` says, and whether it is as it was written."""
 
 import json
+import math
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 from pydantic import Field, StringConstraints, ValidationError
 
@@ -14,12 +15,17 @@ from trainables.storage import Location
 from trainables.training.state import TrialState
 
 STATE_FILE = "state.json"
+START_FILE = "start.json"
 Hexadecimal = Annotated[str, StringConstraints(pattern="^([0-9a-f]{2})*$")]
 FileName = Annotated[str, StringConstraints(pattern=r"^[a-z]+(-\d{5}-of-\d{5})?\.safetensors$")]
 
 
 class DamagedError(Exception):
     """A checkpoint's files are not as they were written."""
+
+
+class SupersededError(Exception):
+    """The trial was started again, as this process was thought dead."""
 
 
 class ShardRecord(Config):
@@ -104,21 +110,65 @@ def unfitting(folder: Location, what: str, why: str) -> InputError:
     )
 
 
+class StartRecord(Config):
+    """A start of a trial's workers."""
+
+    step: Count  # from whose checkpoint they went on
+    token: str  # that tells it from any other
+
+
+class Place(NamedTuple):
+    """Where a checkpoint lies."""
+
+    step: int
+    start: int  # the number of the start that wrote it
+    folder: Location
+
+
 class CheckpointFolders:
-    """Where a trial's checkpoints lie: a folder each."""
+    """Where a trial's checkpoints lie: each start of its workers has a folder, and in it one for each checkpoint.
+
+    Workers that were thought dead may go on and write. So of a start's checkpoints only those count that are not beyond
+    the steps from which later starts went on.
+    """
 
     def __init__(self, folder: Location) -> None:
         self.folder = folder
 
+    def whole(self) -> list[Place]:
+        """The whole checkpoints that count, by step, ascending."""
+        limit, found = math.inf, dict[int, Place]()
+        for start in reversed(self.starts()):
+            for place in self.begun(start):
+                if place.step <= limit and place.step not in found and (place.folder / STATE_FILE).exists():
+                    found[place.step] = place
+            limit = min(limit, self._first_step(start))
+        return [found[step] for step in sorted(found)]
+
     def steps(self) -> list[int]:
-        """Steps at which whole checkpoints lie, ascending."""
-        return [step for step in self.begun() if (self.at(step) / STATE_FILE).exists()]
+        """Those of :meth:`whole`."""
+        return [place.step for place in self.whole()]
 
-    def begun(self) -> list[int]:
-        """Those of checkpoints that are not whole too."""
-        names = (re.fullmatch(r"step-(\d{8,18})", name) for name in self.folder.names())
-        return [int(name[1]) for name in names if name is not None]
+    def begun(self, start: int) -> list[Place]:
+        """A start's checkpoints, whole or not, by step, ascending."""
+        names = (re.fullmatch(r"step-(\d{8,18})", name) for name in self.start(start).names())
+        return [self.place(start, step) for step in sorted(int(name[1]) for name in names if name is not None)]
 
-    def at(self, step: int) -> Location:
-        """The folder of a step's."""
-        return self.folder / f"step-{step:08d}"
+    def place(self, start: int, step: int) -> Place:
+        """Where a start's checkpoint of a step lies."""
+        return Place(step, start, self.start(start) / f"step-{step:08d}")
+
+    def _first_step(self, start: int) -> int:
+        try:
+            return StartRecord.model_validate_json((self.start(start) / START_FILE).read_bytes()).step
+        except (FileNotFoundError, ValidationError):
+            return 0  # what is not known to count does not
+
+    def starts(self) -> list[int]:
+        """Their numbers, ascending, from 1."""
+        names = (re.fullmatch(r"start-(\d{4,})", name) for name in self.folder.names())
+        return sorted(int(name[1]) for name in names if name is not None)
+
+    def start(self, number: int) -> Location:
+        """The folder of a start."""
+        return self.folder / f"start-{number:04d}"

@@ -309,6 +309,8 @@ class Trial:
     def _write_items(self, found: Mapping[str, Mapping[str, Languages]], *, floors: bool = False) -> str | None:
         if self.study_folder is None or self.world.rank > 0 or not found:
             return None
+        if self.checkpoints is not None:
+            self.checkpoints.require_newest()
         with self.meter.measure("evaluation"):
             content, file = to_parquet(found), items_file(self.study_folder, self.config.trial, floors=floors)
             if floors and file.exists():
@@ -361,6 +363,7 @@ class Trial:
         """Leave the state to the branches whose point was crossed; before the own checkpoint, as a crash may follow."""
         for branch in self.config.branches:
             if before < branch.progress <= self.billing.progress and self.checkpoints is not None:
+                self.checkpoints.require_newest()
                 self.billing.settle()
                 with self.meter.measure("checkpoint"):
                     beginning = Checkpoints(self.checkpoints.folder.parent / branch.trial)

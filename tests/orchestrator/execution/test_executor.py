@@ -110,7 +110,7 @@ def session(folder, attempts, records):
 
 
 def save(folder, step):
-    place = folder / "trials" / NAME / f"step-{step:08d}"
+    place = folder / "trials" / NAME / "start-0001" / f"step-{step:08d}"
     place.mkdir(parents=True)
     (place / "state.json").touch()
 

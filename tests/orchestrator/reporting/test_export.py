@@ -226,8 +226,9 @@ def test_mistakes_are_refused_in_one_message(study, tmp_path, capsys):
     trial = study / "trials" / "confirm-vanilla-000"
     write_checkpoint(trial, 8, learner_of("headless", 1))
     refused(study, "--to", to, "--arm", "vanilla", fragments=["cannot be loaded", "parameters differ: head."])
-    shutil.rmtree(trial / "step-00000008")
-    (trial / "step-00000007" / "model.safetensors").write_bytes(b"torn")
+    shutil.rmtree(trial)
+    write_checkpoint(trial, 7, learner_of("vanilla", 1))
+    (trial / "start-0001" / "step-00000007" / "model.safetensors").write_bytes(b"torn")
     refused(study, "--to", to, "--arm", "vanilla", fragments=["cannot be loaded", str(trial), "--trial NAME"])
     shutil.rmtree(trial)
     refused(study, "--to", to, "--arm", "vanilla", fragments=["has no checkpoint", "--trial NAME"])

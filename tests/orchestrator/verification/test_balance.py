@@ -31,3 +31,14 @@ def test_what_an_arm_may_spend(unit, spendings, within):
     found = Verification()
     check_balance(found, records)
     assert (found.mismatches == []) is within, found.mismatches
+
+
+def test_a_trial_that_stops_a_step_before_its_rung_takes_nothing_from_its_arm():
+    """As most do: a report at a rung comes with the last step that is not beyond it."""
+    records: list[Record] = [study_record(amount=100.0, search_budget=1.0, parallel=1)]
+    stopped, whole = (trial("search", "headless", number, amount=100.0) for number in range(2))
+    records += [stopped, measure(stopped, 1, 0.3, spent=spent(tokens=30.0), rung=0)]
+    records += [whole, measure(whole, 1, 0.69, spent=spent(tokens=69.0))]
+    found = Verification()
+    check_balance(found, records)
+    assert found.mismatches == []

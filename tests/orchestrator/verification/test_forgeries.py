@@ -321,7 +321,7 @@ def test_what_was_written_after_the_published_head(study: Path) -> None:
 
 
 def last_checkpoint(study: Path, trial: str) -> Path:
-    return sorted((study / "trials" / trial).glob("step-*"))[-1]
+    return sorted((study / "trials" / trial).glob("start-*/step-*"))[-1]
 
 
 def test_weights_are_exchanged(study: Path) -> None:
@@ -331,7 +331,7 @@ def test_weights_are_exchanged(study: Path) -> None:
     other.rename(one)
     (study / "aside").rename(other)
     found = kinds(verify(Location(study)), study)
-    assert {where.split("/step")[0] for where in found} == {
+    assert {where.split("/start")[0] for where in found} == {
         f"/trials/confirm-{arm}-001" for arm in ("headless", "vanilla")
     }
 

@@ -6,6 +6,7 @@ import json
 import shutil
 import tempfile
 import threading
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,12 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.distributed.tensor import DTensor
 
-from tests.helpers.trials import make_measure, make_state
+from tests.helpers.trials import make_measure, make_state, newest_model
 from tests.helpers.workers import Model, full, join, make_model, tokens
 from trainables.errors import InputError
 from trainables.storage import Location
 from trainables.training import checkpoint_record
 from trainables.training.checkpoint import KEPT, Checkpoints
+from trainables.training.checkpoint_record import SupersededError
 from trainables.training.checkpoint_tensors import module_tensors
 from trainables.training.parallel import wrap
 from trainables.training.state import Spending
@@ -69,11 +71,15 @@ def wanted_by(model):
     return lambda state: {"model": module_tensors(model), "optimiser": layout(model)}
 
 
+@cache
+def writer(folder):
+    """The one start of a trial's workers."""
+    return Checkpoints(Location(folder))
+
+
 def save(folder, number, model, optimiser, world=None, **state):
-    checkpoints = Checkpoints(Location(folder))
-    checkpoints.save(number, groups_of(model, optimiser), make_state(**state), world)
-    checkpoints.wait()
-    checkpoints.close()
+    writer(folder).save(number, groups_of(model, optimiser), make_state(**state), world)
+    writer(folder).wait()
 
 
 def load(folder, model, optimiser, world=None):
@@ -105,7 +111,7 @@ def test_what_is_saved_is_loaded(tmp_path):
     model, optimiser = trained()
     save(tmp_path, 2, model, optimiser, loss_sum=1.5)
     torch_state = torch.get_rng_state()
-    files = {path.name for path in (tmp_path / "step-00000002").iterdir()}
+    files = {path.name for path in (tmp_path / "start-0001" / "step-00000002").iterdir()}
     assert files == {"model.safetensors", "optimiser.safetensors", "state.json"}
     torch.rand(3)
     other = Model(FAMILY)
@@ -122,10 +128,10 @@ def test_what_is_saved_is_loaded(tmp_path):
 def test_tied_weights_are_written_once(tmp_path):
     model, optimiser = trained()
     save(tmp_path, 2, model, optimiser)
-    written = safetensors.torch.load_file(tmp_path / "step-00000002" / "model.safetensors")
+    written = safetensors.torch.load_file(tmp_path / "start-0001" / "step-00000002" / "model.safetensors")
     assert written.keys() == {name for name, _ in model.named_parameters()}
     assert len(written) == len(model.state_dict()) - 1
-    whole = Checkpoints(Location(tmp_path)).read_model(2)
+    whole = newest_model(tmp_path)
     assert all(torch.equal(whole[name], tensor) for name, tensor in written.items())
 
 
@@ -142,17 +148,18 @@ def test_a_finished_run_has_no_optimiser(tmp_path):
     found, _ = checkpoints.load_newest(wanted_by(model))
     assert found.finished
     assert found.tensors.keys() == {"model"}
-    assert not (tmp_path / "step-00000002" / "optimiser.safetensors").exists()
+    assert not (tmp_path / "start-0001" / "step-00000002" / "optimiser.safetensors").exists()
 
 
 def test_the_newest_are_kept_and_pieces_are_swept_up(tmp_path):
     model, optimiser = trained()
     for number in (1, 2, 3):
         save(tmp_path, number, model, optimiser)
-    (tmp_path / "step-00000002" / "state.json").unlink()
+    (tmp_path / "start-0001" / "step-00000002" / "state.json").unlink()
     save(tmp_path, 4, model, optimiser)
     assert KEPT == 2
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000003", "step-00000004"]
+    start = tmp_path / "start-0001"
+    assert sorted(p.name for p in start.iterdir()) == ["start.json", "step-00000003", "step-00000004"]
     assert Checkpoints(Location(tmp_path)).steps() == [3, 4]
 
 
@@ -227,14 +234,65 @@ class Lonely(World):
 def test_a_checkpoint_that_another_worker_left_unfinished_does_not_count(tmp_path):
     """Nor does that worker's record of an earlier attempt at the same step."""
     model, optimiser = trained()
-    (tmp_path / "step-00000002").mkdir()
-    (tmp_path / "step-00000002" / "worker-1.json").write_text(json.dumps({"save": 1, "files": {}, "random": {}}))
+    (tmp_path / "start-0001" / "step-00000002").mkdir(parents=True)
+    (tmp_path / "start-0001" / "step-00000002" / "worker-1.json").write_text(
+        json.dumps({"save": 1, "files": {}, "random": {}})
+    )
     checkpoints = Checkpoints(Location(tmp_path))
     checkpoints.save(2, groups_of(model, optimiser), make_state(), Lonely(0, 2))
     checkpoints.close()
     assert checkpoints.steps() == []
     with pytest.raises(TimeoutError, match=r"worker-1\.json"):
         checkpoints.wait()
+
+
+# --- processes that were thought dead -----------------------------------------------------------------------
+
+
+def a_second_start(folder):
+    """A trial whose workers saved two checkpoints, and were started again while they still run."""
+    model, optimiser = trained()
+    for number in (1, 2):
+        save(folder, number, model, optimiser)
+    again = Checkpoints(Location(folder))
+    found, _ = again.load_newest(wanted_by(model))
+    assert found.step == 2
+    return again, groups_of(model, optimiser)
+
+
+def test_what_was_thought_dead_writes_nothing_that_counts(tmp_path):
+    again, groups = a_second_start(tmp_path)
+    writer(tmp_path).save(3, groups, make_state())
+    with pytest.raises(SupersededError, match="started again elsewhere"):
+        writer(tmp_path).wait()
+    assert again.steps() == [1, 2], "and removes nothing"
+    again.save(4, groups, make_state())
+    again.wait()
+    assert [(place.step, place.start) for place in again.whole()] == [(2, 1), (4, 2)]
+
+
+def test_what_it_wrote_at_the_same_moment_does_not_count_either(tmp_path, monkeypatch):
+    """It had looked just before."""
+    again, groups = a_second_start(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoints, "require_newest", lambda self: None)
+        writer(tmp_path).save(3, groups, make_state())
+        writer(tmp_path).wait()
+    assert again.steps() == [1, 2]
+    third = Checkpoints(Location(tmp_path))
+    found, messages = third.load_newest(lambda state: {"model": groups["model"]})
+    assert (found.step, messages) == (2, [])
+
+
+def test_of_two_that_start_at_once_one_is_the_newer(tmp_path, monkeypatch):
+    again, groups = a_second_start(tmp_path)
+    other = Checkpoints(Location(tmp_path))
+    with monkeypatch.context() as patch:
+        patch.setattr(other, "starts", lambda: [1])  # it listed the folder before
+        other.load_newest(lambda state: {"model": groups["model"]})
+    other.require_newest()
+    with pytest.raises(SupersededError):
+        again.require_newest()
 
 
 # --- damage -------------------------------------------------------------------------------------------------
@@ -268,7 +326,7 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path, file, kind):
     early, early_optimiser = trained(1)
     save(tmp_path, 1, early, early_optimiser)
     save(tmp_path, 2, *trained(2))
-    newest = tmp_path / "step-00000002"
+    newest = tmp_path / "start-0001" / "step-00000002"
     damage(newest / file, kind)
     model = Model(FAMILY)
     optimiser = torch.optim.AdamW(model.parameters())
@@ -291,15 +349,15 @@ def test_where_all_are_damaged_the_remedy_leads_on(tmp_path, kind):
     save(tmp_path, 2, *trained(2))
     model, optimiser = trained(0)
     for number in (1, 2):
-        damage(tmp_path / f"step-{number:08d}" / "model.safetensors", kind)
+        damage(tmp_path / "start-0001" / f"step-{number:08d}" / "model.safetensors", kind)
     with pytest.raises(InputError, match="cannot be loaded") as error:
         load(tmp_path, model, optimiser)
-    assert error.value.where == str(tmp_path / "step-00000002")
+    assert error.value.where == str(tmp_path / "start-0001" / "step-00000002")
     assert "model.safetensors" in error.value.why
     with pytest.raises(InputError, match="cannot be loaded"):
-        Checkpoints(Location(tmp_path)).read_model(2)
+        newest_model(tmp_path)
     for number in (2, 1):
-        Location(tmp_path / f"step-{number:08d}").delete()
+        Location(tmp_path / "start-0001" / f"step-{number:08d}").delete()
     assert load(tmp_path, model, optimiser) == (None, [])
 
 
@@ -312,7 +370,7 @@ def test_what_does_not_fit_is_refused(tmp_path):
     def refused(match, **groups):
         with pytest.raises(InputError, match=match) as error:
             checkpoints.load_newest(lambda state: groups)
-        assert error.value.where == str(tmp_path / "step-00000002")
+        assert error.value.where == str(tmp_path / "start-0001" / "step-00000002")
         assert "configuration that made it" in error.value.remedy
         return error.value.why
 
@@ -351,14 +409,14 @@ def two_saved(tmp_path_factory):
     measure = make_measure()
     for number in (1, 2):
         save(folder, number, *trained(number), seen=(3, 4), reports=(measure,))
-    return folder, (folder / "step-00000002" / "state.json").read_bytes()
+    return folder, (folder / "start-0001" / "step-00000002" / "state.json").read_bytes()
 
 
 def load_or_refuse(two_saved, content, folder):
     """Whatever the newer record is: a checkpoint is read, or refused in our own words."""
     source, _ = two_saved
     shutil.copytree(source, folder)
-    (folder / "step-00000002" / "state.json").write_bytes(content)
+    (folder / "start-0001" / "step-00000002" / "state.json").write_bytes(content)
     model, optimiser = trained(0)
     try:
         found, messages = load(folder, model, optimiser)
@@ -464,7 +522,7 @@ def assert_found(folder, parallelism, model, optimiser):
 def test_any_workers_load_what_others_saved(tmp_path):
     expected, its_optimiser = trained(2)
     spawn(_save_as, tmp_path, 2, "fsdp")
-    files = sorted(path.name for path in (tmp_path / "trial" / "step-00000002").iterdir())
+    files = sorted(path.name for path in (tmp_path / "trial" / "start-0001" / "step-00000002").iterdir())
     assert files == [
         *(f"model-{part:05d}-of-00002.safetensors" for part in (1, 2)),
         *(f"optimiser-{part:05d}-of-00002.safetensors" for part in (1, 2)),
@@ -478,7 +536,7 @@ def test_any_workers_load_what_others_saved(tmp_path):
         torch.testing.assert_close(module_tensors(model)[name], tensor, rtol=1e-4, atol=2e-5)
     for name, tensor in moments(its_optimiser).items():
         torch.testing.assert_close(moments(optimiser)[name], tensor, rtol=1e-4, atol=2e-5)
-    whole = Checkpoints(Location(tmp_path / "trial")).read_model(2)
+    whole = newest_model(tmp_path / "trial")
     assert whole.keys() == module_tensors(model).keys()
     assert all(torch.equal(whole[name], tensor) for name, tensor in module_tensors(model).items())
     # Others.
@@ -494,7 +552,7 @@ def test_any_workers_load_what_others_saved(tmp_path):
 def test_shards_are_loaded_from_a_whole_checkpoint(tmp_path):
     expected, its_optimiser = trained(2)
     spawn(_save_as, tmp_path, 2, "ddp")
-    files = {path.name for path in (tmp_path / "trial" / "step-00000002").iterdir()}
+    files = {path.name for path in (tmp_path / "trial" / "start-0001" / "step-00000002").iterdir()}
     assert files == {"model.safetensors", "optimiser.safetensors", "state.json"}
     spawn(_load_as, tmp_path, 2, "ddp", "fsdp")
     assert_found(tmp_path, "fsdp", expected, its_optimiser)
@@ -508,7 +566,7 @@ def _damaged_shard(rank, folder, size):
         save(f"{folder}/trial", number, learner, optimiser, world)
     torch.distributed.barrier()
     if rank == 0:
-        path = Location(folder) / "trial" / "step-00000002" / "model-00002-of-00002.safetensors"
+        path = Location(folder) / "trial" / "start-0001" / "step-00000002" / "model-00002-of-00002.safetensors"
         path.write_bytes(flip(path.read_bytes()))
     torch.distributed.barrier()
     found, messages = load(f"{folder}/trial", learner, optimiser, world)

@@ -367,7 +367,7 @@ def test_the_last_report_has_the_digest_of_the_model_that_was_scored(corpus, tmp
     config, folders = make_config("clm", training={"ema_decay": 0.9}), [tmp_path / "one", tmp_path / "other"]
     *before, last = make_trial(corpus, config, folders[0]).run()
     assert [report.measure.checkpoint for report in before] == [None] * len(before)
-    record = CheckpointRecord.read(Checkpoints(Location(folders[0])).at(last.measure.step))
+    record = CheckpointRecord.read(Checkpoints(Location(folders[0])).whole()[-1].folder)
     assert last.measure.checkpoint == record.model_digest is not None
     list(make_trial(corpus, config, folders[1], should_stop=stop_after(9)).run())
     again = [list(make_trial(corpus, config, folder).run())[-1] for folder in folders[::-1]]
@@ -471,7 +471,7 @@ def test_a_diverged_run_says_so(corpus, tmp_path, objective):
 
 
 def newest(folder):
-    return max(folder.glob("step-*"))
+    return max(folder.glob("start-*/step-*"))
 
 
 @pytest.mark.parametrize("model", [{"hidden_size": 32}, {"num_hidden_layers": 2}, {"intermediate_size": 48}], ids=str)
@@ -513,12 +513,12 @@ def test_two_checkpoints_are_kept_without_pickles(corpus, tmp_path):
     kept = []
     for report in generator:
         if report.measure.rung is not None:
-            kept.append(sorted(int(path.name[5:]) for path in tmp_path.glob("step-*")))
+            kept.append(sorted(int(path.name[5:]) for path in tmp_path.glob("start-*/step-*")))
     assert all(len(steps) <= KEPT + 1 for steps in kept), "one may be being written"
     assert Checkpoints(Location(tmp_path)).steps() == [18, 24]
     assert KEPT == 2
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert {path.name for path in files} == {"model.safetensors", "optimiser.safetensors", "state.json"}
+    assert {path.name for path in files} == {"model.safetensors", "optimiser.safetensors", "start.json", "state.json"}
     assert not (newest(tmp_path) / "optimiser.safetensors").exists(), "a finished run needs no optimiser"
 
 

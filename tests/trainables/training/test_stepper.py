@@ -11,14 +11,13 @@ import torch
 
 from tests.helpers.corpus import LENGTH, VOCABULARY, write_corpus
 from tests.helpers.learners import CASES, make_learner
-from tests.helpers.trials import NO_DROPOUT, comparable, make_config, make_trial, run, stop_after
+from tests.helpers.trials import NO_DROPOUT, comparable, make_config, make_trial, newest_model, run, stop_after
 from trainables.corpora.stream.packed import PackedCorpus
 from trainables.corpora.stream.token_stream import TokenStream
 from trainables.models.config import ModelConfig
 from trainables.objectives import OBJECTIVES
 from trainables.storage import Location
 from trainables.training import micro_batch
-from trainables.training.checkpoint import Checkpoints
 from trainables.training.config import TrainingConfig
 from trainables.training.micro_batch import largest_micro_batch
 from trainables.training.stepper import Stepper
@@ -175,8 +174,7 @@ def test_a_head_is_restored_at_the_end(corpus, tmp_path, name, stop):
     assert rates[24] == pytest.approx(0.004)
     folder = tmp_path / "whole"
     last = run(corpus, config, folder)[-1]
-    (step,) = [max(Checkpoints(Location(folder)).steps())]
-    weights = Checkpoints(Location(folder)).read_model(step)
+    weights = newest_model(folder)
     assert any(key.startswith("head.") for key in weights)
     # Its cost is the arm's: the vocabulary's FLOPs in a quarter of the steps.
     without = run(corpus, make_config(name))[-1]
@@ -227,7 +225,7 @@ def test_the_average_is_evaluated_saved_and_resumed(corpus, tmp_path, stop):
     run(corpus, config, tmp_path / "two", should_stop=stop_after(stop))
     resumed = run(corpus, config, tmp_path / "two")
     assert comparable(resumed)[-1] == comparable(undisturbed)[-1]
-    saved = [Checkpoints(Location(tmp_path / f)).read_model(24) for f in ("one", "two", "plain")]
+    saved = [newest_model(tmp_path / f) for f in ("one", "two", "plain")]
     for name, value in saved[0].items():
         assert torch.equal(value, saved[1][name])
     assert any(not torch.equal(value, saved[2][name]) for name, value in saved[0].items())
