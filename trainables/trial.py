@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _STOP_POLL_SECONDS = 0.5
 _STOP_AGREEMENT_STEPS = 10  # several workers agree on stopping every so many steps: asking costs a collective operation
+LEAVES = "its machine is taken away"
 RAY_OUT_OF_MEMORY = "low on memory"  # what Ray's memory monitor writes of a worker that it killed
 RAY_LOST = (
     "ActorDiedError",
@@ -70,6 +71,7 @@ class WorkerConfig(Config):
     cpus_per_worker: float
     gpus_per_worker: float
     usd_per_hour: float | None = None  # price of a worker; None where there is none
+    checkpoint_seconds: float = 300.0  # between two checkpoints, at most
 
     @property
     def resources(self) -> dict[str, float]:
@@ -113,6 +115,8 @@ def trainable(config: dict[str, Any]) -> None:
         return
     for report in _reports(config, World(device=torch.device("cuda" if workers.gpus_per_worker > 0 else "cpu"))):
         tune.report(report)
+    if _machine_leaves():
+        raise Lost(LEAVES)  # Tune would keep the process for other trials
 
 
 def _reports(config: dict[str, Any], world: World) -> Iterator[dict[str, Any]]:
@@ -132,6 +136,7 @@ def _reports(config: dict[str, Any], world: World) -> Iterator[dict[str, Any]]:
         energy, price = _energy(trial_config, workers, world), workers.usd_per_hour
         folder = Location(config["folder"]) if trial_config.split == "test" else None
         trial = Trial(trial_config, stream, checkpoints, world, ray_data_batches, should_stop, energy, price, folder)
+        trial.checkpoint_seconds = workers.checkpoint_seconds
         floors = trial.measure_floors()
         start = {
             "built": trial.built().model_dump(),
@@ -214,15 +219,21 @@ def failure_of(workers: Mapping[int, BaseException]) -> TrialFailure:
 
 @contextmanager
 def _asking(stop: str, world: World) -> Iterator[Callable[[], bool]]:
-    """Asks the stop signal in the background; gives all workers the same answer at the same step."""
+    """Asks in the background whether the study stops, or this machine is to be taken away; gives all workers the same
+    answer at the same step."""
     import ray
+    from ray.exceptions import RayError
 
     signal = ray.get_actor(stop)
     asked, finished = threading.Event(), threading.Event()
 
     def poll() -> None:
         while not finished.wait(_STOP_POLL_SECONDS) and not asked.is_set():
-            if ray.get(signal.requested.remote()):
+            try:
+                told = ray.get(signal.requested.remote())
+            except RayError:  # the study's own process is gone: Ray ends this one
+                return
+            if told or _machine_leaves():
                 asked.set()
 
     threading.Thread(target=poll, daemon=True).start()
@@ -239,6 +250,14 @@ def _asking(stop: str, world: World) -> Iterator[Callable[[], bool]]:
         yield should_stop
     finally:
         finished.set()
+
+
+def _machine_leaves() -> bool:
+    """Whether it was told that this machine is taken away soon: nothing begins there any more."""
+    import ray
+    from ray._private.state import state
+
+    return ray.get_runtime_context().get_node_id() in state.get_draining_nodes()
 
 
 def _train_worker(config: dict[str, Any]) -> None:

@@ -43,6 +43,8 @@ class ResourcesSpec(Config):
     one CPU worker, else `ray_train`."""
     attempts: int = Field(3, ge=1)
     """Failed starts in a row without a newer checkpoint, until a trial counts as failed; each goes on from the last."""
+    checkpoint_minutes: float = Field(5.0, gt=0, le=10**6)
+    """A running trial is saved at least so often: a process or machine that is lost costs no more."""
     prices: PricesSpec = PricesSpec()
     """With them, what is spent is also told in dollars."""
 

@@ -17,7 +17,7 @@ from orchestrator.scheduling.trials import PhaseOfTrials, PlannedTrial, WritesDe
 from trainables.errors import InputError
 from trainables.storage import Location
 from trainables.training.checkpoint_record import CheckpointFolders
-from trainables.trial import DiskFull, Lost, OutOfMemory, StopSignal, TrialFailure, WorkerConfig, WrongInput
+from trainables.trial import LEAVES, DiskFull, Lost, OutOfMemory, StopSignal, TrialFailure, WorkerConfig, WrongInput
 
 
 class Executor:
@@ -158,6 +158,13 @@ class Executor:
         self.reported(measure)
         assert self._phase is not None
         return self._phase.prunes(self.history_of(measure.trial), measure)
+
+    def saved(self, measure: MeasureRecord) -> None:
+        """Write that an attempt saved and stopped, as it was asked to; another goes on from there."""
+        reason = f"saved at step {measure.step}" + ("" if self.interrupted else f", as {LEAVES}")
+        if not self.interrupted:
+            self.recorder.event(f"{measure.trial} is {reason}")
+        self.ended(measure.trial, "interrupted", reason, saved=measure)
 
     def failed(self, name: str, failure: TrialFailure) -> None:
         """Write that an attempt failed, and start the trial again unless it would end the same."""

@@ -66,6 +66,7 @@ def make_executor(
     workers = WorkerConfig.model_validate(
         resources.model_dump(include={"workers", "minimum_workers", "cpus_per_worker"})
         | {"launcher": launcher, "gpus_per_worker": gpus, "usd_per_hour": resources.usd_per_hour(gpus)}
+        | {"checkpoint_seconds": 60 * resources.checkpoint_minutes}
     )
     slots = machine.slots(resources, gpus)
     if slots == 0:

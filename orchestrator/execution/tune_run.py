@@ -207,7 +207,7 @@ class _PhaseScheduler(FIFOScheduler):  # type: ignore[misc]
             self._reuse(tune_controller, False)
             return str(TrialScheduler.STOP)
         if status == "interrupted":
-            executor.ended(name, "interrupted", f"saved at step {measure.step}", saved=measure)
+            executor.saved(measure)
         else:
             executor.reported(measure)
             reason = "the training loss is not finite, or too large to write down" if status == "diverged" else ""

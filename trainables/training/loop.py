@@ -1,6 +1,7 @@
 """The training loop: from a trial's configuration to its reports. Needs neither Ray nor a network."""
 
 import math
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -30,6 +31,8 @@ from trainables.training.micro_batch import largest_micro_batch
 from trainables.training.state import Built, Floors, Measure, Report, Status, TrialState
 from trainables.training.stepper import PreparedStep, Stepper
 from trainables.training.world import World
+
+_AGREEMENT_STEPS = 10  # several workers agree on a checkpoint every so many steps
 
 Feed = Callable[..., Generator[Batch, None, None]]  # ``local_batches`` or ``ray_data_batches``
 
@@ -79,6 +82,8 @@ class Trial:
         self.study_folder = study_folder
         self.world = world or World()
         self.should_stop = should_stop
+        self.checkpoint_seconds = math.inf  # between two checkpoints, at most
+        self._saved_at = time.monotonic()
         self.billing = Billing(config.budget, self.world, energy, usd_per_hour)
         self.meter, self.load = OverheadMeter(), LoadMeter()
         with self.meter.measure("startup"):
@@ -195,6 +200,9 @@ class Trial:
                 yield report
                 if report.status != "running":
                     return
+            if self._checkpoint_is_due():
+                self.billing.settle()
+                self._save()
 
     def _expected_sequences(self) -> int | None:
         """Sequences the run will still ask for at most; None where the budget does not tell."""
@@ -273,13 +281,29 @@ class Trial:
         if status != "interrupted":
             self.reported.append(measure)
         if self.checkpoints is not None and (milestone or status == "interrupted"):
-            with self.meter.measure("checkpoint"):
-                tensors = self.stepper.tensors(finished=status == "completed")
-                self.checkpoints.save(self.billing.spent.steps, tensors, self._state(), self.world)
-                if status != "running":
-                    self.model_digest = self.checkpoints.wait()
+            self._save(finished=status == "completed", wait=status != "running")
         messages, self.messages = tuple(self.messages), []
         return Report(status, self._told(measure, completed=status == "completed"), messages)
+
+    def _checkpoint_is_due(self) -> bool:
+        """Whether the last checkpoint is too long ago: the same for all workers at the same step."""
+        if self.checkpoints is None:
+            return False
+        due = time.monotonic() - self._saved_at >= self.checkpoint_seconds
+        if self.world.size == 1:
+            return due
+        # Asking the others is a collective operation.
+        return self.billing.spent.steps % _AGREEMENT_STEPS == 0 and self.world.largest(float(due)) > 0
+
+    def _save(self, *, finished: bool = False, wait: bool = False) -> None:
+        """Begin to write a checkpoint, or ``wait`` until it is written. All workers must call it together."""
+        assert self.checkpoints is not None
+        with self.meter.measure("checkpoint"):
+            tensors = self.stepper.tensors(finished=finished)
+            self.checkpoints.save(self.billing.spent.steps, tensors, self._state(), self.world)
+            if wait:
+                self.model_digest = self.checkpoints.wait()
+        self._saved_at = time.monotonic()
 
     def _measure(self, loss: float | None, crossed: Sequence[float], taken: Mapping[Scorer, Taken]) -> Measure:
         seen = self.trained_on.seen(self.world)

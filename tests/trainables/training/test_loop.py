@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from trainables.evaluation.passes import take
 from trainables.hashing import checksum
 from trainables.objectives import find_objective
 from trainables.storage import Location
-from trainables.training import meters
+from trainables.training import loop, meters
 from trainables.training.checkpoint import KEPT, Checkpoints
 from trainables.training.checkpoint_record import CheckpointRecord
 from trainables.training.config import UNITS, Branch, BudgetConfig, learning_rate_share
@@ -332,6 +333,46 @@ def test_a_killed_run_goes_on_from_its_last_evaluation(corpus, tmp_path, objecti
     trial = make_trial(corpus, config, tmp_path)
     assert 0 < trial.start_step == evaluated[-1], "what it did since is lost"
     assert comparable(trial.run()) == comparable(undisturbed), "what was reported comes again, then the rest"
+
+
+@pytest.mark.parametrize("steps", [1, 5, 13])
+def test_a_run_is_saved_between_its_reports_too(corpus, tmp_path, steps):
+    """Where its last checkpoint is longer ago than it may be; after a kill it goes on from there."""
+    config = make_config("headless_clm")
+    undisturbed = run(corpus, config)
+    calls = itertools.count()
+
+    def killed():
+        if next(calls) == steps:
+            raise KeyboardInterrupt
+        return False
+
+    trial = make_trial(corpus, config, tmp_path, should_stop=killed)
+    trial.checkpoint_seconds = 0.0
+    seen = []
+    with pytest.raises(KeyboardInterrupt):
+        seen.extend(trial.run())
+    again = make_trial(corpus, config, tmp_path)
+    assert again.start_step == steps
+    assert comparable(again.run()) == comparable(undisturbed)
+
+
+def test_how_often_a_run_is_saved(corpus, tmp_path, monkeypatch):
+    """After five minutes in which nothing else saved it. A minute goes by each time that the clock is asked: after
+    every step, and when it is saved. Evaluations and rungs are at steps 12, 16 and 18."""
+    minutes = itertools.count()
+    monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: 60.0 * next(minutes)))
+    steps, save = [], Checkpoints.save
+
+    def saved(self, step, *arguments):
+        steps.append(step)
+        save(self, step, *arguments)
+
+    monkeypatch.setattr(Checkpoints, "save", saved)
+    trial = make_trial(corpus, make_config(rungs=[0.75]), tmp_path)
+    trial.checkpoint_seconds = 300.0
+    list(trial.run())
+    assert steps == [5, 10, 12, 16, 18, 22, 24]
 
 
 @pytest.mark.parametrize("known_step", [4, 8, 12, 24])
