@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from trainables.errors import InputError
 
 if TYPE_CHECKING:
     from orchestrator.analysis.results import Results
+    from orchestrator.execution.jobs import StudyJob
     from orchestrator.study import Study
 
 
@@ -97,3 +98,33 @@ def _submit(options: Options) -> int:
         print(f"submitted {submission.submission_id}; watch it with:  h2h watch {study.folder}")
         return 0
     return show_answer(study.folder) if submission.exit_code == 0 else submission.exit_code
+
+
+@command("list the studies that are a Ray cluster's jobs; follow or stop one")
+def _jobs(options: Options) -> int:
+    from orchestrator.execution.jobs import follow_job, stop_job, study_jobs
+
+    if options.follow and options.stop:
+        raise InputError("--follow and --stop are given", remedy="one of the two")
+    if options.follow:
+        return follow_job(options.server, options.follow).exit_code
+    if options.stop:
+        stop_job(options.server, options.stop)
+        print(f"{options.stop} is asked to end; see it with:  h2h jobs {options.server}")
+        return 0
+    _print_jobs(study_jobs(options.server))
+    return 0
+
+
+def _print_jobs(jobs: Sequence[StudyJob]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from orchestrator import formatting
+
+    table = Table("job", "status", "began", "took", "study", box=None, pad_edge=False)
+    for job in jobs:
+        began = "" if job.began is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(job.began))
+        took = "" if job.began is None else formatting.duration((job.ended or time.time()) - job.began)
+        table.add_row(job.submission_id, job.status.lower(), began, took, job.study)
+    Console().print(table if jobs else "no study was submitted to this cluster", highlight=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""Studies as jobs of a Ray cluster: submit and follow.
+"""Studies as jobs of a Ray cluster: submit, list, follow and stop.
 
 A job's driver runs on the cluster's head node, so the study goes on when this machine sleeps. The study file and our
 own packages travel with the job; torch and the other dependencies are installed on the cluster. Results are read from
@@ -7,6 +7,7 @@ the study's storage afterwards: nothing comes back through the job but its outpu
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shlex
@@ -25,13 +26,14 @@ from urllib.parse import urlsplit
 from orchestrator.config.files import override
 from orchestrator.config.yaml_text import parse_yaml
 from orchestrator.planning.machine import require_whole_ray
-from trainables.errors import InputError
+from trainables.errors import InputError, nearest
 
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
 
 OUR_PACKAGES = ("orchestrator", "trainables", "search_spaces")
 
+_OUR_COMMANDS = ("h2h", "orchestrator.cli")  # the second after `python -m`
 _POLL_SECONDS = 2.0
 _PATIENCE_SECONDS = 120.0  # a head node under load, a proxy or a tunnel may fail for a while; the job goes on meanwhile
 _EXIT_CODES = {"SUCCEEDED": 0, "SUBMITTED": 0, "FAILED": 1, "UNREACHABLE": 1, "STOPPED": 130, "DETACHED": 130}
@@ -105,6 +107,71 @@ def submit(
         _say_how_to_return(submission_id, address, on_line)
         return Submission(submission_id, address, "SUBMITTED")
     return _follow(client, submission_id, address, on_line)
+
+
+@dataclass(frozen=True)
+class StudyJob:
+    """A job that runs a study, as the cluster knows it."""
+
+    submission_id: str
+    status: str  # Ray's: PENDING, RUNNING, SUCCEEDED, FAILED or STOPPED
+    began: float | None  # seconds since the epoch
+    ended: float | None
+    study: str  # as it was submitted: a file, a name or a folder
+
+
+def study_jobs(address: str) -> list[StudyJob]:
+    """The cluster's jobs that run studies, the last one first. Raises InputError if the cluster is not reached."""
+    client = _connect(address)
+    with _explained(address):
+        found = client.list_jobs()
+    jobs = [
+        StudyJob(
+            job.submission_id,
+            str(job.status.value),
+            None if job.start_time is None else job.start_time / 1000,
+            None if job.end_time is None else job.end_time / 1000,
+            study,
+        )
+        for job in found
+        if job.submission_id is not None and (study := _study_of(job.entrypoint)) is not None
+    ]
+    return sorted(jobs, key=lambda job: job.began or math.inf, reverse=True)
+
+
+def follow_job(address: str, submission_id: str, on_line: Callable[[str], None] = print) -> Submission:
+    """Follow a job's output from its beginning to its end; Ctrl-C ends that, not the job. Raises InputError."""
+    client = _connect(address)
+    _require_job(address, submission_id)
+    return _follow(client, submission_id, address, on_line)
+
+
+def stop_job(address: str, submission_id: str) -> None:
+    """Ask a job to end: as Ray gives it some seconds, what runs may be saved. Raises InputError."""
+    client = _connect(address)
+    _require_job(address, submission_id)
+    with _explained(address):
+        client.stop_job(submission_id)
+
+
+def _require_job(address: str, submission_id: str) -> None:
+    known = [job.submission_id for job in study_jobs(address)]
+    if submission_id not in known:
+        raise InputError(
+            f"the cluster at {address} has no study's job {submission_id}", remedy=nearest(submission_id, known)
+        )
+
+
+def _study_of(entrypoint: str) -> str | None:
+    """The study that a job's command runs; None where it is another command."""
+    try:
+        words = shlex.split(entrypoint)
+    except ValueError:  # not ours: its quotes are not even
+        return None
+    place = next((index for index, word in enumerate(words) if word.rpartition("/")[2] in _OUR_COMMANDS), None)
+    if place is None or words[place + 1 : place + 2] not in (["run"], ["resume"], ["extend"]):
+        return None
+    return next((word for word in words[place + 2 :] if not word.startswith("-")), None)
 
 
 def read_runtime_env(text: str) -> dict[str, Any]:
@@ -264,11 +331,13 @@ def _poll(client: JobSubmissionClient, submission_id: str, address: str, on_line
             shown = max(shown, end)
             if ended:
                 if details.status != "SUCCEEDED":
-                    on_line(f"the job ended as {details.status}: {details.message}")
+                    # Ray adds the end of the output, which was just shown.
+                    why = (details.message or "").partition(", last available logs")[0]
+                    on_line(f"the job ended as {details.status}: {why}")
                 return Submission(submission_id, address, str(details.status), details.message or "")
         time.sleep(_POLL_SECONDS)
 
 
 def _say_how_to_return(submission_id: str, address: str, on_line: Callable[[str], None]) -> None:
-    on_line(f"  follow: ray job logs --address {address} --follow {submission_id}")
-    on_line(f"  stop:   ray job stop --address {address} {submission_id}")
+    on_line(f"  follow: h2h jobs {address} --follow {submission_id}")
+    on_line(f"  stop:   h2h jobs {address} --stop {submission_id}")

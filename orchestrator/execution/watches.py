@@ -2,8 +2,10 @@
 
 import os
 import signal
+import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -17,6 +19,9 @@ from orchestrator.ledger.records import ResourcesRecord
 from trainables.errors import InputError
 
 _REPEAT_SECONDS = 5.0
+HEAD_SECONDS = 45.0
+"""For so long a head may be away: one with a database of its own comes back. After a minute Ray ends the process."""
+_HEAD_POLL_SECONDS = 2.0
 
 
 @contextmanager
@@ -25,7 +30,7 @@ def watching(executor: Executor) -> Iterator[None]:
     actions = [_resources(executor.recorder)]
     if executor.workers.launcher == "ray_train":
         actions.append(_placement_groups(executor.recorder, executor.workers.resources))
-    with _signals(executor), _repeated(*actions):
+    with _signals(executor), _head_watched(executor), _repeated(*actions):
         yield
 
 
@@ -52,6 +57,44 @@ def _signals(executor: Executor) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def _head_watched(executor: Executor) -> Iterator[None]:
+    """Meanwhile a head that does not answer any more ends this process, with what is to be done: Ray would end it too,
+    in words of its own."""
+    host, _, port = str(ray.get_runtime_context().gcs_address).rpartition(":")
+    finished = threading.Event()
+
+    def answers() -> bool:
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=_HEAD_POLL_SECONDS).close()
+        except OSError:
+            return False
+        return True
+
+    def watch() -> None:
+        last = time.monotonic()
+        while not finished.wait(_HEAD_POLL_SECONDS):
+            if answers():
+                last = time.monotonic()
+            elif time.monotonic() - last > HEAD_SECONDS:
+                executor.recorder.close()
+                error = InputError(
+                    "the head of the Ray cluster is lost",
+                    where=f"{host}:{port}",
+                    why=f"it has not answered for {HEAD_SECONDS:.0f} s",
+                    remedy=f"all but the last moments is saved; on a cluster that answers:  h2h resume "
+                    f"{executor.folder}",
+                )
+                os.write(2, f"\nh2h: {error}\n".encode())
+                os._exit(1)  # whatever waits for Ray would wait on
+
+    threading.Thread(target=watch, name="head", daemon=True).start()
+    try:
+        yield
+    finally:
+        finished.set()
 
 
 @contextmanager

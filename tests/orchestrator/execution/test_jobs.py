@@ -100,7 +100,7 @@ def test_a_failing_job_keeps_its_output_and_exits_with_1(
     ended = jobs.submit(study, address=server, runtime_env={"py_modules": []}, on_line=lines.append)
     assert (ended.status, ended.exit_code) == ("FAILED", 1)
     assert any("ended as FAILED" in line for line in lines)
-    assert "before" in lines
+    assert lines.count("before") == 1, "Ray's message has the output's end again"
     assert "3" in ended.message
 
 
@@ -134,7 +134,7 @@ def test_a_job_that_somebody_stops_ends_as_stopped(server: str, study: Path, mon
     def stop_at_greeting(line: str) -> None:
         lines.append(line)
         if line == "hello":
-            jobs._connect(server).stop_job(lines[0].split()[1])
+            jobs.stop_job(server, lines[0].split()[1])
 
     ended = jobs.submit(study, address=server, runtime_env={"py_modules": []}, on_line=stop_at_greeting)
     assert (ended.status, ended.exit_code) == ("STOPPED", 130)
@@ -147,7 +147,31 @@ def test_a_job_not_waited_for(server: str, study: Path, monkeypatch: pytest.Monk
     environment = {"py_modules": []}
     submitted = jobs.submit(study, address=server, runtime_env=environment, wait=False, on_line=lines.append)
     assert (submitted.status, submitted.exit_code) == ("SUBMITTED", 0)
-    assert any(f"--follow {submitted.submission_id}" in line for line in lines)
+    assert any(f"h2h jobs {server} --follow {submitted.submission_id}" in line for line in lines)
+    lines.clear()
+    ended = jobs.follow_job(server, submitted.submission_id, lines.append)
+    assert (ended.status, lines[-1]) == ("SUCCEEDED", "hello")
+    job = next(job for job in jobs.study_jobs(server) if job.submission_id == submitted.submission_id)
+    assert (job.status, job.study) == ("SUCCEEDED", "tiny study.yaml")
+    with pytest.raises(InputError, match="has no study's job") as caught:
+        jobs.stop_job(server, submitted.submission_id[:-1])
+    assert f"did you mean '{submitted.submission_id}'" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("entrypoint", "study"),
+    [
+        ("python -m orchestrator.cli run 'my study.yaml' --resume --set storage=s3://b", "my study.yaml"),
+        ("h2h run --resume demo", "demo"),
+        ("/opt/venv/bin/h2h resume s3://b/studies/demo", "s3://b/studies/demo"),
+        ("bash -c 'h2h run demo'", None),
+        ("h2h watch demo", None),
+        ("h2h", None),
+        ("python train.py 'unfinished", None),
+    ],
+)
+def test_which_jobs_run_a_study(entrypoint, study):
+    assert jobs._study_of(entrypoint) == study
 
 
 @pytest.mark.parametrize("variable", [("RAY_AUTH_TOKEN", "wrong"), ("RAY_AUTH_MODE", "disabled")])
@@ -260,4 +284,4 @@ def test_following_gives_up_on_a_lost_server_and_says_how_to_return(monkeypatch:
     client = Flaky(("RUNNING", "one\n"), requests.ConnectionError("refused"))
     ended = jobs._follow(client, "id", "http://head:8265", lines.append)  # type: ignore[arg-type]
     assert (ended.status, ended.exit_code) == ("UNREACHABLE", 1)
-    assert any("ray job logs --address http://head:8265 --follow id" in line for line in lines)
+    assert any("h2h jobs http://head:8265 --follow id" in line for line in lines)

@@ -1,0 +1,142 @@
+"""A cluster's machines are lost, hang and are taken away, its head dies: the study comes to the undisturbed result."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.ledger.records import EndRecord, EventRecord
+from orchestrator.ledger.segments import read_ledger
+from orchestrator.verification.verify import verify
+from tests.end_to_end.test_chaos import chaotic, outcome, undisturbed
+from tests.helpers.nodes import Node, Nodes, wait_until
+from trainables.storage import Location
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
+
+NUM_FAULTS = int(os.environ.get("H2H_NODE_FAULTS", "6"))
+"""Of each kind of launcher."""
+TOKENS = 8 * 32 * 300
+"""Of a trial: some seconds, so that most faults meet one."""
+CHANGES: dict[str, Any] = {"budget": {"tokens": TOKENS}}
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What nobody disturbed, on this machine alone."""
+    return undisturbed(tmp_path_factory.mktemp("undisturbed"), **CHANGES)
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[Nodes]:
+    with Nodes(tmp_path) as cluster:
+        cluster.add()
+        cluster.add()
+        yield cluster
+
+
+def written(folder: Path, storage: Path, launcher: str) -> Path:
+    """The study's file."""
+    resources = {"launcher": launcher, "attempts": 1000, "concurrent_trials": 2, "checkpoint_minutes": 0.02}
+    file = storage / f"{folder.name}.yaml"
+    file.write_text(json.dumps(chaotic(folder.name, storage, **CHANGES, resources=resources)))
+    return file
+
+
+def start(nodes: Nodes, log: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "orchestrator.cli", *arguments, "--address", nodes.address]
+    with log.open("ab") as lines:
+        return subprocess.Popen(command, stdout=lines, stderr=lines, env=nodes.environment)
+
+
+def lose(nodes: Nodes, node: Node, rng: random.Random) -> None:
+    """And another comes in its place."""
+    nodes.lose(node)
+    nodes.add()
+
+
+def hang(nodes: Nodes, node: Node, rng: random.Random) -> None:
+    """For less, or for longer, than it takes until it counts as dead; then it goes on as if nothing had been."""
+    node.send(signal.SIGSTOP)
+    time.sleep(rng.uniform(1.0, 20.0))
+    node.send(signal.SIGCONT)
+    time.sleep(2.0)
+    if node.address not in nodes.alive():
+        lose(nodes, node, rng)
+
+
+def take_away(nodes: Nodes, node: Node, rng: random.Random) -> None:
+    """After it was told so."""
+    nodes.take_away(node, 30.0)
+    time.sleep(rng.uniform(3.0, 10.0))
+    lose(nodes, node, rng)
+
+
+FAULTS: tuple[Callable[[Nodes, Node, random.Random], None], ...] = (lose, hang, take_away)
+
+
+@pytest.mark.parametrize("launcher", ["direct", "ray_train"])
+def test_machines_come_and_go(nodes, tmp_path, expected, launcher):
+    rng, log, faults = random.Random(5), tmp_path / "log", 0
+    for number in range(100):
+        folder = tmp_path / f"broken-{number}"
+        driver = start(nodes, log, "run", str(written(folder, tmp_path, launcher)))
+        while driver.poll() is None and faults < NUM_FAULTS:
+            time.sleep(rng.uniform(1.0, 8.0))
+            if any((folder / "trials").glob("*/start-*")):
+                FAULTS[faults % len(FAULTS)](nodes, rng.choice(nodes.nodes), rng)
+                faults += 1
+        assert driver.wait(900) == 0, log.read_text()
+        assert outcome(folder) == expected
+        assert verify(Location(folder)).mismatches == []
+        if faults >= NUM_FAULTS:
+            break
+    assert "Traceback" not in log.read_text()
+
+
+@pytest.mark.parametrize("launcher", ["direct", "ray_train"])
+def test_a_machine_that_is_taken_away_costs_nothing(nodes, tmp_path, expected, launcher):
+    """What runs there is saved when it is told, and goes on elsewhere: no step is made twice."""
+    folder, log = tmp_path / "moved", tmp_path / "log"
+    driver = start(nodes, log, "run", str(written(folder, tmp_path, launcher)))
+    wait_until(lambda: any((folder / "trials").glob("*/start-*/step-*/state.json")), 120)
+    for node in list(nodes.nodes):
+        nodes.take_away(node, 600.0)
+        nodes.add()
+    assert driver.wait(900) == 0, log.read_text()
+    assert outcome(folder) == expected
+    records = read_ledger(Location(folder / "ledger"))
+    ends = [record for record in records if isinstance(record, EndRecord) and "is taken away" in record.reason]
+    assert {record.outcome for record in ends} == {"interrupted"}
+    assert all(record.outcome != "retried" for record in records if isinstance(record, EndRecord))
+    said = [record.message for record in records if isinstance(record, EventRecord)]
+    assert any("saved at step" in message for message in said)
+
+
+def test_a_head_that_is_lost_is_told_in_one_message(tmp_path, expected):
+    """And the study goes on on another cluster."""
+    folder, log = tmp_path / "orphan", tmp_path / "log"
+    with Nodes(tmp_path) as nodes:
+        nodes.add()
+        driver = start(nodes, log, "run", str(written(folder, tmp_path, "direct")))
+        wait_until(lambda: any((folder / "trials").glob("*/start-*/step-*/state.json")), 120)
+        nodes.head.kill()
+        code = driver.wait(120)
+    text = log.read_text()
+    assert code == 1, text
+    assert "Traceback" not in text
+    assert f"h2h resume {folder}" in text
+    with Nodes(tmp_path) as nodes:
+        nodes.add()
+        assert start(nodes, log, "resume", str(folder)).wait(900) == 0, log.read_text()
+    assert outcome(folder) == expected
