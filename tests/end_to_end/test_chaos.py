@@ -231,10 +231,12 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return undisturbed(tmp_path_factory.mktemp("undisturbed"))
 
 
-def test_an_interruption_and_a_kill_lose_nothing(tmp_path, expected):
-    """Ctrl-C amid the search, which says how to go on and loses no step, and SIGKILL of all amid the confirmation."""
-    file, folder = tmp_path / "study.yaml", tmp_path / "broken"
-    file.write_text(json.dumps(chaotic("broken", tmp_path)))
+def test_an_interruption_and_a_kill_lose_nothing(tmp_path):
+    """Ctrl-C amid the search, which says how to go on and loses no step, and SIGKILL of all amid the confirmation. The
+    trials are long enough to be met."""
+    file, folder, longer = tmp_path / "study.yaml", tmp_path / "broken", {"budget": {"tokens": 8 * 32 * 400}}
+    expected = undisturbed(tmp_path, **longer)
+    file.write_text(json.dumps(chaotic("broken", tmp_path, **longer)))
     command = [sys.executable, "-m", "orchestrator.cli", "run", str(file)]
     driver = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     wait_for_measures(folder, "search", driver)

@@ -67,8 +67,10 @@ def ray_was_slow(errors: str) -> bool:
 
 
 def without_seconds(value: Any) -> Any:
+    """Without what is a clock's: whether clocks were steady as well."""
     if isinstance(value, dict):
-        return {k: without_seconds(v) for k, v in value.items() if k not in ("device_seconds", "wall_seconds")}
+        clocks = ("device_seconds", "wall_seconds", "steady")
+        return {key: without_seconds(inner) for key, inner in value.items() if key not in clocks}
     if isinstance(value, list):
         return [without_seconds(v) for v in value]
     return value
