@@ -187,9 +187,17 @@ class _PhaseScheduler(FIFOScheduler):  # type: ignore[misc]
                 tune_controller.stop_trial(trial)
         return super().choose_trial_to_run(tune_controller)
 
+    def _is_running(self, trial: Any) -> bool:
+        """Whether it is what runs the trial of its name: an earlier attempt may end, or be heard of, after the next one
+        began."""
+        name = _name_of(trial)
+        return name in self._executor.running and self._trials.get(name) is trial
+
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         """Tune hands on a report."""
         executor, name = self._executor, _name_of(trial)
+        if not self._is_running(trial):
+            return str(TrialScheduler.STOP)
         report = json.loads(result["report"])
         planned = executor.running[name]
         keys = {key: getattr(planned, key) for key in ("phase", "arm", "trial", "attempt")}
@@ -221,14 +229,12 @@ class _PhaseScheduler(FIFOScheduler):  # type: ignore[misc]
             tune_controller._tune_controller._reuse_actors = wanted
 
     def on_trial_complete(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> None:
-        name = _name_of(trial)
-        if name in self._executor.running:
-            self._executor.failed(name, TrialFailure("it ended without a last report"))
+        if self._is_running(trial):
+            self._executor.failed(_name_of(trial), TrialFailure("it ended without a last report"))
 
     def on_trial_error(self, tune_controller: Any, trial: Any) -> None:
-        name = _name_of(trial)
-        if name in self._executor.running:
-            self._executor.failed(name, _failure(trial))
+        if self._is_running(trial):
+            self._executor.failed(_name_of(trial), _failure(trial))
 
 
 def _failure(trial: Any) -> TrialFailure:

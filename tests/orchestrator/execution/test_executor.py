@@ -183,16 +183,18 @@ def tune_trial(status=TuneTrial.RUNNING, error=""):
     return SimpleNamespace(config={"trial": {"trial": NAME}}, status=status, error_file=error)
 
 
-def test_an_end_that_could_not_be_written_is_written_when_tune_tells_of_the_error(tmp_path):
+def test_an_end_that_could_not_be_written_is_written_when_tune_tells_of_the_error(tmp_path, monkeypatch):
     """Tune catches what is raised when a trial is complete, and calls it the trial's error."""
     executor = session(tmp_path, 3, [])
     executor.next()
     executor.recorder.full = True
-    scheduler = _PhaseScheduler(executor)
+    scheduler, trial = _PhaseScheduler(executor), tune_trial()
+    monkeypatch.setattr(FIFOScheduler, "on_trial_add", lambda *_: None)
+    scheduler.on_trial_add(None, trial)
     with pytest.raises(FullDiskError):
-        scheduler.on_trial_complete(None, tune_trial(), {})
+        scheduler.on_trial_complete(None, trial, {})
     assert not executor._phase.told
-    scheduler.on_trial_error(None, tune_trial())
+    scheduler.on_trial_error(None, trial)
     assert executor._phase.told == [(NAME, "retried")]
     assert executor.recorder.ends == ["retried"]
     assert not executor.running
@@ -222,6 +224,29 @@ def test_a_trial_that_ends_in_error_without_a_word_is_started_again(tmp_path, mo
     scheduler.on_trial_add(None, tune_trial())
     scheduler.choose_trial_to_run(None)
     assert NAME in executor.running, "the error was of the attempt before"
+
+
+@pytest.mark.parametrize("late", ["report", "error", "end"])
+def test_what_comes_late_of_an_attempt_is_not_the_next_ones(tmp_path, monkeypatch, late):
+    """One on a machine that is taken away has saved itself; the next began elsewhere before its process ended."""
+    monkeypatch.setattr(FIFOScheduler, "on_trial_add", lambda *_: None)
+    executor = session(tmp_path, 3, [])
+    scheduler, first, second = _PhaseScheduler(executor), tune_trial(), tune_trial()
+    executor.next()
+    scheduler.on_trial_add(None, first)
+    report = {"report": json.dumps({"status": "interrupted", "measure": make_measure().model_dump()})}
+    scheduler.on_trial_result(None, first, report)
+    assert executor.recorder.ends == ["interrupted"]
+    assert executor.next().attempt == 2
+    scheduler.on_trial_add(None, second)
+    if late == "report":
+        assert scheduler.on_trial_result(None, first, report) == "STOP"
+    elif late == "error":
+        scheduler.on_trial_error(None, first)
+    else:
+        scheduler.on_trial_complete(None, first, {})
+    assert NAME in executor.running
+    assert executor.recorder.ends == ["interrupted"]
 
 
 def test_a_process_in_the_middle_of_a_ray_train_run_is_not_used_again(tmp_path, monkeypatch):

@@ -117,6 +117,7 @@ class Sink:
         searcher, scheduler = _PhaseSearcher(executor), _PhaseScheduler(executor)
         while isinstance(config := searcher.suggest("any"), dict):
             trial = SimpleNamespace(config=config, error_file="")
+            scheduler._trials[config["trial"]["trial"]] = trial
             if not self.attempt(scheduler, trial):
                 if self.chance.random() < 0.3:
                     raise DriverKilledError
