@@ -93,7 +93,21 @@ def ray_session(address: str | None, machine: Machine, *, dashboard: bool) -> It
                 remedy="the same command again when less runs here; a study that has begun: h2h resume FOLDER",
             ) from error
         stack.callback(ray.shutdown)
+        # The logs of machines that were lost, which Ray prints although the driver asked for none; the ledger says it.
+        stack.enter_context(_silenced())
         yield
+
+
+@contextmanager
+def _silenced() -> Iterator[None]:
+    from ray._private import worker
+
+    prints = worker.print_to_stdstream
+    worker.print_to_stdstream = lambda *_, **__: None
+    try:
+        yield
+    finally:
+        worker.print_to_stdstream = prints
 
 
 @contextmanager

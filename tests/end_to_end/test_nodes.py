@@ -102,6 +102,7 @@ def test_machines_come_and_go(nodes, tmp_path, expected, launcher):
         if faults >= NUM_FAULTS:
             break
     assert "Traceback" not in log.read_text()
+    assert "raylet" not in log.read_text(), "Ray speaks"
 
 
 @pytest.mark.parametrize("launcher", ["direct", "ray_train"])

@@ -66,7 +66,8 @@ class Nodes:
         self.port = free_port()
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
         self.environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-        arguments = [f"--port={self.port}", "--num-cpus=0", "--include-dashboard=false"]
+        # With the dashboard, as a cluster has: what killed trials left taken is found by it.
+        arguments = [f"--port={self.port}", "--num-cpus=0", f"--dashboard-port={free_port()}"]
         arguments += [f"--temp-dir={self._temporary}", f"--system-config={_HEALTH}"]
         self.head = Node(get_node_ip_address(), folder / "head.log", self.environment, "--head", *arguments)
         self.nodes: list[Node] = []
