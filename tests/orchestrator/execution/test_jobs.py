@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -156,6 +159,19 @@ def test_a_job_not_waited_for(server: str, study: Path, monkeypatch: pytest.Monk
     with pytest.raises(InputError, match="has no study's job") as caught:
         jobs.stop_job(server, submitted.submission_id[:-1])
     assert f"did you mean '{submitted.submission_id}'" in caught.value.remedy
+
+
+@pytest.mark.slow
+def test_rays_own_command_runs_ours(server: str, tmp_path: Path) -> None:
+    """As docs/clusters.md has it; the study is not there, which our command says."""
+    ray = Path(sys.executable).with_name("ray")
+    command = [str(ray), "job", "submit", "--address", server, "--", "h2h", "resume", str(tmp_path / "nothing")]
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = os.environ | {"RAY_AUTH_MODE": "token", "PATH": path}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+    assert done.returncode == 1
+    said = next(line for line in done.stdout.splitlines() if line.startswith("h2h: "))
+    assert str(tmp_path) in said
 
 
 @pytest.mark.parametrize(
