@@ -51,9 +51,14 @@ def quantity(value: float, unit: str) -> str:
     return f"{number}{prefix} {unit}"
 
 
+_LARGE = 1e6
+
+
 def score(value: float | None) -> str:
     """A yardstick's value, or a dash where there is none yet."""
-    return "–" if value is None else f"{value:.3f}"
+    if value is None:
+        return "–"
+    return f"{value:.3f}" if abs(value) < _LARGE else f"{value:.3e}"
 
 
 def difference(value: float | None, interval: tuple[float, float] | None = None, separator: str = " ") -> str:
@@ -61,8 +66,11 @@ def difference(value: float | None, interval: tuple[float, float] | None = None,
     if value is None:
         return "–"
     low, high = interval or (value, value)
-    digits = 3 if max(abs(value), abs(low), abs(high)) >= 0.01 else 4
-    return f"{value:+.{digits}f}" + (f"{separator}[{low:.{digits}f}, {high:.{digits}f}]" if interval else "")
+    largest = max(abs(value), abs(low), abs(high))
+    form = ".3f" if largest >= 0.01 else ".4f"
+    if largest >= _LARGE or 0 < largest < 0.001:
+        form = ".1e"
+    return f"{value:+{form}}" + (f"{separator}[{low:{form}}, {high:{form}}]" if interval else "")
 
 
 def p_value(value: float | None, relation: str = "") -> str:

@@ -1,5 +1,6 @@
 """From a study's state to its :class:`Comparison`."""
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, takewhile
@@ -107,7 +108,7 @@ def _decision(history: History, rule: Rule, names: tuple[str, str], by_arm: Mapp
         lambda n: evidence_of(history, primary, pairs_of(history, primary, *first(n))),
         len(pairs),
         ended=len(a) >= history.planned_seeds,
-        withheld=lambda n, verdict: _withheld(history, names, verdict, *first(n)),
+        withheld=lambda n, verdict, level: _withheld(history, names, verdict, level, *first(n)),
         margin=lambda n: margin_of(history, first(n)),
     )
 
@@ -125,7 +126,9 @@ def _ended(history: History, a: Runs, b: Runs) -> tuple[Runs, Runs]:
     return one, other
 
 
-def _withheld(history: History, names: tuple[str, str], verdict: Verdict, a: Runs, b: Runs) -> Withheld | None:
+def _withheld(
+    history: History, names: tuple[str, str], verdict: Verdict, level: float, a: Runs, b: Runs
+) -> Withheld | None:
     """Why what the rule finds of these runs is no verdict."""
     primary = history.design.yardsticks.primary
     pairs = pairs_of(history, primary, a, b)
@@ -137,10 +140,10 @@ def _withheld(history: History, names: tuple[str, str], verdict: Verdict, a: Run
         mostly = 2 * counts[(verdict == "b") != history.design.lower_is_better(primary)] > len(pairs)
     if mostly:
         return "broken"
-    if verdict == "equivalent" and not is_sensitive(history, (a, b)):
+    if verdict == "equivalent" and not is_sensitive(history, (a, b), level):
         return "sensitivity"
     both = verdict == "equivalent"
-    return "floor" if below(history, names, pairs, both=both).keys() - {"bigram"} else None
+    return "floor" if below(history, names, pairs, level=level, both=both).keys() - {"bigram"} else None
 
 
 def _settled(history: History, a: Runs, b: Runs, decision: Decision) -> tuple[Runs, Runs]:
@@ -264,7 +267,10 @@ def _judged(
         needed = Settling(None if pair.barred and verdict == "undecided" else 0, None)
         if verdict == "undecided" and not pair.barred:
             needed = what_would_settle(rule, evidence_of(history, primary, known))
-        effect = minimum_detectable_effect(rule, row.deviation, row.text_error or 0.0) if row.deviation else None
+        effect = None
+        if row.deviation:
+            text = (row.text_error or 0.0, row.text_degrees or math.inf)
+            effect = minimum_detectable_effect(rule, row.deviation, *text)
         yield pair.model_copy(
             update={
                 "pending": max(0, history.planned_seeds - ended) if decision.verdict == "continue" else 0,

@@ -70,6 +70,10 @@ class Row(Difference):
     """Standard error of the difference by the seeds alone."""
     text_error: float | None
     """Likewise by the held-out text alone; None where its documents' scores are not known."""
+    text_degrees: float | None = None
+    """Of freedom, of that error."""
+    fixed_text: tuple[str, ...] = ()
+    """Languages whose text is taken as it is beside others, as it has too few units to show its chance."""
     p: float | None
     p_adjusted: float | None
     """Over all pairs of arms; the exploratory ones among themselves."""

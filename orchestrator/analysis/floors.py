@@ -41,9 +41,11 @@ def floors_of(history: History, arm: str, runs: Runs) -> Mapping[FloorName, Floo
     return {floor.name: _floor(history, arm, models, floor) for floor in _known(history, arm)}
 
 
-def below(history: History, arms: tuple[str, str], pairs: Pairs, *, both: bool = False) -> dict[FloorName, float]:
+def below(
+    history: History, arms: tuple[str, str], pairs: Pairs, *, level: float = ALPHA, both: bool = False
+) -> dict[FloorName, float]:
     """The floors that neither arm's models are surely above (with ``both``: not both arms'), by value: of those that
-    bar a verdict at most the highest, and the bigram table. None of fewer than two pairs."""
+    bar a verdict at most the highest, and the bigram table. None of fewer than two pairs. ``level``: of the tests."""
     if len(pairs) < FEWEST:
         return {}
     sign = -1 if history.design.lower_is_better(history.design.yardsticks.primary) else 1
@@ -55,7 +57,7 @@ def below(history: History, arms: tuple[str, str], pairs: Pairs, *, both: bool =
     return {
         floor.name: floor.value
         for floor in (*highest, *bigram)
-        if not (all if both else any)(_is_above(history, side, floor) for side in sides)
+        if not (all if both else any)(_is_above(history, side, floor, level) for side in sides)
     }
 
 
@@ -82,7 +84,7 @@ def _floor(history: History, arm: str, models: Sequence[Worth], floor: _Known) -
     if len(models) < FEWEST:
         return Floor(value=floor.value, difference=None, interval=None, above=None, times_budget=None)
     found = evidence_against(history, history.design.yardsticks.primary, models, floor.value, floor.items)
-    above = _is_better(history, found)
+    above = _is_better(history, found, ALPHA)
     return Floor(
         value=floor.value,
         difference=float(found.mean),
@@ -92,15 +94,14 @@ def _floor(history: History, arm: str, models: Sequence[Worth], floor: _Known) -
     )
 
 
-def _is_above(history: History, models: Sequence[Worth], floor: _Known) -> bool:
-    return _is_better(
-        history, evidence_against(history, history.design.yardsticks.primary, models, floor.value, floor.items)
-    )
+def _is_above(history: History, models: Sequence[Worth], floor: _Known, level: float) -> bool:
+    found = evidence_against(history, history.design.yardsticks.primary, models, floor.value, floor.items)
+    return _is_better(history, found, level)
 
 
-def _is_better(history: History, found: Evidence) -> bool:
+def _is_better(history: History, found: Evidence, level: float) -> bool:
     """Whether models surely are: one-sided, over seeds and text."""
-    low, high = found.interval(2 * ALPHA)
+    low, high = found.interval(2 * level)
     return high < 0 if history.design.lower_is_better(history.design.yardsticks.primary) else low > 0
 
 

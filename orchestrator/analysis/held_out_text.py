@@ -5,13 +5,19 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.analysis.statistics.evidence import Evidence, Items, by_cluster, difference, of_seeds, with_text
+from orchestrator.analysis.statistics.evidence import (
+    FEWEST_UNITS,
+    Evidence,
+    Items,
+    by_cluster,
+    difference,
+    of_seeds,
+    with_text,
+)
 from orchestrator.analysis.worth import Pairs, Worth
 from orchestrator.ledger.history import History
 from orchestrator.ledger.items import influences, read_floors, read_items
 from trainables.evaluation.item_scores import ItemScores
-
-FEWEST_UNITS = 3  # of a language, of equal weight: of fewer it hardly shows how much its text varies
 
 
 def evidence_of(history: History, yardstick: str, pairs: Pairs) -> Evidence:
@@ -66,9 +72,20 @@ def items_of(history: History, yardstick: str, worth: Worth) -> ItemScores | Non
 
 
 def _with_units(found: Evidence, scores: ItemScores, influence_SI: NDArray[np.float64]) -> Evidence:
-    """The evidence as it is where a language has too few units of text, or a few that outweigh the others."""
-    items: Items = by_cluster(influence_SI, scores.units, scores.language_I.tolist(), scores.weight_I)
-    return with_text(found, items) if items.effective_L.min() >= FEWEST_UNITS else found
+    """The evidence with the chance of the text of those languages that have units enough, and none that outweighs the
+    others; that of the others is taken as it is."""
+    names, stratum_I = np.unique(scores.language_I, return_inverse=True)
+    items: Items = by_cluster(influence_SI, scores.units, stratum_I, scores.weight_I)
+    order = list(dict.fromkeys(stratum_I.tolist()))  # as by_cluster numbers them
+    few = {order[place] for place in np.flatnonzero(items.effective_L < FEWEST_UNITS)}
+    if not few:
+        return with_text(found, items)
+    kept_I = ~np.isin(stratum_I, list(few))
+    if not kept_I.any():
+        return found
+    units = [unit for unit, is_kept in zip(scores.units, kept_I, strict=True) if is_kept]
+    items = by_cluster(influence_SI[:, kept_I], units, stratum_I[kept_I], scores.weight_I[kept_I])
+    return with_text(found, items)._replace(fixed_text=tuple(str(names[place]) for place in sorted(few)))
 
 
 def text_error(a: ItemScores, b: ItemScores) -> float | None:

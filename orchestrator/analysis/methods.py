@@ -21,15 +21,37 @@ BOTH = (
 def estimand(design: Design, comparison: Comparison) -> str:
     """What the difference is of, in a sentence."""
     amount = formatting.quantity(design.confirm_amount, design.unit)
-    tuned = f"tuned with {design.search_budget:g} such budgets each" if design.search_budget else "as they were set"
-    if design.search_budget and design.amount != design.confirm_amount:
-        tuned = f"tuned with {design.search_budget:g} budgets of {formatting.quantity(design.amount, design.unit)} each"
+    tuned = "as they were set"
+    if design.search_budget:
+        of = "such budgets" if design.amount == design.confirm_amount else f"budgets of {_budget(design)}"
+        tuned = f"tuned with {_spent_on_search(design, comparison)} {of} each"
     return (
         f"The difference is the mean one of {comparison.primary} after {amount} of training, over new seeds "
-        f"{'and new held-out text of the same sources' if _samples_text(comparison) else 'on this held-out text'}, "
+        f"{_text(comparison)}, "
         f"between arms {tuned}, each scored as its objective implies, a run that "
         "diverges or fails counting as the worst model known; it holds for this corpus, this search and this budget."
     )
+
+
+def _budget(design: Design) -> str:
+    return formatting.quantity(design.amount, design.unit)
+
+
+def _spent_on_search(design: Design, comparison: Comparison) -> str:
+    """In trial budgets: the search's, but for less than a trial; or what a search that ended before it spent."""
+    spent = [arm.search.spent for arm in comparison.arms.values() if arm.search is not None]
+    if not spent or min(spent) > design.search_budget - 1:
+        return f"{design.search_budget:g}"
+    least, most = (f"{value:.2g}" for value in (min(spent), max(spent)))
+    return f"{least if least == most else f'{least} to {most}'} of {design.search_budget:g}"
+
+
+def _text(comparison: Comparison) -> str:
+    if not _samples_text(comparison):
+        return "on this held-out text"
+    fixed = {name for pair in comparison.pairs for name in pair.yardsticks[comparison.primary].fixed_text}
+    besides = f" (that of {' and '.join(sorted(fixed))} as it is)" if fixed else ""
+    return f"and new held-out text of the same sources{besides}"
 
 
 def _samples_text(comparison: Comparison) -> bool:
@@ -47,7 +69,7 @@ def _sentences(history: History, comparison: Comparison) -> Iterator[str]:
     arms = "; ".join(f"{name} ({arm.objective}, {_scorer(history, name)})" for name, arm in design.arms.items())
     yield f"We asked: {design.question.rstrip()} {formatting.plural(len(design.arms), 'arm')} were compared: {arms}."
     if design.search_budget:
-        budget = f"{design.search_budget:g} times {formatting.quantity(design.amount, design.unit)}"
+        budget = f"{_spent_on_search(design, comparison)} times {_budget(design)}"
         yield f"Each arm was tuned by a search of {budget}: {_counted(comparison, 'search')}."
     seeds = f"{design.seeds} paired seeds"
     if design.minimum_seeds is not None:

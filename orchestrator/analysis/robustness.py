@@ -11,6 +11,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from orchestrator import formatting
 from orchestrator.analysis.comparison import Variant
 from orchestrator.analysis.held_out_text import evidence_of, evidence_of_items, items_of
 from orchestrator.analysis.selection import Runs
@@ -52,9 +53,16 @@ def variants(
         # Without the chance of the text a part would seem surer than the whole.
         if np.isfinite(evidence.text_degrees) or not np.isfinite(whole.text_degrees)
     ]
-    if rule.margin:
-        found.append(("with twice the margin", whole, 2 * rule.margin))
-    return tuple(Variant(name=name, verdict=verdict(own, margin)) for name, own, margin in found if own.n >= FEWEST)
+    if rule.margin:  # what was found within it is so within twice of it
+        equivalent = verdict(whole, rule.margin) == "equivalent"
+        name, times = ("with half the margin", 0.5) if equivalent else ("with twice the margin", 2.0)
+        found.append((name, whole, times * rule.margin))
+    return tuple(
+        Variant(name=name, verdict=verdict(own, margin))
+        if own.n >= FEWEST
+        else Variant(name=f"{name}, {formatting.plural(own.n, 'pair')}", verdict="undecided")
+        for name, own, margin in found
+    )
 
 
 def _evidence(

@@ -55,6 +55,8 @@ def _row(design: Design, yardstick: str, found: Evidence, scores: Sequence[tuple
         deviation=deviation(differences),
         seed_error=float(found.seed_variance) ** 0.5 if found.n > 1 else None,
         text_error=float(found.text_variance) ** 0.5 if np.isfinite(found.text_degrees) else None,
+        text_degrees=float(found.text_degrees) if np.isfinite(found.text_degrees) else None,
+        fixed_text=found.fixed_text,
         interval=found.interval(ALPHA) if found.n > 1 else None,
         p=float(found.p()) if found.n >= FEWEST else None,
         p_adjusted=None,

@@ -10,7 +10,7 @@ import numpy as np
 
 from orchestrator.analysis.selection import Runs, final_values
 from orchestrator.analysis.statistics.evidence import difference, of_seeds
-from orchestrator.config.confirmation import ALPHA, MARGIN_SHARE
+from orchestrator.config.confirmation import MARGIN_SHARE
 from orchestrator.ledger.history import History
 from trainables.evaluation import YARDSTICKS, find_yardstick
 
@@ -52,7 +52,7 @@ def _is_exponential(yardstick: str) -> bool:
     return yardstick in YARDSTICKS.names() and find_yardstick(yardstick).transform == "exp"
 
 
-def is_sensitive(history: History, sides: Iterable[Runs]) -> bool:
-    """Whether each side's runs are surely better at their end than half way: one-sided, over seeds."""
+def is_sensitive(history: History, sides: Iterable[Runs], level: float) -> bool:
+    """Whether each side's runs are surely better at their end than half way: one-sided at this level, over seeds."""
     found = [of_seeds(gains(history, runs)) for runs in sides]
-    return all(side.n > 1 and side.interval(2 * ALPHA)[0] > 0 for side in found)
+    return all(side.n > 1 and side.interval(2 * level)[0] > 0 for side in found)

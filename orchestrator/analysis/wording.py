@@ -184,7 +184,7 @@ def _beyond_in_words(comparison: Comparison, pair: Pair, row: Row) -> str:
     ended = min(comparison.arms[arm].counts["confirm"].completed for arm in (pair.a, pair.b))
     if pair.stopping is None or pair.verdict == "undecided" or ended <= row.n:
         return ""
-    return f"{formatting.plural(ended - row.n, 'more seed')} ran beside it, and are in no number."
+    return f"{formatting.plural(ended - row.n, 'more seed')} ran beside it, and are not in this comparison."
 
 
 def _withheld_in_words(pair: Pair) -> str:
@@ -236,6 +236,9 @@ def _caveats(pair: Pair, row: Row) -> Iterable[str]:
     for gap in pair.missing:
         reason = f" ({gap.reason})" if gap.reason else ""
         yield f"Seed {gap.seed} is missing: {gap.arm} {'was ' * (gap.outcome == 'lost')}{gap.outcome}{reason}."
+    if row.fixed_text:
+        names, their = " and ".join(row.fixed_text), "its" if len(row.fixed_text) == 1 else "their"
+        yield f"The chance of {names} text is not in p and interval: {their} units are too few to show it."
     stopping = pair.stopping
     if stopping and pair.pending:
         yield f"Seeds are added until it is settled, {stopping.maximum} at the most."

@@ -37,6 +37,7 @@ def require_consistent(spec: StudySpec) -> None:
             remedy=f"confirm: {{budget: {{{spec.budget.unit}: AMOUNT}}}}",
         )
     _require_prices(spec)
+    _require_margin(spec)
     _require_measurable_text(spec)
 
 
@@ -213,6 +214,17 @@ def _require_prices(spec: StudySpec) -> None:
                 why="what a device costs is not known otherwise",
                 remedy="resources: {prices: {gpu_hour: 2.5, cpu_hour: 0.04}}, or those that apply",
             )
+
+
+def _require_margin(spec: StudySpec) -> None:
+    primary, margin = find_yardstick(spec.yardsticks.primary), spec.confirm.margin
+    if margin is not None and margin >= 1 and primary.higher_is_better:
+        raise InputError(
+            f"a margin of {margin:g} makes all arms equivalent",
+            where="confirm.margin",
+            why=f"{primary.name} is a share, between 0 and 1",
+            remedy=f"a share too, as {margin / 100:g} for {margin:g} points of a hundred; or leave it out",
+        )
 
 
 def _require_measurable_text(spec: StudySpec) -> None:

@@ -90,6 +90,8 @@ def check_trials(found: Verification, history: History) -> None:
     reported twice, with more yardsticks when it turned out to be the last."""
     unit = history.design.unit
     for name, trial in history.trials.items():
+        if trial.measures and trial.outcome and (trial.measures[-1].checkpoint or trial.measures[-1].items):
+            found.check("trials", f"{name}: the outcome of a run with a finished model", trial.outcome, "completed")
         for before, after in itertools.pairwise(trial.measures):
             more = (after.step, len(after.yardsticks)) > (before.step, len(before.yardsticks))
             rising = more and all(after.spent.get(key, value) >= value for key, value in before.spent.items())

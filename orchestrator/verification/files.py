@@ -6,6 +6,7 @@ from pydantic import JsonValue
 
 from orchestrator.ledger.history import History
 from orchestrator.ledger.items import read_floors, read_items
+from orchestrator.ledger.records import BROKEN
 from orchestrator.ledger.trials import TrialHistory
 from orchestrator.verification.findings import Verification
 from trainables.errors import InputError
@@ -34,6 +35,10 @@ def scores_of_floors(floors: Floors) -> ByScorer:
 def check_checkpoints(found: Verification, history: History, folder: Location) -> None:
     """Those of completed runs that are there are the ones whose digests the reports have."""
     completed = [trial for trial in history.trials.values() if trial.outcome == "completed" and trial.measures]
+    for trial in history.trials.values():
+        if trial.outcome in ("lost", *BROKEN) and _has_finished(folder, trial):
+            where = f"{trial.trial}: the outcome of a run with a finished model"
+            found.check("checkpoints", where, trial.outcome, "completed")
     missing = 0
     for trial in completed:
         digest, folders = trial.measures[-1].checkpoint, CheckpointFolders(folder / "trials" / trial.trial)
@@ -65,6 +70,15 @@ def check_names(found: Verification, history: History, folder: Location) -> None
             trial = name.removesuffix(".parquet").removesuffix("-floors")
             if not trial.startswith("anytime-"):
                 found.check("files", str(folder / room / name), trial in history.trials, True)
+
+
+def _has_finished(folder: Location, trial: TrialHistory) -> bool:
+    """Whether its newest checkpoint is one of a run that came to its end."""
+    places = CheckpointFolders(folder / "trials" / trial.trial).whole()
+    try:
+        return bool(places) and CheckpointRecord.read(places[-1].folder).finished
+    except (DamagedError, InputError):
+        return False
 
 
 def check_items(found: Verification, history: History, folder: Location) -> bool:

@@ -21,6 +21,8 @@ Floats = NDArray[np.float64]
 Numbers = float | np.float64 | Floats  # of one study, or of many
 Interval = tuple[float, float]
 
+FEWEST_UNITS = 3
+"""Of text in a stratum: fewer hardly show how much it varies."""
 TINY = 1e-12
 """Of the greatest value: spreads and differences below it are rounding, as of equal numbers summed in another order."""
 
@@ -37,6 +39,8 @@ class Evidence(NamedTuple):
     """Of the mean, from the choice of text alone; 0 where text was not sampled, or nobody knows."""
     text_degrees: Numbers
     """Of freedom."""
+    fixed_text: tuple[str, ...] = ()
+    """The languages whose text is taken as it is beside others that were sampled: it has too few units."""
 
     @property
     def variance(self) -> Numbers:
@@ -110,17 +114,19 @@ def of_first(values_SN: NDArray[np.floating[Any]]) -> tuple[Floats, Floats]:
 
 
 class Items(NamedTuple):
-    """Differences by seed, taken apart into units of text."""
+    """Differences by seed, taken apart into units of text: clusters, or what of a cluster lies in one stratum."""
 
     influence_SC: Floats
-    """What each cluster adds to a seed's difference beyond its mean, (..., S, C): a row sums to 0 in each stratum."""
+    """What each adds to a seed's difference beyond its mean, (..., S, C): a row sums to 0 in each stratum."""
     stratum_C: NDArray[np.intp]
     share_C: Floats
     """Of its stratum's weight: they sum to 1 in each."""
+    cluster_C: NDArray[np.intp] | None = None
+    """Units of one cluster vary together, as the translations of a sentence do; None: each is its own."""
 
     @property
     def effective_L(self) -> Floats:
-        """How many clusters of equal weight would be as many, by stratum."""
+        """How many units of equal weight would be as many, by stratum."""
         return 1.0 / np.bincount(self.stratum_C, self.share_C**2)
 
 
@@ -130,23 +136,18 @@ def by_cluster(
     strata: Sequence[Hashable] | NDArray[Any],
     weight_I: Floats,
 ) -> Items:
-    """Influences of items summed over clusters, whose shares are their items' weights. Strata that share a cluster, as
-    languages do the translations of one sentence, vary together: they are one."""
-    from scipy.sparse import coo_array  # some tenths of a second to import
-    from scipy.sparse.csgraph import connected_components
-
+    """Influences of items summed over what of a cluster lies in one stratum; shares are their items' weights."""
     number: dict[Hashable, int] = {}
     cluster_I = np.array([number.setdefault(name, len(number)) for name in clusters])
     places: dict[Hashable, int] = {}
     stratum_I = np.array([places.setdefault(name, len(places)) for name in strata])
-    shared = coo_array((np.ones(len(cluster_I)), (cluster_I, stratum_I)), shape=(len(number), len(places)))
-    whole = connected_components(shared.T @ shared, directed=False)[1]
-    influence_SC = np.zeros((len(influence_SI), len(number)))
-    np.add.at(influence_SC.T, cluster_I, influence_SI.T)
-    stratum_C = np.zeros(len(number), dtype=np.intp)
-    stratum_C[cluster_I] = whole[stratum_I]
-    weight_C = np.bincount(cluster_I, weight_I)
-    return Items(influence_SC, stratum_C, weight_C / np.bincount(stratum_C, weight_C)[stratum_C])
+    pairs_C2, unit_I = np.unique(np.stack([cluster_I, stratum_I], 1), axis=0, return_inverse=True)
+    cluster_C, stratum_C = pairs_C2.T
+    influence_SC = np.zeros((len(influence_SI), len(pairs_C2)))
+    np.add.at(influence_SC.T, unit_I, influence_SI.T)
+    weight_C = np.bincount(unit_I, weight_I)
+    share_C = weight_C / np.bincount(stratum_C, weight_C)[stratum_C]
+    return Items(influence_SC, stratum_C, share_C, cluster_C if len(number) < len(pairs_C2) else None)
 
 
 def with_text(seeds: Evidence, items: Items) -> Evidence:
@@ -154,29 +155,42 @@ def with_text(seeds: Evidence, items: Items) -> Evidence:
 
     The clusters' mean influences over seeds vary by the text and by a share 1 / S of what seeds and text have in
     common, which the seeds' spread has already: products of different seeds have the first alone. Deviations from the
-    mean are too small, the more the larger a cluster's share s of its stratum: by 1 - 2 s + sum of s^2, in squares. The
-    sum has 1 / sum of s^2 - 1 degrees of freedom, C - 1 of C equal clusters; a stratum of one cluster says nothing of
-    the others, and is refused.
+    mean are too small, the more the larger a unit's share s of its stratum: by 1 - 2 s + sum of s^2, in squares. A
+    stratum's sum has 1 / sum of s^2 - 1 degrees of freedom, C - 1 of C equal units. So a small stratum has few,
+    whatever it shares with a large one. Where strata share clusters, theirs count as if they varied as one there, which
+    is the least that they may have.
 
-    Raises InputError for a stratum of one cluster.
+    Raises InputError for a stratum of fewer than :data:`FEWEST_UNITS` units: they hardly show how much text varies.
     """
     count_L = np.bincount(items.stratum_C)
-    if (count_L < 2).any():
+    if (count_L < FEWEST_UNITS).any():
         raise InputError(
-            "a stratum has a single cluster",
+            f"a stratum has fewer than {FEWEST_UNITS} clusters",
             why="how much text varies cannot be seen in it",
             remedy="smaller clusters, or fewer strata",
         )
-    num_seeds = items.influence_SC.shape[-2]
-    squares_L = 1.0 / items.effective_L
-    larger_C = 1.0 / (1.0 - 2.0 * items.share_C + squares_L[items.stratum_C])
-    own_C = (items.influence_SC**2).sum(-2)
-    whole_C = items.influence_SC.sum(-2) ** 2
-    of_mean_C = larger_C * whole_C / num_seeds**2
+    num_seeds, effective_L = items.influence_SC.shape[-2], items.effective_L
+    larger_C = 1.0 / (1.0 - 2.0 * items.share_C + 1.0 / effective_L[items.stratum_C])
+    corrected_SC = np.sqrt(larger_C) * items.influence_SC
+    variance_L = (corrected_SC.mean(-2) ** 2) @ np.eye(len(count_L))[items.stratum_C]
+    whole_SC = _summed(corrected_SC, items.cluster_C)
+    whole_C, own_C = whole_SC.sum(-2) ** 2, (whole_SC**2).sum(-2)
     # Of one seed nothing tells the two apart: all counts as the text's.
-    shared_C = larger_C * (whole_C - own_C) / (num_seeds * (num_seeds - 1)) if num_seeds > 1 else of_mean_C
-    variance_L = of_mean_C @ np.eye(len(count_L))[items.stratum_C]
-    spread = (variance_L**2 / (items.effective_L - 1.0)).sum(-1)
+    shared_C = (whole_C - own_C) / (num_seeds * (num_seeds - 1)) if num_seeds > 1 else whole_C
+    of_stratum_C = effective_L[items.stratum_C] * items.share_C**2  # sums to 1 in each
+    fewer_L = 1.0 / ((effective_L - 1.0) * np.bincount(items.stratum_C, of_stratum_C**2))
+    deviation_C = np.sqrt(variance_L[..., items.stratum_C] * of_stratum_C)
+    variance_C = _summed(deviation_C, items.cluster_C) ** 2
+    spread = (_summed(deviation_C * fewer_L[items.stratum_C] ** 0.25, items.cluster_C) ** 4).sum(-1)
     with np.errstate(invalid="ignore", divide="ignore"):
-        degrees = np.where(spread > 0, variance_L.sum(-1) ** 2 / spread, np.inf)
+        degrees = np.where(spread > 0, variance_C.sum(-1) ** 2 / spread, np.inf)
     return seeds._replace(text_variance=np.maximum(shared_C.sum(-1), 0.0), text_degrees=degrees)
+
+
+def _summed(values_C: Floats, cluster_C: NDArray[np.intp] | None) -> Floats:
+    """Over the units of a cluster, (..., C)."""
+    if cluster_C is None:
+        return values_C
+    found = np.zeros((*values_C.shape[:-1], int(cluster_C.max()) + 1))
+    np.add.at(np.moveaxis(found, -1, 0), cluster_C, np.moveaxis(values_C, -1, 0))
+    return found

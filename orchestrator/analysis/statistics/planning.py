@@ -1,5 +1,6 @@
 """What a number of pairs can find, asked before they are run; and what would settle a question, asked after."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
@@ -34,35 +35,43 @@ def follow(rule: Rule, studies: int, evidence: Callable[[int, Indices], Evidence
 
 
 @lru_cache(maxsize=4096)
-def power(rule: Rule, difference: float, deviation: float, text_error: float = 0.0) -> float:
+def power(
+    rule: Rule, difference: float, deviation: float, text_error: float = 0.0, text_degrees: float = math.inf
+) -> float:
     """The chance that the rule names the better arm, by simulation: normal differences of this mean and deviation
-    (above 0) by seed, and text with this standard error, all in the yardstick's unit as the margin is."""
+    (above 0) by seed, and text with this standard error, all in the yardstick's unit as the margin is. ``text_degrees``
+    of freedom has what a study knows of that error."""
     if rule.minimum > MOST_SEEDS:  # from so many on, more are as good as these with a smaller deviation
         fewer = replace(rule, minimum=MOST_SEEDS, maximum=MOST_SEEDS)
-        return power(fewer, difference, deviation * (MOST_SEEDS / rule.maximum) ** 0.5, text_error)
+        return power(fewer, difference, deviation * (MOST_SEEDS / rule.maximum) ** 0.5, text_error, text_degrees)
     mean_SN, variance_SN, text_S = _normal_studies(rule.maximum)
     lead_S, error = difference / deviation + text_error / deviation * text_S, np.float64(text_error / deviation)
+    known_S = np.full_like(text_S, error**2)
+    if text_error and math.isfinite(text_degrees):
+        known_S *= np.random.default_rng(1).chisquare(text_degrees, len(text_S)) / text_degrees
 
     def evidence(n: int, which: Indices) -> Evidence:
         mean = lead_S[which] + mean_SN[which, n - 1]
-        return Evidence(n, mean, variance_SN[which, n - 1], error**2, np.float64(np.inf))
+        return Evidence(n, mean, variance_SN[which, n - 1], known_S[which], np.float64(text_degrees))
 
     verdicts, _ = follow(replace(rule, margin=rule.margin / deviation), len(text_S), evidence)
     return float(np.mean(verdicts == ("a" if difference > 0 else "b")))
 
 
 @lru_cache(maxsize=1024)
-def minimum_detectable_effect(rule: Rule, deviation: float = 1.0, text_error: float = 0.0) -> float | None:
+def minimum_detectable_effect(
+    rule: Rule, deviation: float = 1.0, text_error: float = 0.0, text_degrees: float = math.inf
+) -> float | None:
     """The smallest true difference, to 1/500 of it, that the rule would name with a chance of ``POWER``. None where
     nothing varies, or where there are too few pairs for a verdict."""
     if not rule.looks or deviation == 0:
         return None
     low, high = 0.0, deviation
-    while power(rule, high, deviation, text_error) < POWER:
+    while power(rule, high, deviation, text_error, text_degrees) < POWER:
         low, high = high, 2 * high
     while high - low > high / 500:
         middle = (low + high) / 2
-        enough = power(rule, middle, deviation, text_error) >= POWER
+        enough = power(rule, middle, deviation, text_error, text_degrees) >= POWER
         low, high = (low, middle) if enough else (middle, high)
     return high
 
@@ -88,7 +97,7 @@ def what_would_settle(rule: Rule, found: Evidence) -> Settling:
 
     def settles(pairs: Floats, share: Floats) -> NDArray[np.bool_]:
         error = np.sqrt(seeds / pairs + text / share)
-        degrees = np.asarray(satterthwaite(seeds / pairs, pairs - 1, text / share, np.inf))
+        degrees = np.asarray(satterthwaite(seeds / pairs, pairs - 1, text / share, found.text_degrees * share))
         beyond = special.stdtrit(degrees, 1 - spendable / rule.family_size / 2) + special.ndtri(POWER)
         within = special.stdtrit(degrees, 1 - spendable) + special.ndtri((1 + POWER) / 2)
         wins = (mean >= beyond * error) & (mean > 0) & (pairs >= FEWEST)

@@ -106,6 +106,12 @@ class Rule:
         looks = tuple(n for n in self.looks if n >= FEWEST_EQUIVALENT)
         return np.concatenate([np.zeros(len(self.looks) - len(looks)), _levels(looks, 1, self._spendable)])
 
+    @cached_property
+    def gate_levels(self) -> Floats:
+        """Of each look, for a test of one side without which there is no verdict: asked again at each look, it would
+        pass too often at 5%."""
+        return _levels(self.looks, 1, self._spendable)
+
     @property
     def _spendable(self) -> float:
         return (1 - kept_back(self.looks[0], self.family_size)) * ALPHA if self.looks else 0.0
@@ -120,12 +126,13 @@ class Rule:
         pairs: int,
         *,
         ended: bool = False,
-        withheld: Callable[[int, Verdict], Withheld | None] = lambda n, verdict: None,
+        withheld: Callable[[int, Verdict, float], Withheld | None] = lambda n, verdict, level: None,
         margin: Callable[[int], float] | None = None,
         from_pairs: int = 0,
     ) -> Decision:
         """The verdict of the first look that has one: pairs beyond it change nothing. ``evidence`` is of the first n of
-        them, ``withheld`` why a verdict on these is none, so that the next look is waited for, and ``margin`` the one
+        them, ``withheld`` why a verdict on these is none, so that the next look is waited for (its own tests, of one
+        side, have the level that it is given), and ``margin`` the one
         that they imply, if not the rule's. Once ``ended`` no further one will come: fewer than the maximum are looked
         at once more as if they were it. Looks at fewer than ``from_pairs`` are over."""
         pairs = min(pairs, self.maximum)
@@ -137,10 +144,11 @@ class Rule:
             found = evidence(n)
             rule = self if margin is None else replace(self, margin=margin(n))
             verdict: Verdict = rule.verdicts(found, look).item()
-            reason = withheld(n, verdict) if verdict in ("a", "b", "equivalent") else None
+            gate = float(self.gate_levels[look])
+            reason = withheld(n, verdict, gate) if verdict in ("a", "b", "equivalent") else None
             if reason is not None and verdict == "equivalent":  # what cannot be called equivalent may differ
                 differs: Verdict = replace(self, margin=0.0).verdicts(found, look).item()
-                if differs in ("a", "b") and withheld(n, differs) is None:
+                if differs in ("a", "b") and withheld(n, differs, gate) is None:
                     verdict, reason = differs, None
             if reason is not None:
                 verdict = "undecided" if n == self.maximum else "continue"

@@ -85,7 +85,7 @@ def test_alike_within_the_margin_is_equivalent_and_the_undecided_is_told_what_it
 def test_a_difference_that_is_but_rounding_names_nobody(a, b):
     assert (a - b).mean() != 0, "the check is blind"
     for one, other in ((a, b), (b, a)):
-        found = compare_scores([one] * 6, [other] * 6, clusters=[0] * 4 + [1] * 4)
+        found = compare_scores([one] * 6, [other] * 6, clusters=[0] * 3 + [1] * 3 + [2] * 2)
         assert (found.verdict, found.difference, found.p) == ("undecided", 0.0, 1.0)
         assert found.interval[0] <= 0.0 <= found.interval[1]
 
@@ -119,3 +119,40 @@ def test_one_seed_far_below_the_others_makes_nobody_the_winner():
 def test_what_does_not_fit_is_refused(a, b, more):
     with pytest.raises(InputError):
         compare_scores(a, b, **more)
+
+
+def test_one_item_of_great_numbers_hides_nothing_of_the_others():
+    """A clipped perplexity in both arms is no difference; 50 points on every other document are one."""
+    rng = np.random.default_rng(0)
+    b = 200 + rng.standard_normal((8, 200))
+    a = b - 50 + rng.standard_normal((8, 200))
+    a[:, 0] = b[:, 0] = 1e29
+    found = compare_scores(a, b, margin=1.0, lower_is_better=True)
+    assert found.verdict == "a"
+    assert found.difference == pytest.approx(float((a - b).mean()))
+
+
+@pytest.mark.parametrize("scale", [1e-250, 1e-170, 1e-90, 1.0, 1e28])
+def test_the_unit_of_the_scores_changes_nothing_but_units(scale):
+    rng = np.random.default_rng(1)
+    a, b = rng.random((6, 40)) + 0.1, rng.random((6, 40))
+    plain, scaled = (compare_scores(a * by, b * by, margin=0.05 * by) for by in (1.0, scale))
+    assert (scaled.verdict, scaled.p) == (plain.verdict, pytest.approx(plain.p))
+    assert scaled.interval == pytest.approx([end * scale for end in plain.interval])
+    assert scaled.text_error == pytest.approx(plain.text_error * scale)
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"a": [[1, 2], [3]]}, "no array of numbers"),
+        ({"a": [["x", "y"]] * 6}, "no array of numbers"),
+        ({"a": np.ma.masked_array(np.zeros((6, 4)), mask=True)}, "masked"),
+        ({"margin": -0.1}, "margin of -0.1"),
+        ({"margin": float("nan")}, "margin of nan"),
+        ({"clusters": [[1], [2], [3], [4]]}, "named by numbers or words"),
+    ],
+)
+def test_what_is_no_score_is_refused_in_our_words(options, what):
+    with pytest.raises(InputError, match=what):
+        compare_scores(**({"a": np.zeros((6, 4)), "b": np.zeros((6, 4))} | options))

@@ -96,9 +96,41 @@ def test_items_of_a_cluster_are_one_unit_and_strata_are_fixed():
     assert float(found.text_degrees) == pytest.approx(sum(variances) ** 2 / sum(v**2 / 2 for v in variances))
 
 
-def test_text_of_one_cluster_is_refused():
-    with pytest.raises(InputError, match="a single cluster"):
-        with_text(of_seeds(DIFFERENCES), by_cluster(np.zeros((6, 2)), [0, 0], [0, 0], np.ones(2)))
+@pytest.mark.parametrize("num_clusters", [1, 2])
+def test_text_of_too_few_clusters_is_refused(num_clusters):
+    clusters = np.arange(4) % num_clusters
+    with pytest.raises(InputError, match="fewer than 3 clusters"):
+        with_text(of_seeds(DIFFERENCES), by_cluster(np.zeros((6, 4)), clusters, [0] * 4, np.ones(4)))
+
+
+@pytest.mark.parametrize("shared", [0, 1, 5])
+def test_a_small_stratum_has_few_degrees_of_freedom_whatever_it_shares(shared):
+    """Five clusters beside two hundred, some of them parts of the others: as often wrong as five of their own are."""
+    large, small, wrong, studies = 200, 5, 0, 400
+    clusters = [*range(large), *range(shared), *range(large, large + small - shared)]
+    strata, weight = [0] * large + [1] * small, np.r_[np.full(large, 0.5 / large), np.full(small, 0.5 / small)]
+    rng = np.random.default_rng(3)
+    for _ in range(studies):
+        values_SI = rng.standard_normal(large + small) + 0.3 * rng.standard_normal((6, large + small))
+        mean_SI = np.repeat(np.c_[values_SI[:, :large].mean(1), values_SI[:, large:].mean(1)], [large, small], axis=1)
+        items = by_cluster((values_SI - mean_SI) * weight, clusters, strata, weight)
+        found = with_text(of_seeds(values_SI @ weight), items)
+        wrong += float(found.p()) <= 0.05
+    assert wrong / studies < 0.08
+
+
+def test_strata_that_share_all_clusters_have_theirs_once():
+    """Translations of twelve sentences into three languages: the sum over languages, sentence by sentence."""
+    rng = np.random.default_rng(4)
+    values_SCL = rng.standard_normal((6, 12, 1)) + rng.standard_normal((6, 12, 3)) + rng.standard_normal((12, 1))
+    influence = (values_SCL - values_SCL.mean(1, keepdims=True)).reshape(6, -1) / 36
+    clusters, strata = np.repeat(np.arange(12), 3), np.tile(np.arange(3), 12)
+    found = with_text(of_seeds(values_SCL.mean((1, 2))), by_cluster(influence, clusters, strata, np.ones(36)))
+    whole = values_SCL.mean(2)
+    alone = by_cluster((whole - whole.mean(1, keepdims=True)) / 12, np.arange(12), np.zeros(12), np.ones(12))
+    expected = with_text(of_seeds(whole.mean(1)), alone)
+    assert float(found.text_variance) == pytest.approx(float(expected.text_variance))
+    assert float(found.text_degrees) == pytest.approx(11.0, rel=0.15)
 
 
 @pytest.mark.parametrize(

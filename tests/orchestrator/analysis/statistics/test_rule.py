@@ -171,11 +171,11 @@ def test_what_cannot_be_called_equivalent_may_differ():
     values = (0.010, 0.011, 0.012, 0.010, 0.011, 0.012)
     rule = Rule(6, 6, 0.1)
 
-    def held_back(n, verdict):
+    def held_back(n, verdict, level):
         return "sensitivity" if verdict == "equivalent" else None
 
     assert decided(rule, values).verdict == "equivalent"
     found = rule.decide(lambda n: of_seeds(values[:n]), 6, ended=True, withheld=held_back)
     assert (found.verdict, found.withheld) == ("a", None)
-    found = rule.decide(lambda n: of_seeds(values[:n]), 6, ended=True, withheld=lambda n, verdict: "floor")
+    found = rule.decide(lambda n: of_seeds(values[:n]), 6, ended=True, withheld=lambda n, verdict, level: "floor")
     assert (found.verdict, found.withheld) == ("undecided", "floor")
