@@ -184,7 +184,8 @@ def _beyond_in_words(comparison: Comparison, pair: Pair, row: Row) -> str:
     ended = min(comparison.arms[arm].counts["confirm"].completed for arm in (pair.a, pair.b))
     if pair.stopping is None or pair.verdict == "undecided" or ended <= row.n:
         return ""
-    return f"{formatting.plural(ended - row.n, 'more seed')} ran beside it, and are not in this comparison."
+    more = formatting.plural(ended - row.n, "more seed")
+    return f"{more} ran beside it: the arms' own means count them, this comparison does not."
 
 
 def _withheld_in_words(pair: Pair) -> str:

@@ -92,6 +92,12 @@ def test_what_the_difference_is_of() -> None:
     found = estimand(history.design, compare(history))
     assert "over new seeds on this held-out text, between arms tuned with 4 such budgets each" in found
     assert "it holds for this corpus, this search and this budget" in found
+    cut_off = ledger(
+        *run("headless", 0, 0.3, phase="search"), *run("vanilla", 0, 0.3, phase="search"), search_budget=40.0
+    )
+    history = History.of(cut_off)
+    assert "tuned with 1 of 40 such budgets each" in estimand(history.design, compare(history))
+    assert "a search of 1 of 40 times" in methods(history, compare(history))
     untuned = History.of(ledger(search_budget=0.0))
     assert "between arms as they were set" in estimand(untuned.design, compare(untuned))
 

@@ -279,6 +279,24 @@ def test_a_run_is_left_out(study: Path) -> None:
     assert found == {"/trials/confirm-vanilla-003", "/items/confirm-vanilla-003.parquet"}
 
 
+@pytest.mark.parametrize("outcome", ["diverged", "failed", "lost"])
+@pytest.mark.parametrize("thoroughly", [False, True])
+def test_a_run_that_came_to_its_end_is_said_to_have_broken(study: Path, outcome: str, thoroughly: bool) -> None:
+    """Then it would count as the worst model, or for nothing; ``thoroughly``: its last report goes too."""
+    name = "confirm-vanilla-003"
+
+    def edit(written: list[dict[str, Any]], study: Path) -> list[dict[str, Any]]:
+        last = [record for record in written if record.get("trial") == name and record["kind"] == "measure"][-1]
+        for record in written:
+            if record.get("trial") == name and record["kind"] == "end":
+                record["outcome"] = outcome
+        return [record for record in written if not (thoroughly and record is last)]
+
+    forge(study, edit, rechained=True)
+    found = [mismatch.where for mismatch in verify(Location(study)).mismatches]
+    assert f"{name}: the outcome of a run with a finished model" in found
+
+
 def test_an_attempt_no_longer_says_what_it_ran_on(study: Path) -> None:
     def edit(written: list[dict[str, Any]], study: Path) -> list[dict[str, Any]]:
         others = [r for r in written if r["kind"] == "begun"][2:]
