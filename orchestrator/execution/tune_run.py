@@ -190,6 +190,8 @@ class _PhaseScheduler(FIFOScheduler):  # type: ignore[misc]
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         """Tune hands on a report."""
         executor, name = self._executor, _name_of(trial)
+        if self._is_past(trial):
+            return str(TrialScheduler.STOP)
         report = json.loads(result["report"])
         planned = executor.running[name]
         keys = {key: getattr(planned, key) for key in ("phase", "arm", "trial", "attempt")}
@@ -222,13 +224,18 @@ class _PhaseScheduler(FIFOScheduler):  # type: ignore[misc]
 
     def on_trial_complete(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> None:
         name = _name_of(trial)
-        if name in self._executor.running:
+        if name in self._executor.running and not self._is_past(trial):
             self._executor.failed(name, TrialFailure("it ended without a last report"))
 
     def on_trial_error(self, tune_controller: Any, trial: Any) -> None:
         name = _name_of(trial)
-        if name in self._executor.running:
+        if name in self._executor.running and not self._is_past(trial):
             self._executor.failed(name, _failure(trial))
+
+    def _is_past(self, trial: Any) -> bool:
+        """Whether it is of an attempt that another has followed: one that saved itself, as its machine is taken away,
+        has ended by its report, and its process ends a moment later."""
+        return self._trials.get(_name_of(trial), trial) is not trial
 
 
 def _failure(trial: Any) -> TrialFailure:

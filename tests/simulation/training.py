@@ -27,7 +27,7 @@ from trainables.training.checkpoint_record import START_FILE, CheckpointRecord, 
 from trainables.training.state import Environment, Floors
 
 LENGTH = 32
-STEP_SECONDS = 2.0
+STEP_SECONDS = 3.0
 REPORTS = 4
 ENVIRONMENT = Environment(versions={"python": "3"}, processor="made up", threads=1)
 
