@@ -220,6 +220,7 @@ class Study:
                 if recorder.history.study is None:  # only now: what cannot start takes no name
                     self._write_file()
                 self._run_phases(recorder, machine, tokenizer, own_cluster=address is None)
+                recorder.flush()  # an answer that nobody can read is none
         except KeyboardInterrupt:
             if recorder.history.study is not None:
                 with suppress(InputError):

@@ -127,6 +127,7 @@ def made_up() -> Iterator[None]:
         patch.setattr(checkpoint, "Checkpoints", training.WatchedCheckpoints)
         patch.setattr(loop, "Checkpoints", training.WatchedCheckpoints)
         patch.setattr(loop, "HeldOut", lambda *_, **__: None)
+        patch.setattr(loop, "take_of_tables", lambda *_: {})
         patch.setattr(loop, "Trial", training.Trial)
         patch.setattr(meters.LoadMeter, "_now", staticmethod(lambda: (World.present.now, None, 0.0)))
         patch.setattr(environment, "environment", lambda: training.ENVIRONMENT)
@@ -308,7 +309,7 @@ def checked(setting: Setting) -> dict[str, Any]:
     lines = list(reader.lines())
     written = [parse_line(line) for line in lines]
     history = History.of(written, folder=folder)
-    assert history.finished
+    assert history.finished, "what led the study ended without an error, and the ledger has no answer"
     found = Verification()
     verification._check_chain(found, lines)
     data = read_frozen(folder)

@@ -24,7 +24,7 @@ from trainables.storage import Location
 from trainables.training import loop
 from trainables.training.checkpoint import Checkpoints
 from trainables.training.checkpoint_record import START_FILE, CheckpointRecord, StartRecord
-from trainables.training.state import Environment, Floors
+from trainables.training.state import Environment
 
 LENGTH = 32
 STEP_SECONDS = 3.0
@@ -67,7 +67,9 @@ class Model:
         self.config, self.pace = config, pace
         self.micro_batch_sequences = config.training.batch_sequences
         self.weight = torch.zeros(1, dtype=torch.float64)
-        self.learner = SimpleNamespace(train=lambda: None, flops=lambda *_: 1)
+        self.learner = SimpleNamespace(
+            train=lambda: None, flops=lambda *_: 1, objective=SimpleNamespace(task="causal")
+        )
 
     def prepare(self, batch: Batch, first: int) -> Any:
         tokens, kind = len(batch.number_N) * LENGTH, 900 if self.config.objective.startswith("headless") else 1000
@@ -135,12 +137,6 @@ class Trial(loop.Trial):
             World.present.sleep(World.present.chance.uniform(0.2, 1.0))
         names = self.config.yardsticks if final else self.config.yardsticks[:1]
         return {"head": Taken(self._scores(names, final), {})}
-
-    def measure_floors(self) -> Floors | None:
-        if not self.config.floors or self.start_step:
-            return None
-        World.present.sleep(1.0)
-        return Floors(untrained=self._scores(self.config.yardsticks), tables={}, items=None)
 
 
 class WatchedCheckpoints(Checkpoints):
