@@ -13,7 +13,7 @@ import math
 import random
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -75,10 +75,7 @@ STUDIES: dict[str, dict[str, Any]] = {
         "search": {"budget_per_arm": 0},
         "confirm": {"seeds": 2, "describe_only": True, "evaluations": 2, "anytime": [0.5]},
     },
-    "stopping": {
-        "search": {"budget_per_arm": 0},
-        "confirm": {"seeds": 7, "stopping": {"minimum": 6}, "margin": 0.9},
-    },
+    "stopping": {"search": {"budget_per_arm": 0}, "confirm": {"seeds": 7, "stopping": {"minimum": 6}, "margin": 0.9}},
 }
 """Kinds of studies, by what they exercise."""
 TURNS = ("search", "runs", "branches", "search", "runs", "wide", "search", "branches", "runs", "stopping")
@@ -157,7 +154,8 @@ def made_up() -> Iterator[None]:
         patch.setattr(segments, "parse_record", lru_cache(4096)(segments.parse_record))
         patch.setattr(storage, "stored_object", lambda scheme, bucket, key, *_: _stored(key))
         patch.setattr(storage, "pafs", _FILESYSTEMS)
-        patch.setattr(storage, "json", SimpleNamespace(dumps=lambda value, *, indent, **more: json.dumps(value, **more)))
+        # Indented, it is Python's own encoder that writes, and no longer C's.
+        patch.setattr(storage, "json", SimpleNamespace(dumps=lambda value, indent, **more: json.dumps(value, **more)))
         patch.setattr(sys, "unraisablehook", _unraisable)
         for name, function in FUNCTIONS.items():
             patch.setattr(obstore, name, function)

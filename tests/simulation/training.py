@@ -67,9 +67,7 @@ class Model:
         self.config, self.pace = config, pace
         self.micro_batch_sequences = config.training.batch_sequences
         self.weight = torch.zeros(1, dtype=torch.float64)
-        self.learner = SimpleNamespace(
-            train=lambda: None, flops=lambda *_: 1, objective=SimpleNamespace(task="causal")
-        )
+        self.learner = SimpleNamespace(train=lambda: None, flops=lambda *_: 1, objective=SimpleNamespace(task="causal"))
 
     def prepare(self, batch: Batch, first: int) -> Any:
         tokens, kind = len(batch.number_N) * LENGTH, 900 if self.config.objective.startswith("headless") else 1000

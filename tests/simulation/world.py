@@ -15,7 +15,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from types import SimpleNamespace, TracebackType
-from typing import Any
+from typing import Any, ClassVar
 
 LONGEST = 20 * 86_400.0
 """Seconds of the world's clock: a history that takes longer does not end."""
@@ -32,7 +32,7 @@ class StuckError(Exception):
 class _Thread:
     """Carries out tasks, one after the other."""
 
-    idle: list[_Thread] = []
+    idle: ClassVar[list[_Thread]] = []
 
     def __init__(self) -> None:
         self.baton, self.task = threading.Lock(), None
