@@ -72,6 +72,17 @@ class Faults:
             worker.kill()
             worker.worker.lost(self.world.chance.uniform(0.0, 5.0))
 
+    def _on_trial_frozen(self) -> None:
+        """It is taken for dead in the middle of whatever it does, and goes on with that later."""
+        if workers := self._workers():
+            world = self.world
+            worker = world.chance.choice(workers)
+            worker.pause()
+            world.note(f"{worker.name} is frozen")
+            worker.worker.lost(world.chance.uniform(1.0, 20.0))
+            world.later(world.chance.uniform(10.0, 120.0), worker.go_on)
+            world.later(world.chance.choice([150.0, 900.0]), worker.kill)
+
     def _on_node_killed(self) -> None:
         self._end_node(self.world.chance.choice(NODES))
 

@@ -83,6 +83,8 @@ class Store:
             return done()
         world.sleep(self.latency * world.chance.random())
         if self.silent and ("" in self.silent or process.machine in self.silent):
+            if write and world.chance.random() < 0.3:  # it is on its way, and arrives when nobody waits for it
+                world.later(world.chance.uniform(0.0, 120.0), lambda: self._late(done))
             self._no_answer()
         if write and self.loses and world.chance.random() < self.loses:
             done()
