@@ -224,6 +224,25 @@ def test_a_trial_that_ends_in_error_without_a_word_is_started_again(tmp_path, mo
     assert NAME in executor.running, "the error was of the attempt before"
 
 
+def test_the_process_of_an_attempt_that_another_has_followed_ends_nothing(tmp_path, monkeypatch):
+    """One that saved itself, as its machine is taken away, ends with an error a moment after its last report; where
+    there is room its trial runs again by then."""
+    monkeypatch.setattr(FIFOScheduler, "on_trial_add", lambda *_: None)
+    executor = session(tmp_path, 3, [])
+    scheduler, first, second = _PhaseScheduler(executor), tune_trial(), tune_trial()
+    executor.next()
+    scheduler.on_trial_add(None, first)
+    executor.ended(NAME, "interrupted", "saved at step 7, as its machine is taken away")
+    executor.next()
+    scheduler.on_trial_add(None, second)
+    scheduler.on_trial_error(None, first)
+    scheduler.on_trial_complete(None, first, {})
+    assert NAME in executor.running
+    assert executor.recorder.ends == ["interrupted"]
+    scheduler.on_trial_error(None, second)
+    assert executor.recorder.ends == ["interrupted", "retried"]
+
+
 def test_a_process_in_the_middle_of_a_ray_train_run_is_not_used_again(tmp_path, monkeypatch):
     """Its function waits for its workers: another trial would wait for both, and one that was ended would go on."""
     monkeypatch.setattr(FIFOScheduler, "on_trial_add", lambda *_: None)
