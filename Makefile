@@ -21,7 +21,7 @@ test: lint
 	$(PYTEST) -m "not slow"
 
 test-all: lint
-	$(PYTEST)
+	H2H_HISTORIES=10000 $(PYTEST)
 
 lint: $(VENV)/developing docs
 	$(BIN)/ruff check .

@@ -212,12 +212,15 @@ class Study:
         Patience.seconds = Patience.FOR_STUDIES
         recorder = Recorder(self.folder / LEDGER, self.say)
         try:
+            if recorder.history.finished:  # by another process, while this one waited to lead it
+                return self.results
             self.say("starting Ray on this machine" if address is None else f"connecting to Ray at {address}")
             with ray_session(address, machine, dashboard=machine.launcher(self.spec.resources) == "ray_train"):
                 machine = machine if address is None else cluster_machine(self.spec.resources)
                 if recorder.history.study is None:  # only now: what cannot start takes no name
                     self._write_file()
                 self._run_phases(recorder, machine, tokenizer, own_cluster=address is None)
+                recorder.flush()  # an answer that nobody can read is none
         except KeyboardInterrupt:
             if recorder.history.study is not None:
                 with suppress(InputError):

@@ -36,6 +36,10 @@ class Recorder:
         """Add a message for a person."""
         self.record(EventRecord(message=message))
 
+    def flush(self) -> None:
+        """Wait until all is durable. Raises what :meth:`check` does."""
+        self._writer.flush()
+
     def check(self) -> None:
         """Raises InputError where nothing can be written any more: another process leads the study, or the storage is
         lost."""

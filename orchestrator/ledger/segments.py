@@ -50,6 +50,10 @@ class LedgerWriter:
         if durable:
             self._log.flush()
 
+    def flush(self) -> None:
+        """Wait until all is durable. Raises InputError where nothing can be written any more."""
+        self._log.flush()
+
     def check(self) -> None:
         """Raises InputError where nothing can be written any more."""
         self._log.check()

@@ -115,13 +115,17 @@ class AttemptSpending:
         return steps
 
 
-def attempt_spendings(attempts: Sequence[Attempt], now: float) -> list[AttemptSpending]:
-    """What each of a trial's attempts cost; one that runs until ``now``, seconds since the epoch."""
+def attempt_spendings(attempts: Sequence[Attempt], now: float, *, from_nothing: bool = True) -> list[AttemptSpending]:
+    """What each of a trial's attempts cost; one that runs until ``now``, seconds since the epoch. ``from_nothing``: the
+    first had spent nothing when it began; a branch has what its run had."""
     spendings = []
     for index, attempt in enumerate(attempts):
         # After a damaged checkpoint an attempt may take back what was there before the one before it began.
         starts = [later.start for later in attempts[index + 1 :] if later.begun is not None]
         start = attempt.start
+        if index == 0 and attempt.begun is None and starts and from_nothing:
+            # The record of its beginning was lost with the study's process: it trained on, and left a checkpoint.
+            start = dict.fromkeys(starts[0], 0.0)
         reached = attempt.reached or start
         if starts:  # a checkpoint may be newer than the last report
             reached = {unit: max(amount, starts[0].get(unit, amount)) for unit, amount in reached.items()}

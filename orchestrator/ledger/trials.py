@@ -45,8 +45,9 @@ class TrialHistory:
         return bool(self.attempt_records) and self.attempt_records[-1].ended is None
 
     def forget_curve(self) -> None:
-        """Of an ended trial's reports keep the last one and those with yardsticks: a long search stays in memory."""
-        if self.outcome is not None:
+        """Of an ended trial's reports keep the last one and those with yardsticks: a long search stays in memory. One
+        that stopped at a rung may go on from before it: what is repeated then is told from what is new by all."""
+        if self.outcome not in (None, "pruned"):
             self.measures = [m for m in self.measures if m.yardsticks or m is self.measures[-1]]
 
     @property
@@ -61,7 +62,7 @@ class TrialHistory:
 
     def spendings(self, now: float) -> list[AttemptSpending]:
         """What each attempt cost, useful, lost and overhead apart, those that run up to ``now``."""
-        return attempt_spendings(self.attempt_records, now)
+        return attempt_spendings(self.attempt_records, now, from_nothing=self.share is None)
 
     def spending(self, now: float) -> AttemptSpending:
         """What all attempts cost, up to ``now`` where one runs; kept once the trial has ended, as caps ask often."""

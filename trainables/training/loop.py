@@ -100,6 +100,7 @@ class Trial:
             self.next_sequence = 0
             self.messages: list[str] = []
             self.reported: list[Measure] = []  # of this and earlier attempts, in their order
+            self.floors: Floors | None = None  # of the attempt that measured them
             self.finished = False
             self.start_step = 0
             self.model_digest: str | None = None  # of the last checkpoint that was waited for
@@ -130,7 +131,7 @@ class Trial:
         if self.world.rank == 0:
             self.trained_on.restore(state.digest, state.seen)
         self.start_step, self.finished, self.model_digest = saved.step, saved.finished, saved.model_digest
-        self.next_sequence, self.reported = state.next_sequence, list(state.reports)
+        self.next_sequence, self.reported, self.floors = state.next_sequence, list(state.reports), state.floors
 
     def _layout(self, state: TrialState) -> dict[str, dict[str, torch.Tensor]]:
         """What is to be read of a checkpoint; the learner has a head or not as it had."""
@@ -349,10 +350,12 @@ class Trial:
         return Built(parameters=self.num_parameters, device=name, precision=self.stepper.precision)
 
     def measure_floors(self) -> Floors | None:
-        """What the yardsticks are before anything is learned; None where it was not asked for, or training has begun.
-        All workers must call it together."""
-        if not self.config.floors or self.start_step:
+        """What the yardsticks are before anything is learned; None where it was not asked for. Once training has begun:
+        what an earlier attempt measured, whose word may have been lost. All workers must call it together."""
+        if not self.config.floors:
             return None
+        if self.start_step:
+            return self.floors
         taken = self._evaluate(final=True, others=False)
         if not taken:
             return None
@@ -361,11 +364,12 @@ class Trial:
             task = self.stepper.learner.objective.task
             tables = take_of_tables(self.held_out[True], task, self.config.yardsticks)
         items = {name: own.items for name, own in (tables | {"untrained": untrained}).items() if own.items}
-        return Floors(
+        self.floors = Floors(
             untrained=untrained.scores,
             tables={kind: own.scores for kind, own in tables.items()},
             items=self._write_items(items, floors=True),
         )
+        return self.floors
 
     def _told(self, measure: Measure, *, completed: bool) -> Measure:
         """The measure with this attempt's overhead so far, as that is each attempt's own; and with the digest of the
@@ -392,7 +396,8 @@ class Trial:
                 with self.meter.measure("checkpoint"):
                     beginning = Checkpoints(self.checkpoints.folder.parent / branch.trial)
                     tensors = self.stepper.tensors(finished=False)
-                    state = self._state().model_copy(update={"loss_sum": 0.0, "loss_steps": 0, "reports": ()})
+                    own = {"loss_sum": 0.0, "loss_steps": 0, "reports": (), "floors": None}
+                    state = self._state().model_copy(update=own)
                     beginning.save(self.billing.spent.steps, tensors, state, self.world)
                     beginning.wait()
                     beginning.close()
@@ -411,4 +416,5 @@ class Trial:
             loss_steps=loss_steps,
             step_cost=self.billing.step_cost,
             reports=tuple(self.reported),
+            floors=self.floors,
         )

@@ -118,3 +118,4 @@ class TrialState(Config):
     loss_steps: int = Field(ge=0)  # since the last report
     step_cost: float  # of the last step, in the budget's unit
     reports: tuple[Measure, ...]  # those so far, a few hundred bytes each
+    floors: Floors | None = None  # where it measured them

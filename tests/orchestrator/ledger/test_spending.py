@@ -214,3 +214,17 @@ def test_an_attempt_costs_what_its_own_session_paid():
     spec = load_study("demo", ["cap={usd: 30}", "resources.prices.cpu_hour=1"])
     cap = StudyBudget(spec, history, spec.cap)
     assert cap.spent == pytest.approx(22.0)
+
+
+@pytest.mark.parametrize("share", [None, 0.5])
+def test_what_an_attempt_trained_whose_beginning_was_lost_counts_as_useful(share):
+    """The study's process was killed with the record on its way; the trial trained on, and left a checkpoint. A branch
+    has what its run had spent before: how much of that is its own nobody knows."""
+    first = trial("search", "a", 0, name="t", share=share)
+    second = trial("search", "a", 0, name="t", attempt=2, start_step=4, share=share)
+    reached = spent(tokens=512, steps=4)
+    history = History.of(
+        [study(), first, second, begun(second, step=4, spent=reached), measure(second, 4, spent=reached), end(second)]
+    )
+    useful = [spending.useful.get("tokens", 0.0) for spending in history.trials["t"].spendings(2.0)]
+    assert useful == [512.0 if share is None else 0.0, 0.0]
