@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from orchestrator.analysis.statistics.evidence import of_seeds
+from orchestrator.analysis.statistics.evidence import by_cluster, of_seeds, with_text
 from orchestrator.analysis.statistics.planning import minimum_detectable_effect, power, what_would_settle
 from orchestrator.analysis.statistics.rule import Rule, kept_back
 
@@ -37,6 +37,23 @@ def test_the_detectable_effect_is_named_with_the_power_it_promises(rule, text_er
         }
         named.append(rule.decide(looks.__getitem__, rule.maximum).verdict == "a")
     assert np.mean(named) == pytest.approx(0.8, abs=0.05)
+
+
+@pytest.mark.parametrize("units", [4, 8])
+def test_few_units_of_text_are_foreseen(units):
+    """Against studies of six seeds on so many documents: what text adds is itself hardly known."""
+    text_error, deviation, rng = 0.5, 0.3, np.random.default_rng(2)
+    effect = minimum_detectable_effect(fixed(6), deviation, text_error, units - 1.0)
+    assert effect > 1.05 * minimum_detectable_effect(fixed(6), deviation, text_error)
+    weight, named = np.full(units, 1 / units), []
+    for _ in range(800):
+        text = rng.normal(0, text_error * units**0.5, units)
+        values_SI = effect + text + rng.normal(0, deviation, (6, 1)) + np.zeros((6, units))
+        influence = (values_SI - values_SI.mean(1, keepdims=True)) * weight
+        items = by_cluster(influence, np.arange(units), np.zeros(units), weight)
+        found = with_text(of_seeds(values_SI @ weight), items)
+        named.append(fixed(6).decide(lambda n, found=found: found, 6).verdict == "a")
+    assert np.mean(named) == pytest.approx(0.8, abs=0.06)
 
 
 @pytest.mark.parametrize("n", [1001, 10_000, 100_000])
