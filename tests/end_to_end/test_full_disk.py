@@ -219,11 +219,12 @@ def test_a_checkpoint_without_space_by_hand(tmp_path, monkeypatch) -> None:
         checkpoints.wait()
     monkeypatch.setattr(os, "fsync", fsync)
     assert Checkpoints(Location(tmp_path)).steps() == [1]
-    saved, messages = Checkpoints(Location(tmp_path)).load_newest(lambda state: groups)
+    again = Checkpoints(Location(tmp_path))
+    saved, messages = again.load_newest(lambda state: groups)
     assert saved is not None
     assert (saved.step, messages) == (1, [])
-    checkpoints.save(2, groups, make_state())
-    checkpoints.wait()
+    again.save(2, groups, make_state())
+    again.wait()
     assert checkpoints.steps() == [1, 2]
 
 

@@ -13,7 +13,8 @@ chance makes them more alike, and the whole spends less than it may.
   margin. It goes before a winner: a difference too small to matter is no win.
 
 p is stagewise (Tsiatis, Rosner & Mehta 1984): the chance, without a difference, of an earlier stop or of a statistic as
-far from 0 at this look.
+far from 0 at this look. Where it stopped for equivalence it is that of the look, in proportion to its
+level (repeated p-values, Jennison & Turnbull 1989): so it is at most 5% just where the interval leaves out 0.
 """
 
 from __future__ import annotations
@@ -153,8 +154,10 @@ class Rule:
             if reason is not None:
                 verdict = "undecided" if n == self.maximum else "continue"
             if verdict != "continue":
-                share = _stagewise(self.looks, look, self._level, float(found.p())) / self._level
                 level = float(self.levels[look])
+                share = _stagewise(self.looks, look, self._level, float(found.p())) / self._level
+                if verdict == "equivalent" and level > 0:  # it did not stop for a winner: of this look alone
+                    share = float(found.p()) / level
                 interval = found.interval(level) if level > 0 else None  # none may be named at this look
                 return Decision(verdict, found, min(1.0, ALPHA * share), interval, reason)
         if ended and pairs < self.maximum:

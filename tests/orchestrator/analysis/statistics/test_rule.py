@@ -23,6 +23,7 @@ def decided(rule, values, ended=True):
 @example(values=[0.001] * 5 + [0.1])
 @example(values=[0.001] * 5 + [-0.1])
 @example(values=[-0.01] * 5 + [-0.011])
+@example(values=[0.0, 0.0, -0.125, -0.125, -0.125, -0.0625])
 @settings(deadline=None)
 def test_a_winners_interval_leaves_out_zero_and_no_others_does(rule, values):
     decision = decided(rule, values)
