@@ -36,8 +36,9 @@ RAY_LOST = (
     "OwnerDiedError",
     "RayActorError",
     "WorkerCrashedError",
+    "WorkerHealthCheckFailedError",
 )
-"""Ray's errors where a process or machine went away (``ray.exceptions``)."""
+"""Ray's errors where a process or machine went away (``ray.exceptions``; the last one is Ray Train's)."""
 
 
 class TrialFailure(Exception):  # noqa: N818

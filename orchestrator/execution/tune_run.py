@@ -8,6 +8,7 @@ the next trial is in error without a word to the scheduler.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import tempfile
 from contextlib import contextmanager
@@ -48,7 +49,7 @@ _REUSE_SECONDS = 600  # a stopped trial may take so long to write its checkpoint
 def run_with_tune(executor: Executor) -> None:
     """Run all that the executor has to start. Raises InputError where nothing more can be written into the ledger."""
     os.environ.setdefault("TUNE_FUNCTION_THREAD_TIMEOUT_S", str(_REUSE_SECONDS))
-    with tempfile.TemporaryDirectory(prefix="h2h-tune-") as scratch, _inside(scratch):
+    with tempfile.TemporaryDirectory(prefix="h2h-tune-") as scratch, _inside(scratch), _silenced():
         tuner = tune.Tuner(
             tune.with_resources(trainable, _resources(executor.workers)),
             tune_config=tune.TuneConfig(
@@ -76,6 +77,18 @@ def run_with_tune(executor: Executor) -> None:
             if isinstance(error.__context__, InputError):  # the ledger's
                 raise error.__context__ from error
             raise
+
+
+@contextmanager
+def _silenced() -> Iterator[None]:
+    """Tune logs the error of each trial that is lost, in full; the ledger says it in a line."""
+    logger = logging.getLogger("ray.tune")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 @contextmanager

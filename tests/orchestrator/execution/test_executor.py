@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ray.exceptions import ActorDiedError, ActorUnavailableError, NodeDiedError, OutOfMemoryError
+from ray.train.v2._internal.exceptions import WorkerHealthCheckFailedError
 from ray.tune.experiment import Trial as TuneTrial
 from ray.tune.schedulers import FIFOScheduler
 
@@ -280,6 +281,7 @@ def test_a_process_in_the_middle_of_a_ray_train_run_is_not_used_again(tmp_path, 
         (ActorDiedError(), Lost),
         (NodeDiedError("its node is gone"), Lost),
         (ActorUnavailableError("no answer", None), Lost),
+        (WorkerHealthCheckFailedError("the node was terminated", RuntimeError()), Lost),
         (RuntimeError("connection closed by peer"), TrialFailure),
         (WrongInput("a damaged shard"), WrongInput),
         (Lost("the storage failed"), Lost),
