@@ -11,6 +11,7 @@ import math
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import count
 from typing import TYPE_CHECKING, Any, Literal
 
 from trainables.config import Config
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from trainables.training.world import World
 
 _STOP_POLL_SECONDS = 0.5
-_STOP_AGREEMENT_STEPS = 10  # several workers agree on stopping every so many steps: asking costs a collective operation
 LEAVES = "its machine is taken away"
 RAY_OUT_OF_MEMORY = "low on memory"  # what Ray's memory monitor writes of a worker that it killed
 RAY_LOST = (
@@ -238,14 +238,10 @@ def _asking(stop: str, world: World) -> Iterator[Callable[[], bool]]:
                 asked.set()
 
     threading.Thread(target=poll, daemon=True).start()
-    calls = 0
+    calls = count(1)
 
     def should_stop() -> bool:
-        nonlocal calls
-        if world.size == 1:
-            return asked.is_set()
-        calls += 1
-        return calls % _STOP_AGREEMENT_STEPS == 0 and world.largest(float(asked.is_set())) > 0
+        return world.any_asks(asked.is_set(), next(calls))
 
     try:
         yield should_stop

@@ -74,18 +74,17 @@ def items_of(history: History, yardstick: str, worth: Worth) -> ItemScores | Non
 def _with_units(found: Evidence, scores: ItemScores, influence_SI: NDArray[np.float64]) -> Evidence:
     """The evidence with the chance of the text of those languages that have units enough, and none that outweighs the
     others; that of the others is taken as it is."""
-    names, stratum_I = np.unique(scores.language_I, return_inverse=True)
-    items: Items = by_cluster(influence_SI, scores.units, stratum_I, scores.weight_I)
-    order = list(dict.fromkeys(stratum_I.tolist()))  # as by_cluster numbers them
-    few = {order[place] for place in np.flatnonzero(items.effective_L < FEWEST_UNITS)}
+    items: Items = by_cluster(influence_SI, scores.units, scores.language_I.tolist(), scores.weight_I)
+    names = list(dict.fromkeys(scores.language_I.tolist()))  # in the order of the items' strata
+    few = sorted(names[place] for place in np.flatnonzero(items.effective_L < FEWEST_UNITS))
     if not few:
         return with_text(found, items)
-    kept_I = ~np.isin(stratum_I, list(few))
+    kept_I = ~np.isin(scores.language_I, few)
     if not kept_I.any():
         return found
     units = [unit for unit, is_kept in zip(scores.units, kept_I, strict=True) if is_kept]
-    items = by_cluster(influence_SI[:, kept_I], units, stratum_I[kept_I], scores.weight_I[kept_I])
-    return with_text(found, items)._replace(fixed_text=tuple(str(names[place]) for place in sorted(few)))
+    items = by_cluster(influence_SI[:, kept_I], units, scores.language_I[kept_I].tolist(), scores.weight_I[kept_I])
+    return with_text(found, items)._replace(fixed_text=tuple(few))
 
 
 def text_error(a: ItemScores, b: ItemScores) -> float | None:

@@ -27,8 +27,7 @@ def estimand(design: Design, comparison: Comparison) -> str:
         tuned = f"tuned with {_spent_on_search(design, comparison)} {of} each"
     return (
         f"The difference is the mean one of {comparison.primary} after {amount} of training, over new seeds "
-        f"{_text(comparison)}, "
-        f"between arms {tuned}, each scored as its objective implies, a run that "
+        f"{_text(comparison)}, between arms {tuned}, each scored as its objective implies, a run that "
         "diverges or fails counting as the worst model known; it holds for this corpus, this search and this budget."
     )
 

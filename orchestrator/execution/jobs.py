@@ -122,7 +122,10 @@ class StudyJob:
 
 def study_jobs(address: str) -> list[StudyJob]:
     """The cluster's jobs that run studies, the last one first. Raises InputError if the cluster is not reached."""
-    client = _connect(address)
+    return _study_jobs(_connect(address), address)
+
+
+def _study_jobs(client: JobSubmissionClient, address: str) -> list[StudyJob]:
     with _explained(address):
         found = client.list_jobs()
     jobs = [
@@ -141,25 +144,25 @@ def study_jobs(address: str) -> list[StudyJob]:
 
 def follow_job(address: str, submission_id: str, on_line: Callable[[str], None] = print) -> Submission:
     """Follow a job's output from its beginning to its end; Ctrl-C ends that, not the job. Raises InputError."""
-    client = _connect(address)
-    _require_job(address, submission_id)
-    return _follow(client, submission_id, address, on_line)
+    return _follow(_client_of(address, submission_id), submission_id, address, on_line)
 
 
 def stop_job(address: str, submission_id: str) -> None:
     """Ask a job to end: as Ray gives it some seconds, what runs may be saved. Raises InputError."""
-    client = _connect(address)
-    _require_job(address, submission_id)
+    client = _client_of(address, submission_id)
     with _explained(address):
         client.stop_job(submission_id)
 
 
-def _require_job(address: str, submission_id: str) -> None:
-    known = [job.submission_id for job in study_jobs(address)]
+def _client_of(address: str, submission_id: str) -> JobSubmissionClient:
+    """Of the cluster that has this job. Raises InputError if it is no study's."""
+    client = _connect(address)
+    known = [job.submission_id for job in _study_jobs(client, address)]
     if submission_id not in known:
         raise InputError(
             f"the cluster at {address} has no study's job {submission_id}", remedy=nearest(submission_id, known)
         )
+    return client
 
 
 def _study_of(entrypoint: str) -> str | None:

@@ -32,12 +32,18 @@ def ray_address(given: str | None) -> str | None:
     address = given or os.environ.get("RAY_ADDRESS")
     if address is None or "://" in address or address in ("auto", "local"):
         return address
-    host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_SECONDS).close()
+        reach(address, ANSWER_SECONDS)
     except (OSError, ValueError, OverflowError) as error:  # no name, no number, no port
         raise _no_cluster(address, str(error)) from error
     return address
+
+
+def reach(address: str, seconds: float) -> None:
+    """Connect to HOST:PORT, and leave. Raises OSError where nothing answers, ValueError or OverflowError where that is
+    no port."""
+    host, _, port = address.rpartition(":")
+    socket.create_connection((host.strip("[]"), int(port)), timeout=seconds).close()
 
 
 def _no_cluster(address: str, why: str) -> InputError:

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import sys
 import threading
 import time
@@ -14,6 +13,7 @@ import ray
 
 from orchestrator.execution.executor import Executor
 from orchestrator.execution.placement_groups import PlacementGroups
+from orchestrator.execution.ray_session import reach
 from orchestrator.ledger.recorder import Recorder
 from orchestrator.ledger.records import ResourcesRecord
 from trainables.errors import InputError
@@ -63,12 +63,12 @@ def _signals(executor: Executor) -> Iterator[None]:
 def _head_watched(executor: Executor) -> Iterator[None]:
     """Meanwhile a head that does not answer any more ends this process, with what is to be done: Ray would end it too,
     in words of its own."""
-    host, _, port = str(ray.get_runtime_context().gcs_address).rpartition(":")
+    address = str(ray.get_runtime_context().gcs_address)
     finished = threading.Event()
 
     def answers() -> bool:
         try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=_HEAD_POLL_SECONDS).close()
+            reach(address, _HEAD_POLL_SECONDS)
         except OSError:
             return False
         return True
@@ -82,10 +82,10 @@ def _head_watched(executor: Executor) -> Iterator[None]:
                 executor.recorder.close()
                 error = InputError(
                     "the head of the Ray cluster is lost",
-                    where=f"{host}:{port}",
+                    where=address,
                     why=f"it has not answered for {HEAD_SECONDS:.0f} s",
-                    remedy=f"all but the last moments is saved; on a cluster that answers:  h2h resume "
-                    f"{executor.folder}",
+                    remedy="all but the last moments is saved; on a cluster that answers:  "
+                    f"h2h resume {executor.folder}",
                 )
                 os.write(2, f"\nh2h: {error}\n".encode())
                 os._exit(1)  # whatever waits for Ray would wait on

@@ -27,7 +27,7 @@ from orchestrator.ledger.segments import read_ledger
 from orchestrator.reporting.optuna_journal import OPTUNA_FILE
 from orchestrator.study import Study
 from orchestrator.verification.verify import verify
-from tests.helpers.study import h2h, small_study, without_seconds
+from tests.helpers.study import h2h, small_study, told_by, without_seconds
 from trainables.storage import Location
 
 pytestmark = [
@@ -145,14 +145,7 @@ def outcome(folder: Path) -> dict[str, Any]:
         "comparison": without_seconds({key: history.comparison.comparison[key] for key in ("pairs", "not_compared")})
     }
     for name, trial in history.trials.items():
-        kept = {"step", "progress", "loss", "learning_rate", "digest", "mix", "rung", "yardsticks"}
-        found[name] = {
-            "outcome": trial.outcome,
-            "configuration": trial.configuration,
-            "seed": trial.seed,
-            "spent": {unit: trial.spent[unit] for unit in ("tokens", "steps", "flops")},
-            "measures": [measure.model_dump(include=kept) for measure in trial.measures],
-        }
+        found[name] = told_by(trial)
     for arm in study.spec.arms:
         found[f"best of {arm}"] = [t.trial for t in best_trials(history, arm, 3)]
         if study.spec.search.budget_per_arm:

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from orchestrator.ledger.trials import TrialHistory
+
 
 def small_study(name: str, storage: Path, **changes: Any) -> dict[str, Any]:
     """Two decoder arms on two embedded languages; about a second a trial."""
@@ -64,6 +66,18 @@ def patient(command: Sequence[str], **options: Any) -> subprocess.CompletedProce
 def ray_was_slow(errors: str) -> bool:
     """Whether this ended a command, by what it printed."""
     return "Ray did not start in time" in errors or "timed out during startup" in errors
+
+
+def told_by(trial: TrialHistory, *more: str) -> dict[str, Any]:
+    """What of a trial must not depend on what happened to its processes; ``more`` fields of its reports."""
+    kept = {"step", "progress", "loss", "learning_rate", "digest", "mix", "rung", "yardsticks", *more}
+    return {
+        "outcome": trial.outcome,
+        "configuration": trial.configuration,
+        "seed": trial.seed,
+        "spent": {unit: trial.spent[unit] for unit in ("tokens", "steps", "flops")},
+        "measures": [measure.model_dump(include=kept) for measure in trial.measures],
+    }
 
 
 def without_seconds(value: Any) -> Any:

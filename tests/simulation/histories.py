@@ -46,7 +46,7 @@ from orchestrator.study import Study
 from orchestrator.verification import verify as verification
 from orchestrator.verification.consistency import check_balance, check_data, check_plan, check_protocol, check_trials
 from orchestrator.verification.findings import Verification
-from tests.helpers.study import small_study, without_seconds
+from tests.helpers.study import small_study, told_by, without_seconds
 from tests.simulation import cluster, training
 from tests.simulation.faults import Faults
 from tests.simulation.store import FUNCTIONS, Store
@@ -353,19 +353,13 @@ def _check_spending(history: History) -> None:
 def outcome(history: History, arms: list[str]) -> dict[str, Any]:
     """All that faults must not change; clocks do."""
     assert history.comparison is not None
-    kept = {"step", "progress", "loss", "learning_rate", "digest", "mix", "rung", "yardsticks", "scorer", "course"}
     comparison = without_seconds(history.comparison.comparison)
     found: dict[str, Any] = {
         "comparison": {key: comparison[key] for key in ("pairs", "not_compared")},
         "floors": history.floors,
     }
     for name, trial in history.trials.items():
-        found[name] = {
-            "outcome": trial.outcome,
-            "configuration": trial.configuration,
-            "seed": trial.seed,
-            "spent": {unit: trial.spent[unit] for unit in ("tokens", "steps", "flops")},
-            "measures": [measure.model_dump(include=kept) for measure in trial.measures],
+        found[name] = told_by(trial, "scorer", "course") | {
             "floors": trial.floors,
             "checkpoint": trial.measures[-1].checkpoint,
         }

@@ -32,8 +32,6 @@ from trainables.training.state import Built, Floors, Measure, Report, Status, Tr
 from trainables.training.stepper import PreparedStep, Stepper
 from trainables.training.world import World
 
-_AGREEMENT_STEPS = 10  # several workers agree on a checkpoint every so many steps
-
 Feed = Callable[..., Generator[Batch, None, None]]  # ``local_batches`` or ``ray_data_batches``
 
 
@@ -291,10 +289,7 @@ class Trial:
         if self.checkpoints is None:
             return False
         due = time.monotonic() - self._saved_at >= self.checkpoint_seconds
-        if self.world.size == 1:
-            return due
-        # Asking the others is a collective operation.
-        return self.billing.spent.steps % _AGREEMENT_STEPS == 0 and self.world.largest(float(due)) > 0
+        return self.world.any_asks(due, self.billing.spent.steps)
 
     def _save(self, *, finished: bool = False, wait: bool = False) -> None:
         """Begin to write a checkpoint, or ``wait`` until it is written. All workers must call it together."""

@@ -6,6 +6,8 @@ from functools import cache
 import torch
 import torch.distributed as dist
 
+AGREEMENT_TURNS = 10
+
 
 @dataclass(frozen=True)
 class World:
@@ -32,6 +34,13 @@ class World:
     def largest(self, value: float) -> float:
         """Maximum over the workers."""
         return self._reduce(value, dist.ReduceOp.MAX)
+
+    def any_asks(self, asked: bool, turn: int) -> bool:
+        """Whether any worker asks, the same answer for all; several are asked every so many turns alone, as that is a
+        collective operation."""
+        if self.size == 1:
+            return asked
+        return turn % AGREEMENT_TURNS == 0 and self.largest(float(asked)) > 0
 
     def _reduce(self, value: float, operation: dist.ReduceOp.RedOpType) -> float:
         if self.size == 1:
