@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from pydantic import JsonValue
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from orchestrator.execution.executor import Executor
     from orchestrator.planning.machine import Machine
     from orchestrator.scheduling.trials import PhaseOfTrials
-    from trainables.corpora.preparation.prepare import Progress
+    from trainables.corpora.preparation.progress import Progress
     from trainables.corpora.stream.packed import PackedCorpus
 
 
@@ -41,6 +41,13 @@ class StudyInterrupted(KeyboardInterrupt):
 
 class StudyError(Exception):
     """The study cannot come to a comparison."""
+
+
+class Say(Protocol):
+    """Is told what goes on, as ``print`` can be."""
+
+    def __call__(self, what: str, how_far: str = ..., /) -> None:
+        """Take in what is done now, and, where that is known, how far it is."""
 
 
 class Study:
@@ -58,7 +65,7 @@ class Study:
             self.file = str(study_file(study))
             self.spec = load_study(study, overrides)
         self.folder = Location(self.spec.storage) / self.spec.name
-        self.say: Callable[[str], None] = lambda _: None
+        self.say: Say = lambda *_: None
         """Told what is done now, in a few words, wherever that may take a while."""
 
     @classmethod
@@ -148,15 +155,16 @@ class Study:
         from orchestrator.execution.ray_session import ray_address, ray_session
         from orchestrator.planning.machine import Machine
         from orchestrator.planning.preflight import check_study
-        from trainables.corpora.preparation.prepare import Progress, prepare
+        from trainables.corpora.preparation.prepare import prepare
+        from trainables.corpora.preparation.progress import Progress
         from trainables.corpora.stream.packed import PackedCorpus
 
         address, spec = ray_address(address), freeze(self.spec)
         store = Location(spec.storage) / "corpora"
         with self.placed():
-            progress(Progress("tokenizer", 0, 1, 0))
+            progress(Progress("tokenizer", 0, 1))
             tokenizer = check_study(spec)
-            progress(Progress("tokenizer", 1, 1, 0))
+            progress(Progress("tokenizer", 1, 1))
             with ray_session(address, Machine.here(), dashboard=False):
                 manifest = prepare(spec.corpora, tokenizer, store, progress=progress, verify=True)
         return PackedCorpus(store / manifest.fingerprint)
@@ -280,7 +288,7 @@ class Study:
         """The prepared corpus: an earlier session's, or prepared now."""
         from orchestrator.execution.session import corpus_record
         from orchestrator.planning.resolution import require_resolvable
-        from orchestrator.reporting.corpus import in_words
+        from orchestrator.reporting.corpus import STAGES, how_far, in_words
         from trainables.corpora.preparation.prepare import prepare, warnings
         from trainables.corpora.stream.packed import PackedCorpus
 
@@ -290,10 +298,15 @@ class Study:
             return prepared
         assert tokenizer is not None, "it was made where no corpus is prepared"
         store = Location(self.spec.storage) / "corpora"
+
+        def tell(progress: Progress) -> None:
+            if progress.stage in STAGES:
+                self.say(STAGES[progress.stage], how_far(progress))
+            else:
+                recorder.event(in_words(progress))
+
         with recorder.phase("prepare"):
-            manifest = prepare(
-                self.spec.corpora, tokenizer, store, progress=lambda progress: self.say(in_words(progress))
-            )
+            manifest = prepare(self.spec.corpora, tokenizer, store, progress=tell)
             for warning in warnings(manifest):
                 recorder.event(warning)
             self._require_same_corpus(history, manifest.fingerprint)

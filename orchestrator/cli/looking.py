@@ -125,10 +125,10 @@ def _prepare(options: Options) -> int:
     with loading(f"loading {options.study}"):
         from rich.console import Console
 
-        from orchestrator.reporting.corpus import preparation_bar, sequences_of_a_trial, show_corpus
+        from orchestrator.reporting.corpus import preparation_shown, sequences_of_a_trial, show_corpus
 
         study, console = study_named(options), Console()
-    with preparation_bar(console) as progress:
+    with preparation_shown(console) as progress:
         corpus = study.prepare(options.address, progress)
     console.print(show_corpus(corpus, study.spec.corpora, sequences_of_a_trial(study.spec)), highlight=False)
     return 0

@@ -1,6 +1,7 @@
 """A corpus: how its preparation goes on, and what came of it by language."""
 
 import io
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -18,15 +19,18 @@ from rich.text import Text
 
 from orchestrator import formatting
 from orchestrator.config.study import StudySpec
+from orchestrator.reporting.log_lines import QUIET_SECONDS, clock
 from orchestrator.reporting.table import Table, on_terminal
 from trainables.corpora.config import CorporaConfig, SourceConfig
-from trainables.corpora.preparation.prepare import Progress as Preparation
 from trainables.corpora.preparation.prepare import warnings
+from trainables.corpora.preparation.progress import Packing
+from trainables.corpora.preparation.progress import Progress as Preparation
 from trainables.corpora.stream.manifest import LanguageCounts
 from trainables.corpora.stream.packed import PackedCorpus
 from trainables.corpora.stream.token_stream import TokenStream
 
 SAMPLE_CHARACTERS = 240  # shown of a sample
+BAR_WIDTH = 24  # of a preparation's stage, in characters
 BARS_WIDTH = 78  # at most, in characters, as the table above them
 PICTURE_WIDTH = 100  # of a picture, in characters
 
@@ -42,19 +46,49 @@ STAGES = {
 }
 
 
+def how_far(progress: Preparation) -> str:
+    """How far the stage of a preparation is: its parts, and of the packing how much text, how fast and how long yet."""
+    parts = f"{progress.done}/{progress.parts} parts" if progress.parts > 1 else ""
+    packing, left = progress.packing, progress.packing.seconds_left
+    if not packing.done_bytes:
+        return parts
+    amount = f"{formatting.size(packing.done_bytes)} of {formatting.size(packing.total_bytes)}"
+    known = [parts, amount, formatting.quantity(packing.tokens, "tokens"), _rate(packing)]
+    return ", ".join(filter(None, [*known, f"{formatting.duration(left)} left" if left else ""]))
+
+
 def in_words(progress: Preparation) -> str:
-    """How far a preparation is, in a line."""
-    parts = f" {progress.done}/{progress.parts} parts" if progress.parts > 1 else ""
-    tokens = f" {formatting.quantity(progress.tokens, 'tokens')}" if progress.tokens else ""
-    return f"{STAGES[progress.stage]}{parts}{tokens}"
+    """What a preparation does now and how far it is, in a line; of one that is done what it took."""
+    if progress.stage in STAGES:
+        return " ".join(filter(None, [STAGES[progress.stage], how_far(progress)]))
+    packing = progress.packing
+    made, there = packing.made_parts, packing.parts - packing.made_parts
+    were_there = f"{formatting.plural(there, 'part')} had been made before" if there else ""
+    if not made:
+        packed = ""
+    else:
+        amount = f"{formatting.plural(made, 'part')} of {formatting.size(packing.made_bytes)}"
+        machines = f" on {packing.machines} machines" if packing.machines > 1 else ""
+        packed = f"{amount} packed in {formatting.duration(packing.seconds)}{machines}, {_rate(packing)}"
+    took = f"prepared {formatting.quantity(packing.tokens, 'tokens')} in {formatting.duration(packing.whole_seconds)}"
+    return f"{took}: {'; '.join(filter(None, [packed, were_there]))}"
+
+
+def _rate(packing: Packing) -> str:
+    rate = packing.tokens_per_second
+    return "" if rate is None else formatting.quantity(rate, "tokens/s")
 
 
 @contextmanager
-def preparation_bar(console: Console) -> Iterator[Callable[[Preparation], None]]:
-    """Shows a bar for each stage while inside; gives what is to be told of the progress."""
+def preparation_shown(console: Console) -> Iterator[Callable[[Preparation], None]]:
+    """Shows a preparation while inside, with a bar for each stage on a terminal and else in lines; gives what is to be
+    told of the progress."""
+    if not console.is_terminal:
+        yield _Lines(console).show
+        return
     columns = (
         TextColumn("{task.description}"),
-        BarColumn(),
+        BarColumn(BAR_WIDTH),
         TextColumn("{task.fields[amount]}"),
         TimeRemainingColumn(),
     )
@@ -62,18 +96,36 @@ def preparation_bar(console: Console) -> Iterator[Callable[[Preparation], None]]
         tasks: dict[str, TaskID] = {}
 
         def show(progress: Preparation) -> None:
-            title = STAGES[progress.stage]
+            if progress.stage not in STAGES:
+                bars.console.print(in_words(progress), highlight=False, soft_wrap=True)
+                return
             if progress.stage not in tasks:
                 # Until something is done the bar only moves.
-                tasks[progress.stage] = bars.add_task(title, total=None, amount="")
+                tasks[progress.stage] = bars.add_task(STAGES[progress.stage], total=None, amount="")
+            parts = f"{progress.done}/{progress.parts} parts" if progress.parts > 1 else ""
             bars.update(
                 tasks[progress.stage],
                 total=progress.parts if progress.done else None,
                 completed=progress.done,
-                amount=in_words(progress).removeprefix(title).strip(),
+                amount="  ".join(filter(None, [parts, _rate(progress.packing)])),
             )
 
         yield show
+
+
+class _Lines:
+    """For a log: a line at every stage's begin, and of one that takes longer every few seconds."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._stage, self._said = "", 0.0
+
+    def show(self, progress: Preparation) -> None:
+        now = time.monotonic()
+        if progress.stage != self._stage or now - self._said > QUIET_SECONDS:
+            line = f"{clock(time.time())} {in_words(progress)}"
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+            self._stage, self._said = progress.stage, now
 
 
 def sequences_of_a_trial(spec: StudySpec) -> float | None:

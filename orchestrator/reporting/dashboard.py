@@ -17,26 +17,30 @@ from orchestrator.ledger.records import Record
 from orchestrator.ledger.segments import LedgerReader
 from orchestrator.reporting import result_tables
 from orchestrator.reporting.layout import SideBySide
-from orchestrator.reporting.log_lines import clock, lines_of, standing
+from orchestrator.reporting.log_lines import QUIET_SECONDS, clock, lines_of, standing
 from orchestrator.reporting.panels import arm_panel, footer, header_panel, pair_panel, running_panel
 from orchestrator.reporting.table import on_terminal
 from trainables.storage import Location
 
 POLL_SECONDS = 0.5
 REMOTE_POLL_SECONDS = 5.0  # an object store is asked less often: every question costs money
-QUIET_SECONDS = 8.0  # a log in which nothing noteworthy was written for so long says what goes on
 ARM_WIDTH = 48  # columns an arm's panel needs
 
 
 class Stage:
     """What is done before there is anything in the ledger, or beside it: set by the study, read by the dashboard."""
 
-    def __init__(self, text: str = "") -> None:
-        self.text = text
+    def __init__(self, what: str = "") -> None:
+        self.what, self.how_far = what, ""
 
-    def say(self, text: str) -> None:
+    def say(self, what: str, how_far: str = "") -> None:
         """Take in what is done now."""
-        self.text = text
+        self.what, self.how_far = what, how_far
+
+    @property
+    def text(self) -> str:
+        """Both, in a line."""
+        return " ".join(filter(None, [self.what, self.how_far]))
 
 
 def render(history: History, now: float | None = None, stage: str = "") -> RenderableType:
@@ -132,10 +136,10 @@ class _Log:
     def still(self, history: History, silence: str) -> None:
         """Say what goes on: a new stage at once, all else where nothing was said for a while; of a storage that does
         not answer, that."""
-        stage = self._stage.text if self._stage is not None else ""
+        what, stage = (self._stage.what, self._stage.text) if self._stage is not None else ("", "")
         before_trials = not any(trial.runs for trial in history.trials.values())
-        if stage and before_trials and stage != self._told:
-            self._told = stage
+        if stage and before_trials and what != self._told:
+            self._told = what
             self.line(f"{clock(time.time())} now      {stage}")
         elif time.monotonic() - self._said > QUIET_SECONDS:
             doing = silence or (stage if stage and before_trials else standing(history))

@@ -9,6 +9,8 @@ from orchestrator.analysis.selection import best_of_search
 from orchestrator.ledger import records
 from orchestrator.ledger.history import History
 
+QUIET_SECONDS = 8.0  # a log in which nothing noteworthy was written for so long says what goes on
+
 
 def lines_of(record: records.Record, history: History) -> Iterator[str]:
     """The lines a record is worth: a time, a word for its kind, the rest."""

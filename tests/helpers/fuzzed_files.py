@@ -199,7 +199,8 @@ def part_record(folder: Path, generator: random.Random) -> None:
     tokenizer, place = make_tokenizer(corpora, TOKENIZER).backend_tokenizer, Location(folder / "corpus")
 
     def made() -> parts.PartRecord:
-        return packing.pack_part(part, tokenizer, 3, corpora, np.dtype("uint16"), place)
+        there = packing.packed_part(part, place, frozenset())
+        return there or packing.pack_part(part, tokenizer, 3, corpora, np.dtype("uint16"), place)
 
     before = made()
     content = {path: path.read_bytes() for path in sorted((folder / "corpus").rglob("*")) if path.is_file()}

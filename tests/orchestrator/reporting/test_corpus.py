@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import time
 import xml.etree.ElementTree
 from pathlib import Path
 
@@ -16,11 +17,11 @@ from orchestrator.cli import main
 from orchestrator.execution.executor import Executor
 from orchestrator.ledger.records import EventRecord
 from orchestrator.ledger.segments import read_ledger
-from orchestrator.reporting.corpus import picture, preparation_bar, sequences_of_a_trial, show_corpus
+from orchestrator.reporting.corpus import in_words, picture, preparation_shown, sequences_of_a_trial, show_corpus
 from orchestrator.study import Study, StudyInterrupted
 from tests.helpers.corpus import write_corpus
 from trainables.corpora.config import CorporaConfig
-from trainables.corpora.preparation.prepare import Progress
+from trainables.corpora.preparation.progress import Packing, Progress
 from trainables.corpora.stream.packed import PackedCorpus
 from trainables.corpora.stream.token_stream import TokenStream
 from trainables.errors import InputError
@@ -210,15 +211,55 @@ def test_a_malformed_record_is_an_event_of_the_run(
 def test_the_bar() -> None:
     output = io.StringIO()
     console = Console(width=80, force_terminal=True, file=output, color_system=None, _environ={})
-    with preparation_bar(console) as progress:
-        progress(Progress("tokenizer", 0, 1, 0))
-        progress(Progress("tokenizer", 1, 1, 0))
-        progress(Progress("verification", 0, 1, 0))
-        progress(Progress("duplicates", 4, 4, 0))
-        progress(Progress("packing", 0, 4, 0))
-        progress(Progress("packing", 1, 4, 1_200_000))
+    with preparation_shown(console) as progress:
+        progress(Progress("tokenizer", 0, 1))
+        progress(Progress("tokenizer", 1, 1))
+        progress(Progress("verification", 0, 1))
+        progress(Progress("duplicates", 4, 4))
+        progress(Progress("packing", 0, 4))
+        progress(Progress("packing", 1, 4, HALF))
+        progress(Progress("packed", 1, 1, WHOLE))
     shown = output.getvalue()
     assert re.search(r"making the tokenizer +━+", shown)
     assert "reading the shards" in shown
     assert re.search(r"looking for duplicates.*4/4 parts", shown)
-    assert re.search(r"tokenising and packing.*1/4 parts +1.2M tokens", shown)
+    assert re.search(r"tokenising and packing.*1/4 parts  200k tokens/s", shown)
+    packed = "3 parts of 30.0 MB packed in 12 s on 2 machines, 200k tokens/s; 1 part had been made before"
+    assert f"prepared 3.2M tokens in 20 s: {packed}" in shown
+
+
+HALF = Packing(
+    parts=4, total_bytes=40_000_000, done_bytes=20_000_000, tokens=1_600_000, made_parts=1, made_bytes=10_000_000,
+    made_tokens=800_000, seconds=4.0, whole_seconds=12.0, machines=1,
+)  # fmt: skip
+WHOLE = HALF._replace(
+    done_bytes=40_000_000, tokens=3_200_000, made_parts=3, made_bytes=30_000_000, made_tokens=2_400_000, seconds=12.0,
+    whole_seconds=20.0, machines=2,
+)  # fmt: skip
+
+
+def test_a_preparation_in_words() -> None:
+    said = in_words(Progress("packing", 2, 4, HALF))
+    assert said == "tokenising and packing 2/4 parts, 20.0 MB of 40.0 MB, 1.6M tokens, 200k tokens/s, 8 s left"
+    assert in_words(Progress("packing", 0, 4, Packing(parts=4, total_bytes=40))) == "tokenising and packing 0/4 parts"
+    there = Packing(parts=4, total_bytes=40, done_bytes=40, tokens=8, seconds=0.5, whole_seconds=2.0)
+    assert in_words(Progress("packing", 4, 4, there)) == "tokenising and packing 4/4 parts, 40 B of 40 B, 8 tokens"
+    assert in_words(Progress("packed", 1, 1, there)) == "prepared 8 tokens in 2 s: 4 parts had been made before"
+
+
+def test_a_preparation_without_a_terminal_is_told_in_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    output, now = io.StringIO(), [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with preparation_shown(Console(file=output, force_terminal=False)) as progress:
+        for seconds in range(30):
+            now[0] = float(seconds)
+            progress(Progress("overlap" if seconds < 5 else "packing", seconds, 30))
+        progress(Progress("packed", 1, 1, WHOLE))
+    lines = [line.split(maxsplit=1)[1] for line in output.getvalue().splitlines()]
+    assert lines[:-1] == [
+        "looking it up in the training text 0/30 parts",
+        "tokenising and packing 5/30 parts",
+        "tokenising and packing 14/30 parts",
+        "tokenising and packing 23/30 parts",
+    ]
+    assert lines[-1].startswith("prepared 3.2M tokens")

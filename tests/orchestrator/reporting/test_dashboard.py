@@ -326,6 +326,15 @@ def test_a_log_says_each_stage_at_once_and_is_never_quiet_for_long(tmp_path, mon
     assert len(lines) < 12, "nor does it chatter"
 
 
+def test_a_log_of_a_stage_says_how_far_it_is_now_and_then(tmp_path, monkeypatch):
+    stage = Stage()
+    at = {float(seconds): lambda part=seconds: stage.say("packing", f"{part}/60 parts") for seconds in range(60)}
+    lines = followed(monkeypatch, tmp_path, 59.0, at, stage=stage)
+    assert lines[0][1] == "now      packing 0/60 parts"
+    assert 6 <= len(lines) <= 8
+    assert all(re.fullmatch(r"still    packing [0-9]+/60 parts", line) for _, line in lines[1:])
+
+
 def test_a_log_of_long_trials_says_how_far_they_are(tmp_path, monkeypatch):
     """Their reports are no lines of the log."""
     write_ledger(tmp_path, RECORDS[:MIDDLE])

@@ -86,7 +86,7 @@ def find_overlap(
             tell(stage, done, len(parts))
 
     sketch = partial(_sketch, work=work, most_hashes=MOST_HASHES // len(parts))
-    files = told("sketches", job(sketch, items))
+    files = sorted(told("sketches", job(sketch, items)))  # in the order of the parts, whichever ended first
     sketches = [_Sketches.model_validate_json(Location(file).read_bytes()) for file in files]
     hash_H = np.concatenate([np.frombuffer(own.hashes, "<u8") for own in sketches])
     index_P, place_H = np.unique(hash_H, return_inverse=True)

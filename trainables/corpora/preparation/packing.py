@@ -33,6 +33,15 @@ def part_digest(part: Part, left_out: frozenset[int] = frozenset()) -> str:
     return checksum(content.encode())
 
 
+def packed_part(part: Part, folder: Location, left_out: frozenset[int]) -> PartRecord | None:
+    """The record of a part that an earlier preparation packed, if it and its shards are there and whole."""
+    made = PartRecord.read(folder / part.record_file)
+    shards = [shard for counts in made.splits.values() for shard in counts.shards] if made else []
+    if made and made.digest == part_digest(part, left_out) and all(is_shard_intact(folder, one) for one in shards):
+        return made
+    return None
+
+
 def pack_part(
     part: Part,
     tokenizer: Tokenizer,
@@ -43,16 +52,11 @@ def pack_part(
     duplicates: frozenset[int] = frozenset(),
     near_duplicates: frozenset[int] = frozenset(),
 ) -> PartRecord:
-    """Tokenise and pack a part's documents and write its shards and its record, unless they are there and whole.
+    """Tokenise and pack a part's documents, and write its shards and then its record.
 
     The separator is put after every document; what is left out is given by its places among the part's documents.
     """
     left_out = duplicates | near_duplicates
-    file, digest = folder / f"parts/{part.name}.json", part_digest(part, left_out)
-    made = PartRecord.read(file)
-    shards = [shard for counts in made.splits.values() for shard in counts.shards] if made else []
-    if made and made.digest == digest and all(is_shard_intact(folder, shard) for shard in shards):
-        return made
     stems = {split: f"shards/{split}/{part.name}" for split in SPLITS}
     packers = {split: Packer(folder, stem, corpora.sequence_length, dtype, separator) for split, stem in stems.items()}
     tally = Tally(duplicates=len(duplicates), near_duplicates=len(near_duplicates))
@@ -68,14 +72,14 @@ def pack_part(
             packers[split].count(document.text, tokens, int(is_unknown_V[tokens[:-1]].sum()))
             packers[split].add(tokens, [] if split == "train" else [group_number(document.group)])
     record = PartRecord(
-        digest=digest,
+        digest=part_digest(part, left_out),
         splits={split: packers[split].finish() for split in SPLITS},
         groups={split: packers[split].groups.tobytes() for split in HELD_OUT},
         tails={split: packers[split].tail.tobytes() for split in SPLITS},
         tail_groups={split: packers[split].tail_groups.tobytes() for split in HELD_OUT},
         tally=tally,
     ).sealed()
-    file.write_json(record.model_dump(mode="json"))
+    (folder / part.record_file).write_json(record.model_dump(mode="json"))
     return record
 
 

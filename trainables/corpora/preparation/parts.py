@@ -24,6 +24,16 @@ class Part(Config):
         return f"{self.source.language}-{self.number:05d}"
 
     @property
+    def record_file(self) -> str:
+        """Where its record lies in the corpus's folder."""
+        return f"parts/{self.name}.json"
+
+    @property
+    def size_bytes(self) -> int:
+        """Of its text, as it is stored; estimated for a grammar and for a data set that does not say."""
+        return sum(portion.size_bytes for portion in self.portions)
+
+    @property
     def where(self) -> str:
         """How to call the source in an error."""
         return f"corpora.sources[{self.source_number}]"

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -21,8 +21,9 @@ from trainables.corpora.config import CorporaConfig
 from trainables.corpora.preparation.duplicates import duplicates_of, find_duplicates
 from trainables.corpora.preparation.fingerprint import fingerprint
 from trainables.corpora.preparation.overlap import find_overlap
-from trainables.corpora.preparation.packing import Packer, pack_part
+from trainables.corpora.preparation.packing import Packer, pack_part, packed_part
 from trainables.corpora.preparation.parts import Part, PartRecord, cut
+from trainables.corpora.preparation.progress import Meter, Progress
 from trainables.corpora.preparation.ray_job import run_job
 from trainables.corpora.preparation.splits import grouped
 from trainables.corpora.reading.check import languages_present
@@ -54,15 +55,6 @@ COUNTED_HERE_TOKENS = 1 << 28  # so many are counted in seconds
 COMPARED_HERE_BYTES = 4 << 20  # so much held-out and training text, too
 
 
-class Progress(NamedTuple):
-    """How far the preparation is."""
-
-    stage: str  # a key of ``orchestrator.reporting.corpus.STAGES``
-    done: int  # parts, or tasks of another kind
-    parts: int  # all of them; 1 where it is not known how far the stage is
-    tokens: int  # packed so far
-
-
 def prepare(
     corpora: CorporaConfig,
     tokenizer: PreTrainedTokenizerFast,
@@ -79,14 +71,15 @@ def prepare(
     InputError: a source cannot be read or has too many malformed records, or a language's split has not one whole
     sequence.
     """
+    meter = Meter()
     # Once, so that a fingerprint names one text, and all parts are of it.
     sources = [pinned(source, f"corpora.sources[{n}]") for n, source in enumerate(corpora.sources)]
     corpora = grouped(corpora.model_copy(update={"sources": tuple(sources)}))
-    progress(Progress("fingerprint", 0, 1, 0))
+    progress(Progress("fingerprint", 0, 1))
     folder = store / fingerprint(corpora, tokenizer)
-    progress(Progress("fingerprint", 1, 1, 0))
+    progress(Progress("fingerprint", 1, 1))
     there = _prepared(folder, verify, progress)
-    manifest = there or _pack(corpora, tokenizer, folder, progress)
+    manifest = there or _pack(corpora, tokenizer, folder, progress, meter)
     for number, tally in enumerate(manifest.sources):
         tally.require_sound(corpora.malformed_share, f"corpora.sources[{number}]")
     _require_sequences(manifest, corpora)
@@ -97,6 +90,7 @@ def prepare(
     token_counts(manifest, folder, _job(manifest))
     if there is None:
         (folder / MANIFEST_NAME).write_json(manifest.model_dump(mode="json"))
+        progress(Progress("packed", 1, 1, meter.packing))
     return manifest
 
 
@@ -118,10 +112,10 @@ def _prepared(folder: Location, verify: bool, progress: Callable[[Progress], Non
     if not (folder / MANIFEST_NAME).exists():
         return None
     manifest = read_manifest(folder)
-    progress(Progress("verification", 0, 1, 0))
+    progress(Progress("verification", 0, 1))
     shards = [shard for own in manifest.splits.values() for counts in own.values() for shard in counts.shards]
     damaged = [shard for shard in shards if verify and not is_shard_intact(folder, shard, afresh=True)]
-    progress(Progress("verification", 1, 1, 0))
+    progress(Progress("verification", 1, 1))
     if not damaged and read_groups(folder, manifest) is not None:
         return manifest
     for shard in damaged:  # another machine may remember it as intact: what is gone is made again
@@ -131,7 +125,11 @@ def _prepared(folder: Location, verify: bool, progress: Callable[[Progress], Non
 
 
 def _pack(
-    corpora: CorporaConfig, tokenizer: PreTrainedTokenizerFast, folder: Location, progress: Callable[[Progress], None]
+    corpora: CorporaConfig,
+    tokenizer: PreTrainedTokenizerFast,
+    folder: Location,
+    progress: Callable[[Progress], None],
+    meter: Meter,
 ) -> Manifest:
     """Write all shards of the corpus; its manifest is not written."""
     import ray
@@ -140,16 +138,17 @@ def _pack(
     dtype, parts = token_dtype(vocabulary_size), cut(corpora)
     if corpora.deduplicate:
         for stage, done, num_tasks in find_duplicates(parts, folder / _DUPLICATES):
-            progress(Progress(stage, done, num_tasks, 0))
+            progress(Progress(stage, done, num_tasks))
     duplicates = folder / _DUPLICATES if corpora.deduplicate else None
 
     def tell(stage: str, done: int, num_tasks: int) -> None:
-        progress(Progress(stage, done, num_tasks, 0))
+        progress(Progress(stage, done, num_tasks))
 
-    size_bytes = sum(portion.size_bytes for part in parts for portion in part.portions)
+    size_bytes = sum(part.size_bytes for part in parts)
     job: Job = run_job if size_bytes > COMPARED_HERE_BYTES else map
     overlap = find_overlap(parts, corpora, folder / _OVERLAP, duplicates, job, tell)
-    progress(Progress("packing", 0, len(parts), 0))
+    meter.begin(len(parts), size_bytes)
+    progress(Progress("packing", 0, len(parts), meter.packing))
     languages = sorted({source.language for source in corpora.sources})
     separator = separator_token(tokenizer)
     tails = {
@@ -160,7 +159,6 @@ def _pack(
         for language in languages
     }
     made: list[tuple[Part, PartRecord]] = []
-    num_tokens = 0
     task = partial(
         _pack_part,
         tokenizer_reference=ray.put(tokenizer.backend_tokenizer.to_str()),
@@ -173,14 +171,21 @@ def _pack(
         json.dumps([number, part.model_dump_json(), left_out])
         for number, (part, left_out) in enumerate(zip(parts, overlap.near_duplicates, strict=True))
     ]
-    for part, result in zip(parts, run_job(task, items), strict=True):
-        record = PartRecord.model_validate_json(result)
+
+    def ended() -> Iterator[tuple[int, PartRecord]]:
+        for done, result in enumerate(run_job(task, items), 1):
+            number, made_by, content = json.loads(result)
+            record = PartRecord.model_validate_json(content)
+            tokens = sum(counts.tokens for counts in record.splits.values())
+            meter.count(parts[number].size_bytes, tokens, made_by)
+            progress(Progress("packing", done, len(parts), meter.packing))
+            yield number, record
+
+    for part, record in zip(parts, _in_order(ended()), strict=True):
         for split in SPLITS:
             groups = np.frombuffer(record.tail_groups.get(split, b""), "<u8").tolist()
             tails[split, part.source.language].add(np.frombuffer(record.tails[split], dtype), groups)
         made.append((part, record.model_copy(update={"tails": {}})))
-        num_tokens += sum(counts.tokens for counts in record.splits.values())
-        progress(Progress("packing", len(made), len(parts), num_tokens))
     splits: dict[Split, dict[str, LanguageCounts]] = {split: {} for split in SPLITS}
     for (split, language), packer in tails.items():
         own = (record.splits[split] for part, record in made if part.source.language == language)
@@ -209,6 +214,17 @@ def _pack(
     )
 
 
+def _in_order(ended: Iterable[tuple[int, PartRecord]]) -> Iterator[PartRecord]:
+    """The records in the order of their parts, whichever ended first."""
+    waiting = dict[int, PartRecord]()
+    following = 0
+    for number, record in ended:
+        waiting[number] = record
+        while following in waiting:
+            yield waiting.pop(following)
+            following += 1
+
+
 def _groups(made: list[tuple[Part, PartRecord]], tails: dict[tuple[Split, str], Packer]) -> Groups:
     """Of the documents of all shards, in the shards' order."""
     splits: dict[Split, dict[str, bytes]] = {split: {} for split in HELD_OUT}
@@ -222,7 +238,8 @@ def _groups(made: list[tuple[Part, PartRecord]], tails: dict[tuple[Split, str], 
 def _pack_part(
     item: str, *, tokenizer_reference: ObjectRef[str], separator: int, corpora: CorporaConfig, dtype: str, folder: str
 ) -> str:
-    """The Ray Data task: a part, as number among all and JSON, to its record."""
+    """The Ray Data task: a part, as number among all and JSON, to number, node that made it, if it was not there, and
+    record."""
     import ray
 
     # One core was asked for: tokenise in this thread only.
@@ -230,13 +247,16 @@ def _pack_part(
     number, content, near_duplicates = json.loads(item)
     place, part = Location(folder), Part.model_validate_json(content)
     duplicates = duplicates_of(number, place / _DUPLICATES) if corpora.deduplicate else frozenset()
-    tokenizer = _tokenizer(ray.get(tokenizer_reference))
-    record = pack_part(
-        part, tokenizer, separator, corpora, np.dtype(dtype), place, duplicates, frozenset(near_duplicates)
-    )
+    left_out, made_by = duplicates | frozenset(near_duplicates), None
+    record = packed_part(part, place, left_out)
+    if record is None:
+        tokenizer, made_by = _tokenizer(ray.get(tokenizer_reference)), ray.get_runtime_context().get_node_id()
+        record = pack_part(
+            part, tokenizer, separator, corpora, np.dtype(dtype), place, duplicates, frozenset(near_duplicates)
+        )
     if record.tally.cut_short:  # said now rather than when all else is prepared
         record.tally.require_sound(corpora.malformed_share, part.where)
-    return record.model_dump_json()
+    return json.dumps([number, made_by, record.model_dump_json()])
 
 
 @lru_cache(maxsize=1)

@@ -1,4 +1,4 @@
-"""A Ray Data job of independent tasks: items in, results out in the same order, a user's mistake as itself."""
+"""A Ray Data job of independent tasks: items in, results out as they come, a user's mistake as itself."""
 
 import json
 import logging
@@ -9,16 +9,17 @@ from trainables.errors import InputError
 
 
 def run_job(task: Callable[[str], str], items: Sequence[str]) -> Iterator[str]:
-    """The result of a task of one core for each item, as they come, in the order of the items. Needs a Ray cluster.
+    """The result of a task of one core for each item, in the order in which the tasks end. Needs a Ray cluster.
 
-    A task's InputError is raised here. Ray Data shows no progress bars and messages.
+    Ray Data spreads the tasks over all nodes, and does those of a lost node again on another, however often. A task's
+    InputError is raised here. Ray Data shows no progress bars and messages.
     """
     import ray.data
 
     context = ray.data.DataContext.get_current().copy()
     context.enable_progress_bars = False
     context.print_on_execution_start = False
-    context.execution_options.preserve_order = True
+    context.execution_options.preserve_order = False
     logger = logging.getLogger("ray.data")
     level = logger.level
     rows = [{"item": item} for item in items]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
@@ -18,7 +19,7 @@ from trainables.storage import Location
 TOKEN_COUNTS_NAME = "token_counts.json"
 
 Job = Callable[[Callable[[str], str], Sequence[str]], Iterable[str]]
-"""Makes a task's result of each item, in their order."""
+"""Makes a task's result of each item, in whatever order."""
 
 
 class TokenCounts(Sealed):
@@ -43,9 +44,10 @@ def token_counts(manifest: Manifest, folder: Location, job: Job | None = None) -
         return there
     task = partial(_count, folder=folder.uri, vocabulary_size=manifest.vocabulary_size)
     counts = {language: np.zeros(manifest.vocabulary_size, dtype="<i8") for language in manifest.languages}
-    shards = [(language, shard) for language, own in manifest.splits["train"].items() for shard in own.shards]
-    items = [shard.model_dump_json() for _, shard in shards]
-    for (language, _), found in zip(shards, job(task, items) if job else map(task, items), strict=True):
+    train = manifest.splits["train"].items()
+    items = [json.dumps([language, shard.model_dump_json()]) for language, own in train for shard in own.shards]
+    for result in job(task, items) if job else map(task, items):
+        language, found = json.loads(result)
         counts[language] += np.frombuffer(base64.b64decode(found), dtype="<i8")
     languages = {language: count_V.tobytes() for language, count_V in counts.items()}
     record = TokenCounts(text=text, languages=languages).sealed()
@@ -60,11 +62,12 @@ def _digest(manifest: Manifest) -> str:
 
 
 def _count(item: str, *, folder: str, vocabulary_size: int) -> str:
-    """One shard's counts, in base64."""
-    shard = Shard.model_validate_json(item)
+    """One shard's language and counts, in base64."""
+    language, described = json.loads(item)
+    shard = Shard.model_validate_json(described)
     file = Location(folder) / shard.file
     content = file.read_bytes() if file.exists() else b""
     if checksum(content) != shard.checksum:
         raise damaged(file)
     count_V = np.bincount(np.load(io.BytesIO(content)).ravel(), minlength=vocabulary_size)
-    return base64.b64encode(count_V.astype("<i8").tobytes()).decode()
+    return json.dumps([language, base64.b64encode(count_V.astype("<i8").tobytes()).decode()])

@@ -10,6 +10,7 @@ import pickle
 import random
 import tempfile
 from collections import Counter, defaultdict
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -27,6 +28,7 @@ from trainables.corpora.preparation import prepare as preparation
 from trainables.corpora.preparation.fingerprint import fingerprint
 from trainables.corpora.preparation.parts import Part, cut
 from trainables.corpora.preparation.prepare import prepare
+from trainables.corpora.preparation.progress import Meter, Progress
 from trainables.corpora.preparation.splits import split_of
 from trainables.corpora.preparation.tokenizer_sample import documents_in_turn, make_tokenizer, sample
 from trainables.corpora.preparation.tokenizer_training import train_tokenizer
@@ -606,14 +608,88 @@ def test_cut_off_at_any_write_it_goes_on_to_the_same_bytes(text, tokenizer, ray_
 
 def test_progress_tells_of_every_part(text, tokenizer, ray_cluster, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(portions_module, "PART_BYTES", 1)
-    seen: list[preparation.Progress] = []
+    seen: list[Progress] = []
     manifest = prepare(corpora_of(text[0]), tokenizer, Location(tmp_path), progress=seen.append)
     assert [(one.stage, one.done, one.parts) for one in seen] == [
         *(("fingerprint", n, 1) for n in (0, 1)),
         *((stage, n, 4) for stage in ("sketches", "overlap", "packing") for n in (0, 1, 2, 3, 4)),
+        ("packed", 1, 1),
     ]
+    packing = seen[-1].packing
     counts = [counts for split in manifest.splits.values() for counts in split.values()]
-    assert seen[-1].tokens == sum(count.tokens for count in counts)
+    assert packing.tokens == packing.made_tokens == sum(count.tokens for count in counts)
+    size_bytes = sum(file.stat().st_size for file in text[0].iterdir())
+    assert packing.total_bytes == packing.done_bytes == packing.made_bytes == size_bytes
+    assert (packing.parts, packing.made_parts, packing.machines) == (4, 4, 1)
+    made_bytes = [one.packing.made_bytes for one in seen if one.stage == "packing"]
+    assert made_bytes == sorted(set(made_bytes)), "of every part"
+
+
+def test_what_was_there_counts_in_no_rate(text, tokenizer, ray_cluster, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(portions_module, "PART_BYTES", 1)
+    monkeypatch.setattr(preparation, "run_job", in_this_process)
+    seen: list[Progress] = []
+    manifest = prepare(corpora_of(text[0]), tokenizer, Location(tmp_path))
+    folder = tmp_path / manifest.fingerprint
+    (folder / "manifest.json").unlink()
+    (folder / "parts" / "fr-00000.json").unlink()
+    prepare(corpora_of(text[0]), tokenizer, Location(tmp_path), progress=seen.append)
+    packing = seen[-1].packing
+    assert (packing.parts, packing.made_parts) == (4, 1)
+    assert packing.made_tokens == sum(manifest.splits[split]["fr"].tokens for split in SPLITS)
+    assert packing.made_bytes == (text[0] / "fr-0.jsonl.gz").stat().st_size
+    assert packing.done_bytes == packing.total_bytes > packing.made_bytes
+
+
+def test_the_rate_and_the_time_left() -> None:
+    now = [100.0]
+    meter = Meter(lambda: now[0])
+    now[0] = 110.0
+    meter.begin(4, 1000)
+    assert (meter.packing.tokens_per_second, meter.packing.seconds_left) == (None, None)
+    meter.count(500, 90, None)
+    now[0] = 112.0
+    assert meter.packing.tokens_per_second is None, "nobody can tell yet"
+    meter.count(100, 40, "one")
+    meter.count(100, 20, "other")
+    assert meter.packing.tokens_per_second == 30.0
+    assert meter.packing.seconds_left == pytest.approx(300 * 2.0 / 200)
+    assert (meter.packing.tokens, meter.packing.machines, meter.packing.whole_seconds) == (150, 2, 12.0)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_in_whatever_order_parts_end_the_corpus_is_the_same(
+    text, tokenizer, ray_cluster, tmp_path, monkeypatch, seed
+) -> None:
+    """Of all jobs of a preparation; and one that was cut off after some parts goes on in another order."""
+    monkeypatch.setattr(portions_module, "PART_BYTES", 1)
+    monkeypatch.setattr(preparation, "COMPARED_HERE_BYTES", 0)
+    monkeypatch.setattr(preparation, "COUNTED_HERE_TOKENS", 0)
+    corpora, generator = corpora_of(text[0], deduplicate=True), random.Random(seed)
+    prepared = {}
+    for name in ("in order", "in disorder"):
+        if name == "in disorder":
+            left = [generator.randrange(24)]  # results, until it is cut off
+
+            def in_any_order(task, items, left=left):
+                for item in generator.sample(items, len(items)):
+                    left[0] -= 1
+                    if left[0] == 0:
+                        raise Killed
+                    yield task(item)
+
+            job = in_any_order
+        else:
+            job = in_this_process
+        for module in (preparation, duplicates):
+            monkeypatch.setattr(module, "run_job", job)
+        store = Location(tmp_path / name)
+        for _ in range(2):
+            with suppress(Killed):
+                prepare(corpora, tokenizer, store)
+        prepared[name] = files_of(tmp_path / name)
+    assert prepared["in disorder"] == prepared["in order"]
+    assert any(file.endswith("manifest.json") for file in prepared["in order"])
 
 
 @pytest.mark.parametrize("buckets_per_task", [1, 8])
