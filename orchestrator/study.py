@@ -153,6 +153,7 @@ class Study:
         :meth:`run`; ``progress`` is told of every stage's begin, and of every part that is done. Raises InputError if
         something is wrong with the study or its text."""
         from orchestrator.execution.ray_session import ray_address, ray_session
+        from orchestrator.execution.shared_places import require_shared
         from orchestrator.planning.machine import Machine
         from orchestrator.planning.preflight import check_study
         from trainables.corpora.preparation.prepare import prepare
@@ -165,7 +166,10 @@ class Study:
             progress(Progress("tokenizer", 0, 1))
             tokenizer = check_study(spec)
             progress(Progress("tokenizer", 1, 1))
+            Patience.seconds = Patience.FOR_STUDIES
             with ray_session(address, Machine.here(), dashboard=False):
+                if address is not None:
+                    require_shared(spec, reads_text=True)
                 manifest = prepare(spec.corpora, tokenizer, store, progress=progress, verify=True)
         return PackedCorpus(store / manifest.fingerprint)
 
@@ -208,6 +212,7 @@ class Study:
             return self.results
         self.say("loading what checks the study")
         from orchestrator.execution.ray_session import cluster_machine, ray_address, ray_session
+        from orchestrator.execution.shared_places import require_shared
         from orchestrator.planning.machine import Machine
         from orchestrator.planning.preflight import check_study
 
@@ -224,7 +229,10 @@ class Study:
                 return self.results
             self.say("starting Ray on this machine" if address is None else f"connecting to Ray at {address}")
             with ray_session(address, machine, dashboard=machine.launcher(self.spec.resources) == "ray_train"):
-                machine = machine if address is None else cluster_machine(self.spec.resources)
+                if address is not None:
+                    machine = cluster_machine(self.spec.resources)
+                    with self.placed():
+                        require_shared(self.spec, reads_text=tokenizer is not None)
                 if recorder.history.study is None:  # only now: what cannot start takes no name
                     self._write_file()
                 self._run_phases(recorder, machine, tokenizer, own_cluster=address is None)

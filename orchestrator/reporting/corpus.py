@@ -61,17 +61,17 @@ def in_words(progress: Preparation) -> str:
     """What a preparation does now and how far it is, in a line; of one that is done what it took."""
     if progress.stage in STAGES:
         return " ".join(filter(None, [STAGES[progress.stage], how_far(progress)]))
-    packing = progress.packing
-    made, there = packing.made_parts, packing.parts - packing.made_parts
-    were_there = f"{formatting.plural(there, 'part')} had been made before" if there else ""
-    if not made:
-        packed = ""
-    else:
-        amount = f"{formatting.plural(made, 'part')} of {formatting.size(packing.made_bytes)}"
+    packing, account = progress.packing, list[str]()
+    if made := packing.made_parts:
         machines = f" on {packing.machines} machines" if packing.machines > 1 else ""
-        packed = f"{amount} packed in {formatting.duration(packing.seconds)}{machines}, {_rate(packing)}"
+        amount = f"{formatting.plural(made, 'part')} of {formatting.size(packing.made_bytes)}"
+        account.append(f"{amount} packed in {formatting.duration(packing.seconds)}{machines}, {_rate(packing)}")
+    if there := packing.parts - made:
+        account.append(f"{formatting.plural(there, 'part')} had been made before")
+    if packing.abandoned:
+        account.append(f"{formatting.plural(packing.abandoned, 'abandoned preparation')} of other text removed")
     took = f"prepared {formatting.quantity(packing.tokens, 'tokens')} in {formatting.duration(packing.whole_seconds)}"
-    return f"{took}: {'; '.join(filter(None, [packed, were_there]))}"
+    return f"{took}: {'; '.join(account)}"
 
 
 def _rate(packing: Packing) -> str:

@@ -21,7 +21,8 @@ from ray.util import get_node_ip_address
 
 from orchestrator.execution.privacy import free_port
 
-_READY_SECONDS = 60.0
+_READY_SECONDS = 180.0
+_STARTS = 5  # Ray gives its own processes half a minute: on a machine that is busy it may take another
 _HEALTH = '{"health_check_initial_delay_ms":0,"health_check_period_ms":1000,"health_check_timeout_ms":2000,"health_check_failure_threshold":3}'  # noqa: E501
 
 
@@ -29,10 +30,14 @@ class Node:
     """A node, as ``ray start --block`` runs it. All but the head have an address of their own on the loopback, so that
     a driver connects to the head and to no other."""
 
-    def __init__(self, address: str, log: Path, environment: dict[str, str], *arguments: str) -> None:
+    def __init__(
+        self, address: str, log: Path, environment: dict[str, str], *arguments: str, hidden: Path | None = None
+    ) -> None:
         self.address = address
         ray = Path(sys.executable).with_name("ray")
         command = [str(ray), "start", "--block", "--disable-usage-stats", f"--node-ip-address={address}", *arguments]
+        if hidden is not None:
+            command = [*alone_with(hidden), *command]
         with log.open("ab") as lines:
             self.process = subprocess.Popen(
                 command, stdout=lines, stderr=lines, env=environment, start_new_session=True
@@ -87,14 +92,18 @@ class Nodes:
         """To which drivers connect."""
         return f"{self.head.address}:{self.port}"
 
-    def add(self, cpus: int = 1) -> Node:
-        """A node joins."""
-        number = next(self._numbers)
-        arguments = f"--address={self.address}", f"--num-cpus={cpus}"
-        node = Node(f"127.0.0.{number}", self._folder / f"node-{number}.log", self.environment, *arguments)
-        self.nodes.append(node)
-        wait_until(lambda: node.address in self.alive())
-        return node
+    def add(self, cpus: int = 1, hidden: Path | None = None) -> Node:
+        """A node joins, which sees nothing in the folder ``hidden``."""
+        for _ in range(_STARTS):
+            number = next(self._numbers)
+            arguments = f"--address={self.address}", f"--num-cpus={cpus}"
+            log = self._folder / f"node-{number}.log"
+            node = Node(f"127.0.0.{number}", log, self.environment, *arguments, hidden=hidden)
+            wait_until(lambda node=node: node.process.poll() is not None or node.address in self.alive())
+            if node.process.poll() is None:
+                self.nodes.append(node)
+                return node
+        raise AssertionError(f"no node starts: {log.read_text()}")
 
     def lose(self, node: Node) -> None:
         """Its machine is gone."""
@@ -123,9 +132,18 @@ class Nodes:
         """What such code of a process of its own prints; None where it fails."""
         program = f"import ray\nray.init('{self.address}', logging_level='ERROR', log_to_driver=False)\n{code}"
         done = subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, env=self.environment, timeout=60
+            [sys.executable, "-c", program],
+            capture_output=True,
+            text=True,
+            env=self.environment,
+            timeout=_READY_SECONDS,
         )
         return done.stdout.strip() if done.returncode == 0 else None
+
+
+def alone_with(hidden: Path) -> list[str]:
+    """What a command begins with that sees an empty folder there; the system may forbid it."""
+    return ["unshare", "-m", "sh", "-c", f"mount -t tmpfs none '{hidden}' && exec \"$@\"", "sh"]
 
 
 def wait_until(happens: Callable[[], bool], seconds: float = _READY_SECONDS) -> None:

@@ -6,6 +6,7 @@ import gzip
 import json
 import random
 from pathlib import Path
+from types import SimpleNamespace
 
 from trainables.corpora.config import CorporaConfig, TokenizerConfig
 
@@ -42,6 +43,14 @@ def corpora_of(folder: Path, languages: str = "en fr", **fields: object) -> Corp
 def in_this_process(task, items):
     """What a Ray Data job does, without its processes."""
     return map(task, items)
+
+
+def ray_of_this_process() -> SimpleNamespace:
+    """What a preparation asks of Ray beside its jobs, without a cluster."""
+    context = SimpleNamespace(get_node_id=lambda: "here")
+    return SimpleNamespace(
+        put=lambda value: value, get=lambda reference: reference, get_runtime_context=lambda: context
+    )
 
 
 def files_of(folder: Path) -> dict[str, bytes]:

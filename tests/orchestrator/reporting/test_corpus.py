@@ -245,6 +245,8 @@ def test_a_preparation_in_words() -> None:
     there = Packing(parts=4, total_bytes=40, done_bytes=40, tokens=8, seconds=0.5, whole_seconds=2.0)
     assert in_words(Progress("packing", 4, 4, there)) == "tokenising and packing 4/4 parts, 40 B of 40 B, 8 tokens"
     assert in_words(Progress("packed", 1, 1, there)) == "prepared 8 tokens in 2 s: 4 parts had been made before"
+    said = in_words(Progress("packed", 1, 1, there._replace(abandoned=1)))
+    assert said.endswith("; 1 abandoned preparation of other text removed")
 
 
 def test_a_preparation_without_a_terminal_is_told_in_lines(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ from tokenizers import Tokenizer
 from trainables.corpora.config import CorporaConfig
 from trainables.corpora.preparation.duplicates import duplicates_of, find_duplicates
 from trainables.corpora.preparation.fingerprint import fingerprint
+from trainables.corpora.preparation.leftovers import remove_leftovers
 from trainables.corpora.preparation.overlap import find_overlap
 from trainables.corpora.preparation.packing import Packer, pack_part, packed_part
 from trainables.corpora.preparation.parts import Part, PartRecord, cut
@@ -37,6 +38,7 @@ from trainables.corpora.stream.manifest import (
     SPLITS,
     LanguageCounts,
     Manifest,
+    Shard,
     Split,
     token_dtype,
 )
@@ -51,8 +53,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 _DUPLICATES, _OVERLAP = "duplicates", "overlap"
-COUNTED_HERE_TOKENS = 1 << 28  # so many are counted in seconds
-COMPARED_HERE_BYTES = 4 << 20  # so much held-out and training text, too
+COUNTED_HERE_TOKENS = 1 << 28  # so many are counted, or verified, in seconds
+HASHED_HERE_BYTES = 4 << 30  # so much local text is hashed in seconds, too
+COMPARED_HERE_BYTES = 4 << 20  # and so much held-out and training text compared
 
 
 def prepare(
@@ -66,17 +69,17 @@ def prepare(
     """Prepare the corpus in ``store/<fingerprint>``, unless it is there. Needs a Ray cluster.
 
     A preparation that was cut off, at whatever moment, goes on with the parts that are not whole, and ends with the
-    same files. ``progress`` is told of every stage's begin, and of every part that is done. With ``verify`` all shards
-    of a corpus that is there are read, whether or not this machine has before, and damaged ones are made again. Raises
-    InputError: a source cannot be read or has too many malformed records, or a language's split has not one whole
-    sequence.
+    same files; what was abandoned is removed then (``leftovers``). ``progress`` is told of every stage's begin, of
+    every part that is done, and at the end what it took. With ``verify`` all shards of a corpus that is there are
+    read, whether or not this machine has before, and damaged ones are made again. Raises InputError: a source cannot
+    be read or has too many malformed records, or a language's split has not one whole sequence.
     """
     meter = Meter()
     # Once, so that a fingerprint names one text, and all parts are of it.
     sources = [pinned(source, f"corpora.sources[{n}]") for n, source in enumerate(corpora.sources)]
     corpora = grouped(corpora.model_copy(update={"sources": tuple(sources)}))
     progress(Progress("fingerprint", 0, 1))
-    folder = store / fingerprint(corpora, tokenizer)
+    folder = store / fingerprint(corpora, tokenizer, _hash_job)
     progress(Progress("fingerprint", 1, 1))
     there = _prepared(folder, verify, progress)
     manifest = there or _pack(corpora, tokenizer, folder, progress, meter)
@@ -90,8 +93,15 @@ def prepare(
     token_counts(manifest, folder, _job(manifest))
     if there is None:
         (folder / MANIFEST_NAME).write_json(manifest.model_dump(mode="json"))
-        progress(Progress("packed", 1, 1, meter.packing))
+        abandoned = remove_leftovers(store, folder.name)
+        progress(Progress("packed", 1, 1, meter.packing._replace(abandoned=abandoned)))
     return manifest
+
+
+def _hash_job(task: Callable[[str], str], files: Sequence[str]) -> Iterable[str]:
+    """Local files are read by the machines that will read them again."""
+    size_bytes = sum(Path(file).stat().st_size for file in files)
+    return run_job(task, files) if size_bytes > HASHED_HERE_BYTES else map(task, files)
 
 
 def _job(manifest: Manifest) -> Job:
@@ -112,16 +122,30 @@ def _prepared(folder: Location, verify: bool, progress: Callable[[Progress], Non
     if not (folder / MANIFEST_NAME).exists():
         return None
     manifest = read_manifest(folder)
-    progress(Progress("verification", 0, 1))
-    shards = [shard for own in manifest.splits.values() for counts in own.values() for shard in counts.shards]
-    damaged = [shard for shard in shards if verify and not is_shard_intact(folder, shard, afresh=True)]
-    progress(Progress("verification", 1, 1))
+    damaged = _damaged(manifest, folder, progress) if verify else []
     if not damaged and read_groups(folder, manifest) is not None:
         return manifest
     for shard in damaged:  # another machine may remember it as intact: what is gone is made again
         (folder / shard.file).delete()
     (folder / MANIFEST_NAME).delete()
     return None
+
+
+def _damaged(manifest: Manifest, folder: Location, progress: Callable[[Progress], None]) -> list[Shard]:
+    """The shards that are damaged; all are read."""
+    shards = [shard for own in manifest.splits.values() for counts in own.values() for shard in counts.shards]
+    progress(Progress("verification", 0, len(shards)))
+    found = list[Shard]()
+    items = [shard.model_dump_json() for shard in shards]
+    for done, item in enumerate(_job(manifest)(partial(_if_damaged, folder=folder.uri), items), 1):
+        found += [Shard.model_validate_json(item)] if item else []
+        progress(Progress("verification", done, len(shards)))
+    return found
+
+
+def _if_damaged(item: str, *, folder: str) -> str:
+    """The shard, as JSON, if it is damaged; else nothing."""
+    return "" if is_shard_intact(Location(folder), Shard.model_validate_json(item), afresh=True) else item
 
 
 def _pack(

@@ -19,6 +19,7 @@ class Packing(NamedTuple):
     seconds: float = 0.0  # since the packing began
     whole_seconds: float = 0.0  # since the preparation began
     machines: int = 0  # that made a part
+    abandoned: int = 0  # other preparations in the same store, which were removed
 
     @property
     def tokens_per_second(self) -> float | None:

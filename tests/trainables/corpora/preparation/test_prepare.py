@@ -9,6 +9,7 @@ import os
 import pickle
 import random
 import tempfile
+import time
 from collections import Counter, defaultdict
 from contextlib import suppress
 from pathlib import Path
@@ -663,8 +664,8 @@ def test_in_whatever_order_parts_end_the_corpus_is_the_same(
 ) -> None:
     """Of all jobs of a preparation; and one that was cut off after some parts goes on in another order."""
     monkeypatch.setattr(portions_module, "PART_BYTES", 1)
-    monkeypatch.setattr(preparation, "COMPARED_HERE_BYTES", 0)
-    monkeypatch.setattr(preparation, "COUNTED_HERE_TOKENS", 0)
+    for limit in ("HASHED_HERE_BYTES", "COMPARED_HERE_BYTES", "COUNTED_HERE_TOKENS"):
+        monkeypatch.setattr(preparation, limit, 0)
     corpora, generator = corpora_of(text[0], deduplicate=True), random.Random(seed)
     prepared = {}
     for name in ("in order", "in disorder"):
@@ -689,7 +690,41 @@ def test_in_whatever_order_parts_end_the_corpus_is_the_same(
                 prepare(corpora, tokenizer, store)
         prepared[name] = files_of(tmp_path / name)
     assert prepared["in disorder"] == prepared["in order"]
-    assert any(file.endswith("manifest.json") for file in prepared["in order"])
+    assert f"{fingerprint(corpora, tokenizer)}/manifest.json" in prepared["in order"]
+
+
+def test_what_was_abandoned_is_removed_when_a_preparation_ends(
+    text, tokenizer, ray_cluster, tmp_path, monkeypatch
+) -> None:
+    """And nothing else: not what may be going on, is whole, or is no corpus."""
+    monkeypatch.setattr(preparation, "run_job", in_this_process)
+    name = prepare(corpora_of(text[0]), tokenizer, Location(tmp_path)).fingerprint
+    expected = files_of(tmp_path / name)
+    (tmp_path / name / "manifest.json").unlink()
+    now, hour, week = time.time(), 3600.0, 7 * 86_400.0
+    old, young = (f"shards/train/.en-00000-000.npy.{digit * 32}" for digit in "0f")
+    ages = {
+        f"{name}/{old}": 2 * hour,
+        f"{name}/{young}": 0.5 * hour,
+        "00000000000000aa/parts/en-00000.json": week + hour,  # abandoned
+        "00000000000000bb/parts/en-00000.json": week + hour,  # and gone on with
+        "00000000000000bb/parts/en-00001.json": week - hour,
+        "00000000000000cc/parts/en-00000.json": week + hour,  # whole
+        "00000000000000cc/manifest.json": week + hour,
+        "notes/parts/en-00000.json": week + hour,
+    }
+    for file, age in ages.items():
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).touch()
+        os.utime(tmp_path / file, (now - age, now - age))
+    seen: list[Progress] = []
+    prepare(corpora_of(text[0]), tokenizer, Location(tmp_path), progress=seen.append)
+    assert {file for file in ages if not (tmp_path / file).exists()} == {
+        f"{name}/{old}", "00000000000000aa/parts/en-00000.json"
+    }  # fmt: skip
+    assert not (tmp_path / "00000000000000aa").exists()
+    assert seen[-1].packing.abandoned == 1
+    assert files_of(tmp_path / name) == expected
 
 
 @pytest.mark.parametrize("buckets_per_task", [1, 8])

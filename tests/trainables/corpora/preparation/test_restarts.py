@@ -21,12 +21,11 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 
 import psutil
 import pytest
 
-from tests.helpers.preparation import files_of
+from tests.helpers.preparation import files_of, ray_of_this_process
 from tests.helpers.ray import start_ray
 from trainables.corpora.config import CorporaConfig, TokenizerConfig
 from trainables.corpora.preparation import duplicates
@@ -53,9 +52,9 @@ def prepare_here(folder: str, store: str) -> str:
 
 
 def prepare_without_a_cluster(folder: str, store: str) -> None:
-    """In a process group of its own, with two workers; what is asked of Ray beside the job is to keep a string."""
+    """In a process group of its own, with two workers."""
     os.setpgrp()
-    sys.modules["ray"] = SimpleNamespace(put=lambda value: value, get=lambda reference: reference)
+    sys.modules["ray"] = ray_of_this_process()
 
     def run_job(task, items):
         with ProcessPoolExecutor(2, multiprocessing.get_context("fork")) as pool:
