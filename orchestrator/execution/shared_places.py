@@ -88,7 +88,7 @@ def _ask(places: Sequence[Mapping[str, int | None]]) -> dict[str, list[str | Non
     from ray.exceptions import RayError
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    nodes = [node for node in ray.nodes() if node["Alive"] and (node["Resources"].keys() & {"CPU", "GPU"})]
+    nodes = [node for node in ray.nodes() if node["Alive"] and any(map(node["Resources"].get, ("CPU", "GPU")))]
     task, asked = ray.remote(num_cpus=0, max_retries=0)(_lacking), ray.put(places)
     answers = {
         task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote(

@@ -21,7 +21,7 @@ from ray.util import get_node_ip_address
 
 from orchestrator.execution.privacy import free_port
 
-_READY_SECONDS = 180.0
+_READY_SECONDS = 300.0
 _STARTS = 5  # Ray gives its own processes half a minute: on a machine that is busy it may take another
 _HEALTH = '{"health_check_initial_delay_ms":0,"health_check_period_ms":1000,"health_check_timeout_ms":2000,"health_check_failure_threshold":3}'  # noqa: E501
 
@@ -68,15 +68,18 @@ class Nodes:
     def __init__(self, folder: Path) -> None:
         self._folder, self._numbers = folder, count(2)
         self._temporary = tempfile.mkdtemp(prefix="h2h-nodes-", dir="/tmp")
-        self.port = free_port()
+        self.port, self._head_address = free_port(), get_node_ip_address()
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
         self.environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         # With the dashboard, as a cluster has: what killed trials left taken is found by it.
         arguments = [f"--port={self.port}", "--num-cpus=0", f"--dashboard-port={free_port()}"]
         arguments += [f"--temp-dir={self._temporary}", f"--system-config={_HEALTH}"]
-        self.head = Node(get_node_ip_address(), folder / "head.log", self.environment, "--head", *arguments)
+        log = folder / "head.log"
+        self.head = _started(
+            lambda: Node(self._head_address, log, self.environment, "--head", *arguments),
+            lambda _: self._gcs("print(1)") == "1",
+        )
         self.nodes: list[Node] = []
-        wait_until(lambda: self._gcs("print(1)") == "1")
 
     def __enter__(self) -> Self:
         return self
@@ -90,20 +93,19 @@ class Nodes:
     @property
     def address(self) -> str:
         """To which drivers connect."""
-        return f"{self.head.address}:{self.port}"
+        return f"{self._head_address}:{self.port}"
 
     def add(self, cpus: int = 1, hidden: Path | None = None) -> Node:
         """A node joins, which sees nothing in the folder ``hidden``."""
-        for _ in range(_STARTS):
+        arguments = f"--address={self.address}", f"--num-cpus={cpus}"
+
+        def start() -> Node:
             number = next(self._numbers)
-            arguments = f"--address={self.address}", f"--num-cpus={cpus}"
             log = self._folder / f"node-{number}.log"
-            node = Node(f"127.0.0.{number}", log, self.environment, *arguments, hidden=hidden)
-            wait_until(lambda node=node: node.process.poll() is not None or node.address in self.alive())
-            if node.process.poll() is None:
-                self.nodes.append(node)
-                return node
-        raise AssertionError(f"no node starts: {log.read_text()}")
+            return Node(f"127.0.0.{number}", log, self.environment, *arguments, hidden=hidden)
+
+        self.nodes.append(_started(start, lambda node: node.address in self.alive()))
+        return self.nodes[-1]
 
     def lose(self, node: Node) -> None:
         """Its machine is gone."""
@@ -129,16 +131,29 @@ class Nodes:
         return (found or "").split()
 
     def _gcs(self, code: str) -> str | None:
-        """What such code of a process of its own prints; None where it fails."""
+        """What such code of a process of its own prints; None where it fails, or takes too long."""
         program = f"import ray\nray.init('{self.address}', logging_level='ERROR', log_to_driver=False)\n{code}"
-        done = subprocess.run(
-            [sys.executable, "-c", program],
-            capture_output=True,
-            text=True,
-            env=self.environment,
-            timeout=_READY_SECONDS,
-        )
+        command = [sys.executable, "-c", program]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, env=self.environment, timeout=60)
+        except subprocess.TimeoutExpired:  # begun before the head was there, it may wait for ever
+            return None
         return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _started(start: Callable[[], Node], is_there: Callable[[Node], bool]) -> Node:
+    """A node that is there, and stays for a moment: the first that Ray's own processes start in time for."""
+    for _ in range(_STARTS):
+        node = start()
+        try:
+            wait_until(lambda node=node: node.process.poll() is not None or is_there(node))
+        except AssertionError:
+            node.kill()
+            raise
+        time.sleep(1.0)
+        if node.process.poll() is None:
+            return node
+    raise AssertionError("no node starts")
 
 
 def alone_with(hidden: Path) -> list[str]:
