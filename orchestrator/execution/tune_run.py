@@ -47,7 +47,8 @@ _REUSE_SECONDS = 600  # a stopped trial may take so long to write its checkpoint
 
 
 def run_with_tune(executor: Executor) -> None:
-    """Run all that the executor has to start. Raises InputError where nothing more can be written into the ledger."""
+    """Run all that the executor has to start. Raises InputError where nothing more can be written into the ledger,
+    OSError where its storage does not answer."""
     os.environ.setdefault("TUNE_FUNCTION_THREAD_TIMEOUT_S", str(_REUSE_SECONDS))
     with tempfile.TemporaryDirectory(prefix="h2h-tune-") as scratch, _inside(scratch), _silenced():
         tuner = tune.Tuner(
@@ -74,7 +75,7 @@ def run_with_tune(executor: Executor) -> None:
         try:
             tuner.fit()
         except TuneError as error:  # Tune's text for whatever is raised while it runs
-            if isinstance(error.__context__, InputError):  # the ledger's
+            if isinstance(error.__context__, InputError | OSError):  # the ledger's, or of what it lies on
                 raise error.__context__ from error
             raise
 

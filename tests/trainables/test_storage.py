@@ -6,11 +6,7 @@ import json
 import os
 import random
 import shutil
-import subprocess
-import sys
 import tempfile
-import time
-import urllib.request
 from collections.abc import Iterator
 
 import numpy as np
@@ -24,6 +20,7 @@ from orchestrator.ledger.chain import unlink
 from orchestrator.ledger.records import EventRecord
 from orchestrator.ledger.segments import LedgerReader, LedgerWriter, read_ledger
 from tests.helpers.files import write_table
+from tests.helpers.object_store import BUCKET, environment, s3_server
 from tests.helpers.trials import make_state
 from trainables import object_store, storage
 from trainables.corpora.config import CorporaConfig, SourceConfig, TokenizerConfig
@@ -46,33 +43,8 @@ from trainables.training.checkpoint import Checkpoints
 def s3() -> Iterator[str]:
     """URI of a bucket."""
     pytest.importorskip("moto")
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
-    server = subprocess.Popen(
-        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    patch = pytest.MonkeyPatch()
-    for name, value in {
-        "AWS_ENDPOINT_URL": url,
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }.items():
-        patch.setenv(name, value)
-    try:
-        for _ in range(200):
-            try:
-                urllib.request.urlopen(urllib.request.Request(f"{url}/bucket", method="PUT"))
-                break
-            except OSError:
-                time.sleep(0.1)
-        yield "s3://bucket"
-    finally:
-        patch.undo()
-        server.terminate()
-        server.wait()
+    with s3_server() as port, environment(port):
+        yield f"s3://{BUCKET}"
 
 
 @pytest.fixture(params=["local", "s3"])
