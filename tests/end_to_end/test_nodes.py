@@ -15,11 +15,13 @@ from typing import Any
 
 import pytest
 
-from orchestrator.ledger.records import EndRecord, EventRecord
+from orchestrator.ledger.history import read_history
+from orchestrator.ledger.records import EndRecord, EventRecord, WaitingRecord
 from orchestrator.ledger.segments import read_ledger
 from orchestrator.verification.verify import verify
 from tests.end_to_end.test_chaos import chaotic, outcome, undisturbed
 from tests.helpers.nodes import Node, Nodes, wait_until
+from tests.helpers.study import h2h
 from trainables.storage import Location
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
@@ -103,6 +105,36 @@ def test_machines_come_and_go(nodes, tmp_path, expected, launcher):
             break
     assert "Traceback" not in log.read_text()
     assert "raylet" not in log.read_text(), "Ray speaks"
+
+
+@pytest.mark.parametrize("launcher", ["direct", "ray_train"])
+def test_what_waits_for_machines_says_so_and_is_billed_to_nobody(tmp_path, expected, launcher):
+    """All trials that may begin ask at once for their places; they have them as machines come."""
+    folder, log = tmp_path / "early", tmp_path / "log"
+    file = str(written(folder, tmp_path, launcher))
+    assert h2h("prepare", file).returncode == 0
+    with Nodes(tmp_path) as nodes:
+        driver = start(nodes, log, "run", file)
+        ledger = Location(folder / "ledger")
+        wait_until(lambda: bool(waiting(ledger)), 300)
+        time.sleep(10.0)
+        nodes.add()
+        nodes.add()
+        assert driver.wait(900) == 0, log.read_text()
+    assert outcome(folder) == expected
+    first, *_, last = waiting(ledger)
+    assert (first.workers, first.each, last.workers) == (2, {"CPU": 1.0}, 0)
+    assert "does not grow by itself" in first.reason
+    assert "2 workers wait for machines with 1 CPU free" in log.read_text()
+    trials = read_history(ledger).trials.values()
+    assert max(trial.spending(0.0).overhead["placement"] for trial in trials) > 10.0
+    for trial in trials:
+        spending = trial.spending(0.0)
+        assert spending.device_seconds <= spending.wall_seconds - spending.overhead["placement"] + 1e-6
+
+
+def waiting(ledger: Location) -> list[WaitingRecord]:
+    return [record for record in read_ledger(ledger) if isinstance(record, WaitingRecord)]
 
 
 @pytest.mark.parametrize("launcher", ["direct", "ray_train"])

@@ -21,7 +21,7 @@ from ray.util import get_node_ip_address
 
 from orchestrator.execution.privacy import free_port
 
-_READY_SECONDS = 60.0
+_READY_SECONDS = 180.0
 _HEALTH = '{"health_check_initial_delay_ms":0,"health_check_period_ms":1000,"health_check_timeout_ms":2000,"health_check_failure_threshold":3}'  # noqa: E501
 
 

@@ -7,6 +7,8 @@ from functools import partial
 
 from trainables.errors import InputError
 
+TASK_RESOURCES = {"CPU": 1.0}  # what a task takes, in Ray's words
+
 
 def run_job(task: Callable[[str], str], items: Sequence[str]) -> Iterator[str]:
     """The result of a task of one core for each item, as they come, in the order of the items. Needs a Ray cluster.
@@ -26,7 +28,7 @@ def run_job(task: Callable[[str], str], items: Sequence[str]) -> Iterator[str]:
         logger.setLevel(logging.ERROR)
         try:
             dataset = ray.data.from_items(rows, override_num_blocks=max(1, len(rows)))
-            for row in dataset.map(partial(_run_task, task=task), num_cpus=1).iter_rows():
+            for row in dataset.map(partial(_run_task, task=task), num_cpus=TASK_RESOURCES["CPU"]).iter_rows():
                 if row["error"]:
                     raise InputError(**json.loads(row["error"]))
                 yield row["result"]
