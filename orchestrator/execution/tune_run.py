@@ -43,13 +43,10 @@ if TYPE_CHECKING:
     from orchestrator.execution.executor import Executor
     from orchestrator.scheduling.trials import PlannedTrial
 
-_REUSE_SECONDS = 600  # a stopped trial may take so long to write its checkpoint: then its process can be used again
-
 
 def run_with_tune(executor: Executor) -> None:
     """Run all that the executor has to start. Raises InputError where nothing more can be written into the ledger,
     OSError where its storage does not answer."""
-    os.environ.setdefault("TUNE_FUNCTION_THREAD_TIMEOUT_S", str(_REUSE_SECONDS))
     with tempfile.TemporaryDirectory(prefix="h2h-tune-") as scratch, _inside(scratch), _silenced():
         tuner = tune.Tuner(
             tune.with_resources(trainable, _resources(executor.workers)),

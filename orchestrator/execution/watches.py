@@ -172,7 +172,7 @@ def _fits(each: Mapping[str, float], machines: Sequence[Mapping[str, float]]) ->
 def why_no_room(each: Mapping[str, float], machines: Sequence[Mapping[str, float]], *, grows: bool) -> str:
     """Why a worker that takes ``each`` cannot be placed now, for a person."""
     if _fits(each, machines):
-        return "those of the cluster are in use"
+        return f"those of the cluster are in use{', its autoscaler is asked for more' if grows else ''}"
     if grows:
         return "the cluster has none yet, its autoscaler is asked"
     keys = " or ".join(f"resources.{kind.lower()}s_per_worker" for kind in sorted(each))

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from orchestrator.ledger.history import read_history
-from orchestrator.ledger.records import EndRecord, EventRecord, WaitingRecord
+from orchestrator.ledger.records import BegunRecord, EndRecord, EventRecord, WaitingRecord
 from orchestrator.ledger.segments import read_ledger
 from orchestrator.verification.verify import verify
 from tests.end_to_end.test_chaos import chaotic, outcome, undisturbed
@@ -154,6 +154,33 @@ def test_a_machine_that_is_taken_away_costs_nothing(nodes, tmp_path, expected, l
     assert all(record.outcome != "retried" for record in records if isinstance(record, EndRecord))
     said = [record.message for record in records if isinstance(record, EventRecord)]
     assert any("saved at step" in message for message in said)
+
+
+@pytest.mark.parametrize("fault", [lose, hang, take_away])
+def test_a_machine_of_two_whose_workers_train_one_model(tmp_path, fault):
+    """It is lost, hangs or is told to go, and a third takes its place: the answer is that of two nobody disturbed."""
+    pair: dict[str, Any] = CHANGES | {
+        "search": {"budget_per_arm": 0},
+        "confirm": {"seeds": 1, "describe_only": True, "evaluations": 2},
+        "resources": {"workers": 2, "launcher": "ray_train", "attempts": 1000, "checkpoint_minutes": 0.02},
+    }
+    expected = undisturbed(tmp_path, **pair)
+    folder, log, rng = tmp_path / "pair", tmp_path / "log", random.Random(5)
+    file = tmp_path / "pair.yaml"
+    pair["resources"]["concurrent_trials"] = 1
+    file.write_text(json.dumps(chaotic(folder.name, tmp_path, **pair)))
+    with Nodes(tmp_path) as nodes:
+        for _ in range(3):
+            nodes.add()
+        driver = start(nodes, log, "run", str(file))
+        wait_until(lambda: any((folder / "trials").glob("*/start-*/step-*/state.json")), 300)
+        fault(nodes, next(node for node in nodes.nodes if node.runs("ray::RayTrainWorker")), rng)
+        assert driver.wait(900) == 0, log.read_text()
+    assert outcome(folder) == expected
+    begun = [record for record in read_ledger(Location(folder / "ledger")) if isinstance(record, BegunRecord)]
+    assert {record.workers for record in begun} == {2}
+    assert len(begun) > 2 or fault is hang, "the fault met no trial"
+    assert "Traceback" not in log.read_text()
 
 
 def test_a_head_that_is_lost_is_told_in_one_message(tmp_path, expected):

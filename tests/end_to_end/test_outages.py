@@ -25,12 +25,11 @@ from trainables.storage import Location
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
 
 NUM_OUTAGES = int(os.environ.get("H2H_OUTAGES", str(len(FAULTS))))
+"""Of each kind of launcher."""
 SHORTEST, LONGEST = 10.0, 60.0
 """Seconds of an outage."""
-CHANGES: dict[str, Any] = {
-    "budget": {"tokens": 8 * 32 * 300},
-    "resources": {"launcher": "direct", "concurrent_trials": 2, "checkpoint_minutes": 0.02},
-}
+RESOURCES = {"concurrent_trials": 2, "checkpoint_minutes": 0.02}
+CHANGES: dict[str, Any] = {"budget": {"tokens": 8 * 32 * 300}, "resources": {**RESOURCES, "launcher": "direct"}}
 """Attempts are as many as by default: no outage may cost one."""
 PATIENCE_SECONDS = 20.0
 """Of the study that is to end."""
@@ -44,13 +43,14 @@ def way() -> Iterator[Way]:
         yield found
 
 
-def test_outages_of_the_storage_cost_nothing(way, tmp_path):
-    expected = undisturbed(tmp_path, **CHANGES)
+@pytest.mark.parametrize("launcher", ["direct", "ray_train"])
+def test_outages_of_the_storage_cost_nothing(way, tmp_path, launcher):
+    expected, changes = undisturbed(tmp_path, **CHANGES), CHANGES | {"resources": {**RESOURCES, "launcher": launcher}}
     rng, outages = random.Random(5), 0
     for number in range(100):
         folder, log = Location(f"s3://{BUCKET}/studies/broken-{number}"), tmp_path / f"log-{number}"
         file = tmp_path / f"{folder.name}.yaml"
-        file.write_text(json.dumps(chaotic(folder.name, str(folder.parent), **CHANGES)))
+        file.write_text(json.dumps(chaotic(folder.name, str(folder.parent), **changes)))
         driver = start(log, "run", str(file))
         before = outages
         while driver.poll() is None and outages < NUM_OUTAGES:

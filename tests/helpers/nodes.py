@@ -45,6 +45,14 @@ class Node:
             return [*root.children(recursive=True)[::-1], root]
         return []
 
+    def runs(self, title: str) -> bool:
+        """Whether one of its processes is called so."""
+        for process in self.family():
+            with suppress(psutil.Error):
+                if " ".join(process.cmdline()).startswith(title):
+                    return True
+        return False
+
     def send(self, number: signal.Signals) -> None:
         """A signal to all of them."""
         for process in self.family():

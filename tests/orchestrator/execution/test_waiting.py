@@ -21,8 +21,8 @@ GPU, HEAD, SMALL = {"CPU": 4.0, "GPU": 1.0}, {"CPU": 0.0, "memory": 1e9}, {"CPU"
         ([HEAD, SMALL], True, "the cluster has none yet, its autoscaler is asked"),
         ([HEAD, SMALL], False, "has none, and does not grow.* resources.cpus_per_worker or resources.gpus_per_worker"),
         ([HEAD, {"CPU": 2.0, "GPU": 8.0}, SMALL], False, "has none"),
-        ([HEAD, GPU], True, "in use"),
-        ([HEAD, GPU], False, "in use"),
+        ([HEAD, GPU], True, "in use, its autoscaler is asked for more$"),
+        ([HEAD, GPU], False, "in use$"),
     ],
     ids=["no machine", "no GPU yet", "no GPU ever", "no machine has both", "full, and grows", "full"],
 )
@@ -49,7 +49,7 @@ def test_only_what_waits_for_longer_than_a_look_is_written_and_once(monkeypatch)
     said["machines"] = [HEAD, GPU]
     said["waiting"] = 2
     look()
-    assert written[2:] == [(2, "those of the cluster are in use")]
+    assert written[2:] == [(2, "those of the cluster are in use, its autoscaler is asked for more")]
     for waiting in (0, 0):
         said["waiting"] = waiting
         look()

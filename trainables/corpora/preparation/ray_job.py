@@ -5,7 +5,8 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from trainables.errors import InputError
+from trainables.errors import InputError, refusal
+from trainables.object_store import Patience
 
 TASK_RESOURCES = {"CPU": 1.0}  # what a task takes, in Ray's words
 
@@ -13,7 +14,8 @@ TASK_RESOURCES = {"CPU": 1.0}  # what a task takes, in Ray's words
 def run_job(task: Callable[[str], str], items: Sequence[str]) -> Iterator[str]:
     """The result of a task of one core for each item, as they come, in the order of the items. Needs a Ray cluster.
 
-    A task's InputError is raised here. Ray Data shows no progress bars and messages.
+    A task's InputError is raised here, and its OSError as one. A task waits for a storage that does not answer as long
+    as this process does. Ray Data shows no progress bars and messages.
     """
     import ray.data
 
@@ -28,7 +30,8 @@ def run_job(task: Callable[[str], str], items: Sequence[str]) -> Iterator[str]:
         logger.setLevel(logging.ERROR)
         try:
             dataset = ray.data.from_items(rows, override_num_blocks=max(1, len(rows)))
-            for row in dataset.map(partial(_run_task, task=task), num_cpus=TASK_RESOURCES["CPU"]).iter_rows():
+            run = partial(_run_task, task=task, patience=Patience.seconds)
+            for row in dataset.map(run, num_cpus=TASK_RESOURCES["CPU"]).iter_rows():
                 if row["error"]:
                     raise InputError(**json.loads(row["error"]))
                 yield row["result"]
@@ -36,9 +39,13 @@ def run_job(task: Callable[[str], str], items: Sequence[str]) -> Iterator[str]:
             logger.setLevel(level)
 
 
-def _run_task(row: dict[str, str], *, task: Callable[[str], str]) -> dict[str, str]:
+def _run_task(row: dict[str, str], *, task: Callable[[str], str], patience: float) -> dict[str, str]:
     """A user's mistake comes back as a row: an exception would be logged as a crash, with a traceback."""
+    Patience.seconds = patience
     try:
         return {"result": task(row["item"]), "error": ""}
     except InputError as error:
-        return {"result": "", "error": json.dumps(vars(error))}
+        problem = error
+    except OSError as error:
+        problem = refusal(error)
+    return {"result": "", "error": json.dumps(vars(problem))}
