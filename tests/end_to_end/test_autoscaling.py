@@ -80,6 +80,7 @@ def test_a_submitted_study_grows_its_cluster_and_lets_it_go(store, tmp_path, mon
     assert "Traceback" not in watched.stderr
     text = (tmp_path / "log").read_text()
     assert "Traceback" not in text
+    assert "reset_config" not in text, "a process was not used again"
     assert outcome(folder) == expected
     records = read_ledger(folder / "ledger")
     assert most_at_once(records) == WORKERS, "not all nodes were used at once"
