@@ -23,11 +23,12 @@ from trainables.storage import Location
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
 
 WORKERS = 3
-CHANGES = {"budget": {"tokens": 8 * 32 * 200}}
+CONFIRM = {"seeds": 3, "describe_only": True, "evaluations": 2}
+CHANGES = {"budget": {"tokens": 8 * 32 * 200}, "search": {"budget_per_arm": 0}, "confirm": CONFIRM}
 LEFT = """
 import time, ray
 # Detached by Ray: one of each serves all jobs of a cluster, without devices.
-OF_RAY_DATA = {"_StatsActor", "_AutoscalingCoordinatorActor", "UsageCollectionActor", "ActorLocationTracker"}
+OF_RAY_DATA = {"_AutoscalingCoordinatorActor", "_StatsActor", "_StatsSummaryActor", "_UsageCollectionActor"}
 ray.init(log_to_driver=False, logging_level="ERROR")
 from ray.util import placement_group_table, state
 groups = [group for group in placement_group_table().values() if group["state"] != "REMOVED"]
