@@ -20,6 +20,7 @@ import psutil
 from ray.util import get_node_ip_address
 
 from orchestrator.execution.privacy import free_port
+from tests.helpers.ray import STARTS
 
 _READY_SECONDS = 180.0
 _HEALTH = '{"health_check_initial_delay_ms":0,"health_check_period_ms":1000,"health_check_timeout_ms":2000,"health_check_failure_threshold":3}'  # noqa: E501
@@ -77,9 +78,12 @@ class Nodes:
         # With the dashboard, as a cluster has: what killed trials left taken is found by it.
         arguments = [f"--port={self.port}", "--num-cpus=0", f"--dashboard-port={free_port()}"]
         arguments += [f"--temp-dir={self._temporary}", f"--system-config={_HEALTH}"]
-        self.head = Node(get_node_ip_address(), folder / "head.log", self.environment, "--head", *arguments)
         self.nodes: list[Node] = []
-        wait_until(lambda: self._gcs("print(1)") == "1")
+        log = folder / "head.log"
+        self.head = started(
+            lambda: Node(get_node_ip_address(), log, self.environment, "--head", *arguments),
+            lambda: self._gcs("print(1)") == "1",
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -98,10 +102,10 @@ class Nodes:
     def add(self, cpus: int = 1) -> Node:
         """A node joins."""
         number = next(self._numbers)
+        address, log = f"127.0.0.{number}", self._folder / f"node-{number}.log"
         arguments = f"--address={self.address}", f"--num-cpus={cpus}"
-        node = Node(f"127.0.0.{number}", self._folder / f"node-{number}.log", self.environment, *arguments)
+        node = started(lambda: Node(address, log, self.environment, *arguments), lambda: address in self.alive())
         self.nodes.append(node)
-        wait_until(lambda: node.address in self.alive())
         return node
 
     def lose(self, node: Node) -> None:
@@ -134,6 +138,20 @@ class Nodes:
             [sys.executable, "-c", program], capture_output=True, text=True, env=self.environment, timeout=60
         )
         return done.stdout.strip() if done.returncode == 0 else None
+
+
+def started(start: Callable[[], Node], ready: Callable[[], bool]) -> Node:
+    """A node that is ready; started again where Ray's own processes were not within its half a minute."""
+    for _ in range(STARTS):
+        node = start()
+        try:
+            wait_until(lambda ends=node.process.poll: ends() is not None or ready())
+        except AssertionError:
+            node.kill()
+            raise
+        if node.process.poll() is None:
+            return node
+    raise AssertionError("the node did not start")
 
 
 def wait_until(happens: Callable[[], bool], seconds: float = _READY_SECONDS) -> None:
