@@ -300,6 +300,7 @@ class Study:
         from trainables.corpora.preparation.prepare import prepare, warnings
         from trainables.corpora.stream.packed import PackedCorpus
 
+        self.say("looking for the prepared text")
         history = recorder.history
         prepared = self._prepared_corpus(history)
         if prepared is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextvars import ContextVar
 from datetime import timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -46,6 +47,8 @@ class Patience:
 
     seconds = REQUEST_SECONDS
     FOR_STUDIES = 300.0
+    of_this_thread: ContextVar[float | None] = ContextVar("patience", default=None)
+    """Of one that only looks, in a process that leads a study; None: the process's."""
 
 
 class Version(NamedTuple):
@@ -203,7 +206,8 @@ def _patiently(request: Callable[[], _Result], seconds: float | None = None) -> 
     """Make a request, again and again while the store does not answer, for so many ``seconds``."""
     from obstore.exceptions import BaseError
 
-    longest = Patience.seconds if seconds is None else seconds
+    own = Patience.of_this_thread.get()
+    longest = next(given for given in (seconds, own, Patience.seconds) if given is not None)
     began, pause = time.monotonic(), 0.1
     while True:
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from trainables.training.world import World
 
 _STOP_POLL_SECONDS = 0.5
+_REUSE_SECONDS = 600  # a stopped trial may take so long to write its checkpoint: then its process can be used again
 LEAVES = "its machine is taken away"
 RAY_OUT_OF_MEMORY = "low on memory"  # what Ray's memory monitor writes of a worker that it killed
 RAY_LOST = (
@@ -110,6 +112,8 @@ def trainable(config: dict[str, Any]) -> None:
 
     from trainables.training.world import World
 
+    # Here, as the processes of a cluster know nothing of the study's environment; Tune asks once the trial is stopped.
+    os.environ.setdefault("TUNE_FUNCTION_THREAD_TIMEOUT_S", str(_REUSE_SECONDS))
     workers = WorkerConfig.model_validate(config["workers"])
     if workers.launcher == "ray_train":
         _fit_with_ray_train(config, workers)

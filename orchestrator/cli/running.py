@@ -50,6 +50,7 @@ def _train(options: Options, work: Callable[[Study], Results], *, new: bool = Fa
         from orchestrator.planning.design import notes, warnings_of
         from orchestrator.reporting.dashboard import Stage, follow, print_results
         from orchestrator.study import StudyError
+        from trainables.object_store import Patience
 
         study = study_named(options)
     console, stage = Console(force_terminal=False if options.plain else None), Stage()
@@ -60,7 +61,7 @@ def _train(options: Options, work: Callable[[Study], Results], *, new: bool = Fa
 
     def show() -> None:
         with suppress(InputError, OSError):  # the ledger is damaged, or not ours: the study itself says so
-            follow(study.folder, console, finished.is_set, since=began, stage=stage)
+            follow(study.folder, console, finished.is_set, since=began, stage=stage, patience=Patience.FOR_STUDIES)
 
     dashboard = threading.Thread(target=show, daemon=True)
     dashboard.start()

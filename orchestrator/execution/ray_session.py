@@ -166,6 +166,11 @@ def _limits() -> Machine | None:
     return Machine(*(min(int(most.get(kind, 0)), sys.maxsize) for kind in ("CPU", "GPU")))
 
 
+def cluster_grows() -> bool:
+    """Whether machines are added when work waits for them, as far as Ray tells."""
+    return _limits() is not None or _grows()
+
+
 def _grows() -> bool:
     """Whether an autoscaler adds nodes: else Ray's monitor calls every node's type after its id."""
     from ray._private.ray_constants import DEBUG_AUTOSCALING_STATUS

@@ -69,8 +69,8 @@ def make_executor(
         | {"checkpoint_seconds": 60 * resources.checkpoint_minutes}
     )
     slots = machine.slots(resources, gpus)
-    if slots == 0:
-        recorder.event("the cluster cannot place a trial as it is now: its autoscaler is waited for")
+    if not keeps_processes and not gpus and resources.gpus_per_worker is None:
+        recorder.event("trials run on CPUs: the cluster has no GPU (--set resources.gpus_per_worker=1 waits for some)")
     concurrent = 1 if resources.exclusive else resources.concurrent_trials or max(1, slots)
     return Executor(recorder, folder, workers, concurrent, resources.attempts, keeps_processes=keeps_processes)
 

@@ -43,12 +43,10 @@ if TYPE_CHECKING:
     from orchestrator.execution.executor import Executor
     from orchestrator.scheduling.trials import PlannedTrial
 
-_REUSE_SECONDS = 600  # a stopped trial may take so long to write its checkpoint: then its process can be used again
-
 
 def run_with_tune(executor: Executor) -> None:
-    """Run all that the executor has to start. Raises InputError where nothing more can be written into the ledger."""
-    os.environ.setdefault("TUNE_FUNCTION_THREAD_TIMEOUT_S", str(_REUSE_SECONDS))
+    """Run all that the executor has to start. Raises InputError where nothing more can be written into the ledger,
+    OSError where its storage does not answer."""
     with tempfile.TemporaryDirectory(prefix="h2h-tune-") as scratch, _inside(scratch), _silenced():
         tuner = tune.Tuner(
             tune.with_resources(trainable, _resources(executor.workers)),
@@ -74,7 +72,7 @@ def run_with_tune(executor: Executor) -> None:
         try:
             tuner.fit()
         except TuneError as error:  # Tune's text for whatever is raised while it runs
-            if isinstance(error.__context__, InputError):  # the ledger's
+            if isinstance(error.__context__, InputError | OSError):  # the ledger's, or of what it lies on
                 raise error.__context__ from error
             raise
 

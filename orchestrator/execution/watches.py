@@ -5,7 +5,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 
@@ -13,9 +13,10 @@ import ray
 
 from orchestrator.execution.executor import Executor
 from orchestrator.execution.placement_groups import PlacementGroups
-from orchestrator.execution.ray_session import reach
+from orchestrator.execution.ray_session import cluster_grows, reach
 from orchestrator.ledger.recorder import Recorder
-from orchestrator.ledger.records import ResourcesRecord
+from orchestrator.ledger.records import ResourcesRecord, WaitingRecord
+from trainables.corpora.preparation.ray_job import TASK_RESOURCES
 from trainables.errors import InputError
 
 _REPEAT_SECONDS = 5.0
@@ -27,9 +28,10 @@ _HEAD_POLL_SECONDS = 2.0
 @contextmanager
 def watching(executor: Executor) -> Iterator[None]:
     """While inside, all of it."""
-    actions = [_resources(executor.recorder)]
+    groups = PlacementGroups(executor.workers.resources)
+    actions = [_resources(executor.recorder), _waiting(executor, groups)]
     if executor.workers.launcher == "ray_train":
-        actions.append(_placement_groups(executor.recorder, executor.workers.resources))
+        actions.append(_placement_groups(executor.recorder, groups))
     with _signals(executor), _head_watched(executor), _repeated(*actions):
         yield
 
@@ -135,9 +137,50 @@ def _resources(recorder: Recorder) -> Callable[[], None]:
     return write
 
 
-def _placement_groups(recorder: Recorder, worker_resources: Mapping[str, float]) -> Callable[[], None]:
+def _waiting(executor: Executor, groups: PlacementGroups) -> Callable[[], None]:
+    """Writes which workers wait for room, and why, if that has changed: room that is there is taken within a look."""
+    before, told = 0, WaitingRecord(workers=0, each={}, reason="")
+
+    def write() -> None:
+        nonlocal before, told
+        machines, each = _machines(), executor.workers.resources
+        if executor.recorder.history.phase == "prepare":
+            each = TASK_RESOURCES
+            now = 0 if _fits(each, machines) else 1
+        else:
+            now = groups.waiting_workers()
+        workers, before = min(before, now), now
+        reason = why_no_room(each, machines, grows=cluster_grows()) if workers else ""
+        if (workers, reason) != (told.workers, told.reason):
+            told = WaitingRecord(workers=workers, each=each, reason=reason)
+            with suppress(InputError):
+                executor.recorder.record(told)
+
+    return write
+
+
+def _machines() -> list[dict[str, float]]:
+    """What each of the cluster's has, by Ray's kinds of resources."""
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
+
+
+def _fits(each: Mapping[str, float], machines: Sequence[Mapping[str, float]]) -> bool:
+    """Whether there is a machine that a worker would fit on, were it free."""
+    return any(all(machine.get(kind, 0.0) >= amount for kind, amount in each.items()) for machine in machines)
+
+
+def why_no_room(each: Mapping[str, float], machines: Sequence[Mapping[str, float]], *, grows: bool) -> str:
+    """Why a worker that takes ``each`` cannot be placed now, for a person."""
+    if _fits(each, machines):
+        return f"those of the cluster are in use{', its autoscaler is asked for more' if grows else ''}"
+    if grows:
+        return "the cluster has none yet, its autoscaler is asked"
+    keys = " or ".join(f"resources.{kind.lower()}s_per_worker" for kind in sorted(each))
+    return f"the cluster has none, and does not grow by itself; a smaller {keys} asks for less"
+
+
+def _placement_groups(recorder: Recorder, groups: PlacementGroups) -> Callable[[], None]:
     """Frees the devices that trials' killed processes have left taken."""
-    groups = PlacementGroups(worker_resources)
 
     def free() -> None:
         if number := groups.remove_empty():

@@ -48,6 +48,7 @@ class History:
     phases: dict[records.Phase, records.Status] = field(default_factory=dict)  # in the order of their beginnings
     trials: dict[str, TrialHistory] = field(default_factory=dict)  # by trial name, in the order of their beginnings
     resources: records.ResourcesRecord | None = None
+    waiting: records.WaitingRecord | None = None  # for room on the cluster
     events: list[records.EventRecord | records.CapRecord] = field(default_factory=list)
     extensions: list[records.ExtensionRecord] = field(default_factory=list)  # what it was later let spend more of
     plans: int = 0  # how often an extension changed which runs a confirmation seed has
@@ -76,14 +77,16 @@ class History:
             self.started = before = record.time
         match record:
             case records.StudyRecord():
-                self.study, self.first, self.stop = record, self.first or record, None
+                self.study, self.first, self.stop, self.waiting = record, self.first or record, None, None
                 self.close_attempts(before)  # of a session that was cut off: they ran up to its last record at least
             case records.CorpusRecord():
                 self.corpus = record
             case records.ResourcesRecord():
                 self.resources = record
+            case records.WaitingRecord():
+                self.waiting = record if record.workers else None
             case records.ComparisonRecord():
-                self.comparison = record
+                self.comparison, self.waiting = record, None
             case records.EventRecord():
                 self.events.append(record)
             case records.CapRecord():
@@ -97,7 +100,7 @@ class History:
                 self.stop = record.status
                 if record.status == "end":
                     self.close_attempts(record.time)
-                    self.resources = None
+                    self.resources = self.waiting = None
             case records.ExtensionRecord():
                 self._extend(record)
             case records.DecisionRecord():

@@ -217,6 +217,15 @@ class ResourcesRecord(_Record):
     cluster: dict[Name, tuple[Amount, Amount]]
 
 
+class WaitingRecord(_Record):
+    """Trials' workers wait for room on the cluster; ``workers`` is 0 once none does any more."""
+
+    kind: Literal["waiting"] = "waiting"
+    workers: Count
+    each: dict[Name, Amount]  # what a worker takes, by Ray's kinds of resources
+    reason: Text  # why there is no room
+
+
 class StopRecord(_Record):
     """The session was asked to save and stop (``begin``), or has stopped so (``end``)."""
 
@@ -258,6 +267,7 @@ Record = (
     | MeasureRecord
     | EndRecord
     | ResourcesRecord
+    | WaitingRecord
     | StopRecord
     | EventRecord
     | CapRecord

@@ -79,12 +79,16 @@ class LedgerReader:
         self._folder = folder
         self._read: dict[str, tuple[int, int]] = {}  # bytes and lines, by segment
         self._closed: set[str] = set()  # segments that do not grow any more
+        self._found: list[Record] = []
         self.head = HEAD_OF_NOTHING
         """The digest of what was read."""
 
     def poll(self) -> list[Record]:
-        """The new records, in their order. Raises InputError if a line is not as this program writes it."""
-        return [parse_line(line) for line in self.lines()]
+        """The new records, in their order; the next call gives those that were read before an OSError. Raises
+        InputError if a line is not as this program writes it."""
+        self._found.extend(map(parse_line, self.lines()))
+        found, self._found = self._found, []
+        return found
 
     def lines(self) -> Iterator[Line]:
         """The lines that are new, as they are."""

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -13,10 +13,10 @@ from orchestrator.analysis.methods import estimand
 from orchestrator.config.folder import LEDGER
 from orchestrator.ledger import registry
 from orchestrator.ledger.history import History
-from orchestrator.ledger.records import Record
 from orchestrator.ledger.segments import LedgerReader
 from orchestrator.reporting import result_tables
 from orchestrator.reporting.layout import SideBySide
+from orchestrator.reporting.listening import Listening
 from orchestrator.reporting.log_lines import QUIET_SECONDS, clock, lines_of, standing
 from orchestrator.reporting.panels import arm_panel, footer, header_panel, pair_panel, running_panel
 from orchestrator.reporting.table import on_terminal
@@ -69,17 +69,20 @@ def follow(
     *,
     since: float = 0.0,
     stage: Stage | None = None,
+    patience: float | None = None,
 ) -> History:
     """Show a study while it runs, a dashboard on a terminal, else a line for every noteworthy record after ``since``,
     seconds since the epoch; returns its last state. ``until`` is asked at every turn whether to stop, else its
-    comparison is waited for; ``stage`` says what is done beside the ledger."""
-    reader, history, silent = LedgerReader(folder / LEDGER), History(folder=folder), Silence()
+    comparison is waited for; ``stage`` says what is done beside the ledger. ``patience``: for so many seconds the study
+    that this process leads waits for a storage that does not answer."""
+    listening, history = Listening(LedgerReader(folder / LEDGER), patience), History(folder=folder)
     pause = POLL_SECONDS if folder.local else REMOTE_POLL_SECONDS
     log = _Log(console, stage)
-    with Live(console=console, auto_refresh=False) if console.is_terminal else nullcontext() as live:
+    screen = Live(console=console, auto_refresh=False) if console.is_terminal else nullcontext()
+    with closing(listening), screen as live:
         while True:
             stop = until is not None and until()  # asked first, so that the last records are read after it
-            for record in silent.heard(reader.poll):
+            for record in listening.last() if stop else listening.heard():
                 history.apply(record)
                 if live is None:
                     for line in lines_of(record, history) if record.time >= since else ():
@@ -87,39 +90,14 @@ def follow(
             stop = stop or (until is None and history.finished)
             if live is not None:
                 live.transient = stop and history.study is None  # an error follows, or the study was there
-                doing = str(silent) or (stage.text if stage is not None else "")
+                doing = listening.silence or (stage.text if stage is not None else "")
                 shown = render(history, None if stop else time.time(), "" if stop else doing)
                 live.update(shown, refresh=True)
             elif not stop:
-                log.still(history, str(silent))
+                log.still(history, listening.silence)
             if stop:
                 return history
             time.sleep(pause)
-
-
-class Silence:
-    """A storage that does not answer for a while ends nothing; a person is told."""
-
-    def __init__(self) -> None:
-        self._since: float | None = None
-        self._why = ""
-
-    def heard(self, read: Callable[[], list[Record]]) -> list[Record]:
-        """What there is to read; nothing while there is no answer. Raises OSError where it is refused."""
-        try:
-            found = read()
-        except (FileNotFoundError, PermissionError):
-            raise
-        except OSError as error:
-            self._since, self._why = self._since or time.time(), str(error)
-            return []
-        self._since = None
-        return found
-
-    def __str__(self) -> str:
-        if self._since is None:
-            return ""
-        return f"the storage has not answered since {clock(self._since)}, and is asked again: {self._why}"
 
 
 class _Log:

@@ -28,7 +28,15 @@ def standing(history: History) -> str:
     running = [trial for trial in history.trials.values() if trial.runs]
     told = [f"{trial.trial} {trial.progress:.0%}" for trial in running[:4]]
     more = f" and {len(running) - 4} more" if len(running) > 4 else ""
-    return f"{history.phase or 'between phases'}: {', '.join(told) or 'no trial runs'}{more}"
+    waits = f"; {waiting_in_words(history.waiting)}" if history.waiting is not None else ""
+    return f"{history.phase or 'between phases'}: {', '.join(told) or 'no trial runs'}{more}{waits}"
+
+
+def waiting_in_words(waiting: records.WaitingRecord) -> str:
+    """Which workers wait for which room, and why."""
+    each = " and ".join(formatting.plural(round(amount), kind) for kind, amount in sorted(waiting.each.items())[::-1])
+    who = "1 worker waits for a machine" if waiting.workers == 1 else f"{waiting.workers} workers wait for machines"
+    return f"{who} with {each} free: {waiting.reason}"
 
 
 def _describe(record: records.Record, history: History) -> Iterator[str]:
@@ -38,6 +46,8 @@ def _describe(record: records.Record, history: History) -> Iterator[str]:
         yield f"phase    {record.phase} {record.status}s"
     elif isinstance(record, records.EventRecord | records.CapRecord):
         yield f"event    {record.message}"
+    elif isinstance(record, records.WaitingRecord):
+        yield f"waiting  {waiting_in_words(record)}" if record.workers else "waiting  is over: all workers have room"
     elif isinstance(record, records.TrialRecord):
         yield _beginning(record)
     elif isinstance(record, records.EndRecord):

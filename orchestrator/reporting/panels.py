@@ -18,7 +18,7 @@ from orchestrator.ledger.history import History
 from orchestrator.ledger.records import PHASES
 from orchestrator.ledger.trials import TrialHistory
 from orchestrator.reporting.layout import FirstFitting, bar, labelled, panel
-from orchestrator.reporting.log_lines import clock
+from orchestrator.reporting.log_lines import clock, waiting_in_words
 from trainables.training.config import Unit
 
 MOST_RUNNING, MOST_EVENTS, MOST_DOTS = 8, 4, 12
@@ -226,6 +226,8 @@ def footer(history: History) -> RenderableType:
     if history.resources is not None:
         shares = history.resources.cluster.items()
         lines.add_row("cluster", " · ".join(f"{name} {used:g}/{total:g}" for name, (used, total) in shares))
+    if history.waiting is not None:
+        lines.add_row("waiting", Text(waiting_in_words(history.waiting), "yellow", no_wrap=False))
     for event in history.events[-MOST_EVENTS:]:
         lines.add_row(clock(event.time), Text(event.message))
     return Padding(lines, (0, 2))

@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter, deque
 from collections.abc import Callable
@@ -49,7 +50,7 @@ ATTEMPTS = 1000
 """A trial is started again as often as it is killed."""
 
 
-def chaotic(name: str, storage: Path, launcher: str = "direct", **changes: Any) -> dict[str, Any]:
+def chaotic(name: str, storage: Path | str, launcher: str = "direct", **changes: Any) -> dict[str, Any]:
     """A study of some seconds."""
     defaults = {
         "budget": {"tokens": 8 * 32 * 60},
@@ -136,9 +137,10 @@ def bide(driver: subprocess.Popen[bytes], folder: Path, victim: str, rng: random
     wait_for(lambda: bool(set(folder.glob("trials/*/start-*/step-*/state.json")) - before))
 
 
-def outcome(folder: Path) -> dict[str, Any]:
+def outcome(place: Path | Location) -> dict[str, Any]:
     """All that must not depend on what was killed; clocks do."""
-    history = read_history(Location(folder / "ledger"))
+    folder = Location(place) if isinstance(place, Path) else place
+    history = read_history(folder / "ledger")
     study = Study.open(folder)
     assert history.comparison is not None
     found: dict[str, Any] = {
@@ -160,11 +162,13 @@ def outcome(folder: Path) -> dict[str, Any]:
     return found
 
 
-def optuna_trials(folder: Path, study: Study, arm: str) -> list[optuna.trial.FrozenTrial]:
-    """As Optuna itself reads them from the study's folder."""
-    backend = optuna.storages.journal.JournalFileBackend(str(folder / OPTUNA_FILE))
-    storage = optuna.storages.JournalStorage(backend)
-    return optuna.load_study(study_name=f"{study.spec.name}/{arm}", storage=storage).trials
+def optuna_trials(folder: Location, study: Study, arm: str) -> list[optuna.trial.FrozenTrial]:
+    """As Optuna itself reads them from a copy of the file in the study's folder."""
+    with tempfile.NamedTemporaryFile() as copy:
+        Path(copy.name).write_bytes((folder / OPTUNA_FILE).read_bytes())
+        backend = optuna.storages.journal.JournalFileBackend(copy.name)
+        storage = optuna.storages.JournalStorage(backend)
+        return optuna.load_study(study_name=f"{study.spec.name}/{arm}", storage=storage).trials
 
 
 def survive(folder: Path, file: Path, rng: random.Random, victims: deque[str], kills: int) -> int:

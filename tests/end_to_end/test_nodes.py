@@ -10,22 +10,26 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from orchestrator.ledger.records import EndRecord, EventRecord
+from orchestrator.ledger.history import read_history
+from orchestrator.ledger.records import BegunRecord, EndRecord, EventRecord, WaitingRecord
 from orchestrator.ledger.segments import read_ledger
 from orchestrator.verification.verify import verify
 from tests.end_to_end.test_chaos import chaotic, outcome, undisturbed
 from tests.helpers.nodes import Node, Nodes, wait_until
+from tests.helpers.study import h2h
 from trainables.storage import Location
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
 
 NUM_FAULTS = int(os.environ.get("H2H_NODE_FAULTS", "6"))
 """Of each kind of launcher."""
+NUM_HEAD_LOSSES = int(os.environ.get("H2H_HEAD_LOSSES", "1"))
 TOKENS = 8 * 32 * 300
 """Of a trial: some seconds, so that most faults meet one."""
 CHANGES: dict[str, Any] = {"budget": {"tokens": TOKENS}}
@@ -106,6 +110,36 @@ def test_machines_come_and_go(nodes, tmp_path, expected, launcher):
 
 
 @pytest.mark.parametrize("launcher", ["direct", "ray_train"])
+def test_what_waits_for_machines_says_so_and_is_billed_to_nobody(tmp_path, expected, launcher):
+    """All trials that may begin ask at once for their places; they have them as machines come."""
+    folder, log = tmp_path / "early", tmp_path / "log"
+    file = str(written(folder, tmp_path, launcher))
+    assert h2h("prepare", file).returncode == 0
+    with Nodes(tmp_path) as nodes:
+        driver = start(nodes, log, "run", file)
+        ledger = Location(folder / "ledger")
+        wait_until(lambda: bool(waiting(ledger)), 300)
+        time.sleep(10.0)
+        nodes.add()
+        nodes.add()
+        assert driver.wait(900) == 0, log.read_text()
+    assert outcome(folder) == expected
+    first, *_, last = waiting(ledger)
+    assert (first.workers, first.each, last.workers) == (2, {"CPU": 1.0}, 0)
+    assert "does not grow by itself" in first.reason
+    assert "2 workers wait for machines with 1 CPU free" in log.read_text()
+    trials = read_history(ledger).trials.values()
+    assert max(trial.spending(0.0).overhead["placement"] for trial in trials) > 10.0
+    for trial in trials:
+        spending = trial.spending(0.0)
+        assert spending.device_seconds <= spending.wall_seconds - spending.overhead["placement"] + 1e-6
+
+
+def waiting(ledger: Location) -> list[WaitingRecord]:
+    return [record for record in read_ledger(ledger) if isinstance(record, WaitingRecord)]
+
+
+@pytest.mark.parametrize("launcher", ["direct", "ray_train"])
 def test_a_machine_that_is_taken_away_costs_nothing(nodes, tmp_path, expected, launcher):
     """What runs there is saved when it is told, and goes on elsewhere: no step is made twice."""
     folder, log = tmp_path / "moved", tmp_path / "log"
@@ -124,20 +158,60 @@ def test_a_machine_that_is_taken_away_costs_nothing(nodes, tmp_path, expected, l
     assert any("saved at step" in message for message in said)
 
 
-def test_a_head_that_is_lost_is_told_in_one_message(tmp_path, expected):
-    """And the study goes on on another cluster."""
-    folder, log = tmp_path / "orphan", tmp_path / "log"
+@pytest.mark.parametrize("fault", [lose, hang, take_away])
+def test_a_machine_of_two_whose_workers_train_one_model(tmp_path, fault):
+    """It is lost, hangs or is told to go, and a third takes its place: the answer is that of two nobody disturbed."""
+    pair: dict[str, Any] = CHANGES | {
+        "search": {"budget_per_arm": 0},
+        "confirm": {"seeds": 1, "describe_only": True, "evaluations": 2},
+        "resources": {"workers": 2, "launcher": "ray_train", "attempts": 1000, "checkpoint_minutes": 0.02},
+    }
+    expected = undisturbed(tmp_path, **pair)
+    folder, log, rng = tmp_path / "pair", tmp_path / "log", random.Random(5)
+    file = tmp_path / "pair.yaml"
+    pair["resources"]["concurrent_trials"] = 1
+    file.write_text(json.dumps(chaotic(folder.name, tmp_path, **pair)))
     with Nodes(tmp_path) as nodes:
-        nodes.add()
-        driver = start(nodes, log, "run", str(written(folder, tmp_path, "direct")))
-        wait_until(lambda: any((folder / "trials").glob("*/start-*/step-*/state.json")), 120)
-        nodes.head.kill()
-        code = driver.wait(120)
-    text = log.read_text()
-    assert code == 1, text
-    assert "Traceback" not in text
-    assert f"h2h resume {folder}" in text
-    with Nodes(tmp_path) as nodes:
-        nodes.add()
-        assert start(nodes, log, "resume", str(folder)).wait(900) == 0, log.read_text()
+        for _ in range(3):
+            nodes.add()
+        driver = start(nodes, log, "run", str(file))
+        wait_until(lambda: any((folder / "trials").glob("*/start-*/step-*/state.json")), 300)
+        fault(nodes, next(node for node in nodes.nodes if node.runs("ray::RayTrainWorker")), rng)
+        assert driver.wait(900) == 0, log.read_text()
     assert outcome(folder) == expected
+    begun = [record for record in read_ledger(Location(folder / "ledger")) if isinstance(record, BegunRecord)]
+    assert {record.workers for record in begun} == {2}
+    assert len(begun) > 2 or fault is hang, "the fault met no trial"
+    assert "Traceback" not in log.read_text()
+
+
+def test_a_head_that_is_lost_is_told_in_one_message(tmp_path, expected):
+    """And the study goes on on another cluster, as often as it happens."""
+    rng, losses = random.Random(5), 0
+    for number in range(100):
+        folder, log = tmp_path / f"orphan-{number}", tmp_path / f"log-{number}"
+        command, lost = ["run", str(written(folder, tmp_path, "direct"))], True
+        while lost:
+            with Nodes(tmp_path) as nodes:
+                nodes.add()
+                starts = len(list((folder / "trials").glob("*/start-*")))
+                driver = start(nodes, log, *command)
+                if losses < NUM_HEAD_LOSSES:
+                    wait_until(partial(began, folder, starts, driver), 300)
+                    time.sleep(rng.uniform(0.0, 5.0))
+                lost = losses < NUM_HEAD_LOSSES and driver.poll() is None
+                if lost:
+                    nodes.head.kill()
+                    losses += 1
+                assert driver.wait(900) == lost, log.read_text()
+                assert log.read_text().count(f"h2h resume {folder}") >= lost
+            command = ["resume", str(folder)]
+        assert "Traceback" not in log.read_text()
+        assert outcome(folder) == expected
+        if losses >= NUM_HEAD_LOSSES:
+            break
+
+
+def began(folder: Path, starts: int, driver: subprocess.Popen[bytes]) -> bool:
+    """Whether a trial has a newer start than so many, or none will come."""
+    return driver.poll() is not None or len(list((folder / "trials").glob("*/start-*"))) > starts

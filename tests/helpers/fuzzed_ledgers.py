@@ -15,7 +15,7 @@ from rich.console import Console
 
 from orchestrator.analysis.results import Results
 from orchestrator.config.folder import studies_in
-from orchestrator.ledger.records import CorpusRecord, Record, ResourcesRecord, StopRecord, to_line
+from orchestrator.ledger.records import CorpusRecord, Record, ResourcesRecord, StopRecord, WaitingRecord, to_line
 from orchestrator.ledger.segments import read_ledger
 from orchestrator.reporting.dashboard import follow, print_results, render
 from orchestrator.reporting.model_card import model_card
@@ -45,6 +45,7 @@ def ledger(name: str) -> tuple[bytes, tuple[tuple[Record, ...], ...]]:
     driver = Recorded(study(*overrides[name]), evaluation=1.0)
     for record in (
         ResourcesRecord(cluster={"CPU": (8, 16)}),
+        WaitingRecord(workers=2, each={"CPU": 4.0}, reason="those of the cluster are in use"),
         CorpusRecord(fingerprint="small", vocabulary_size=200, sequence_length=16, languages={}),
         event("a malformed record was left out"),
     ):

@@ -20,9 +20,9 @@ import psutil
 from ray.util import get_node_ip_address
 
 from orchestrator.execution.privacy import free_port
+from tests.helpers.ray import STARTS
 
 _READY_SECONDS = 300.0
-_STARTS = 5  # Ray gives its own processes half a minute: on a machine that is busy it may take another
 _HEALTH = '{"health_check_initial_delay_ms":0,"health_check_period_ms":1000,"health_check_timeout_ms":2000,"health_check_failure_threshold":3}'  # noqa: E501
 
 
@@ -50,6 +50,14 @@ class Node:
             return [*root.children(recursive=True)[::-1], root]
         return []
 
+    def runs(self, title: str) -> bool:
+        """Whether one of its processes is called so."""
+        for process in self.family():
+            with suppress(psutil.Error):
+                if " ".join(process.cmdline()).startswith(title):
+                    return True
+        return False
+
     def send(self, number: signal.Signals) -> None:
         """A signal to all of them."""
         for process in self.family():
@@ -74,12 +82,12 @@ class Nodes:
         # With the dashboard, as a cluster has: what killed trials left taken is found by it.
         arguments = [f"--port={self.port}", "--num-cpus=0", f"--dashboard-port={free_port()}"]
         arguments += [f"--temp-dir={self._temporary}", f"--system-config={_HEALTH}"]
-        log = folder / "head.log"
-        self.head = _started(
-            lambda: Node(self._head_address, log, self.environment, "--head", *arguments),
-            lambda _: self._gcs("print(1)") == "1",
-        )
         self.nodes: list[Node] = []
+        log = folder / "head.log"
+        self.head = started(
+            lambda: Node(self._head_address, log, self.environment, "--head", *arguments),
+            lambda: self._gcs("print(1)") == "1",
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -102,9 +110,11 @@ class Nodes:
         def start() -> Node:
             number = next(self._numbers)
             log = self._folder / f"node-{number}.log"
-            return Node(f"127.0.0.{number}", log, self.environment, *arguments, hidden=hidden)
+            tried.append(Node(f"127.0.0.{number}", log, self.environment, *arguments, hidden=hidden))
+            return tried[-1]
 
-        self.nodes.append(_started(start, lambda node: node.address in self.alive()))
+        tried: list[Node] = []
+        self.nodes.append(started(start, lambda: tried[-1].address in self.alive()))
         return self.nodes[-1]
 
     def lose(self, node: Node) -> None:
@@ -141,19 +151,18 @@ class Nodes:
         return done.stdout.strip() if done.returncode == 0 else None
 
 
-def _started(start: Callable[[], Node], is_there: Callable[[Node], bool]) -> Node:
-    """A node that is there, and stays for a moment: the first that Ray's own processes start in time for."""
-    for _ in range(_STARTS):
+def started(start: Callable[[], Node], ready: Callable[[], bool]) -> Node:
+    """A node that is ready; started again where Ray's own processes were not within its half a minute."""
+    for _ in range(STARTS):
         node = start()
         try:
-            wait_until(lambda node=node: node.process.poll() is not None or is_there(node))
+            wait_until(lambda ends=node.process.poll: ends() is not None or ready())
         except AssertionError:
             node.kill()
             raise
-        time.sleep(1.0)
         if node.process.poll() is None:
             return node
-    raise AssertionError("no node starts")
+    raise AssertionError("the node did not start")
 
 
 def alone_with(hidden: Path) -> list[str]:

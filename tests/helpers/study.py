@@ -11,7 +11,7 @@ from typing import Any
 from orchestrator.ledger.trials import TrialHistory
 
 
-def small_study(name: str, storage: Path, **changes: Any) -> dict[str, Any]:
+def small_study(name: str, storage: Path | str, **changes: Any) -> dict[str, Any]:
     """Two decoder arms on two embedded languages; about a second a trial."""
     return {
         "name": name,

@@ -20,7 +20,7 @@ from orchestrator.ledger.chain import unlink
 from orchestrator.ledger.records import EventRecord
 from orchestrator.ledger.segments import LedgerReader, LedgerWriter, read_ledger
 from tests.helpers.files import write_table
-from tests.helpers.s3 import s3_server
+from tests.helpers.object_store import BUCKET, environment, s3_server
 from tests.helpers.trials import make_state
 from trainables import object_store, storage
 from trainables.corpora.config import CorporaConfig, SourceConfig, TokenizerConfig
@@ -42,8 +42,9 @@ from trainables.training.checkpoint import Checkpoints
 @pytest.fixture(scope="module")
 def s3() -> Iterator[str]:
     """URI of a bucket."""
-    with s3_server() as bucket:
-        yield bucket
+    pytest.importorskip("moto")
+    with s3_server() as port, environment(port):
+        yield f"s3://{BUCKET}"
 
 
 @pytest.fixture(params=["local", "s3"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,9 +12,12 @@ from ray._private.state import state
 from ray.experimental import internal_kv
 
 from orchestrator.config.resources import ResourcesSpec
+from orchestrator.execution import session
 from orchestrator.execution.ray_session import cluster_machine
+from orchestrator.execution.session import make_executor
 from orchestrator.planning.machine import Machine
 from trainables.errors import InputError
+from trainables.storage import Location
 
 
 @pytest.fixture
@@ -86,3 +90,24 @@ def test_a_cluster_that_grows_nobody_knows_how_far(
     assert "2 CPUs and 0 GPUs now" in caught.value.why
     for key in ("concurrent_trials", "gpus_per_worker"):
         assert (f"--set resources.{key}=NUMBER" in caught.value.remedy) == (key in left_open)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "given", "own", "said"),
+    [(0, {}, False, True), (0, {}, True, False), (0, {"gpus_per_worker": 0}, False, False), (8, {}, False, False)],
+    ids=["none yet", "this machine", "as asked for", "there are"],
+)
+def test_a_study_that_trains_on_the_cpus_of_a_cluster_says_so(
+    monkeypatch: pytest.MonkeyPatch, gpus: int, given: dict[str, int], own: bool, said: bool
+) -> None:
+    """Ray may know of no GPU only because the autoscaler has not reported yet."""
+    monkeypatch.setattr(session, "Executor", lambda *_, **__: None)
+    events: list[str] = []
+    recorder: Any = SimpleNamespace(event=events.append)
+    spec: Any = SimpleNamespace(resources=resources(**given))
+    machine = Machine(16, gpus)
+    make_executor(recorder, spec, Location("/studies/a"), machine, "direct", keeps_processes=own)
+    assert len(events) == said
+    for event in events:
+        assert "trials run on CPUs" in event
+        assert "resources.gpus_per_worker=1" in event

@@ -1,4 +1,5 @@
-"""What a killed trial leaves taken on the cluster is freed, and nothing else."""
+"""What a killed trial leaves taken on the cluster is freed, and nothing else; what waits for room is known. Without
+Ray's dashboard."""
 
 from __future__ import annotations
 
@@ -13,10 +14,11 @@ import pytest
 SCRIPT = """
 import json
 import sys
+import time
 
 from tests.helpers.ray import start_ray
 
-start_ray(sys.argv[1], include_dashboard=True)
+start_ray(sys.argv[1])
 
 import ray
 from ray.util.placement_group import placement_group, placement_group_table
@@ -52,11 +54,20 @@ ray.get(made["a user's own"].ready())
 workers = [place_worker(made["working"])]
 
 groups = PlacementGroups({"CPU": 0.5})
+late = trials[0].make_group.remote()  # 0.25 of two CPUs are left
+deadline = time.monotonic() + 30
+while not groups.waiting_workers() and time.monotonic() < deadline:
+    time.sleep(0.1)
+waiting = [groups.waiting_workers()]
 ray.kill(trials[0])
 removed = [groups.remove_empty() for _ in range(3)]
 workers.append(place_worker(made["starting"]))
 removed.append(groups.remove_empty())
-print(json.dumps([removed, {name: placement_group_table(group)["state"] for name, group in made.items()}]))
+deadline = time.monotonic() + 30
+while groups.waiting_workers() and time.monotonic() < deadline:
+    time.sleep(0.1)
+waiting.append(groups.waiting_workers())
+print(json.dumps([waiting, removed, {name: placement_group_table(group)["state"] for name, group in made.items()}]))
 """
 
 
@@ -72,6 +83,7 @@ def test_only_groups_that_stay_empty_are_removed(ray_cluster):
             [sys.executable, "-c", SCRIPT, folder], env=environment, capture_output=True, text=True, timeout=120
         )
     assert done.returncode == 0, done.stderr
-    removed, states = json.loads(done.stdout.splitlines()[-1])
+    waiting, removed, states = json.loads(done.stdout.splitlines()[-1])
+    assert waiting == [1, 0], "what waited was of the trial that was killed, or has the room of the orphan"
     assert removed == [0, 0, 0, 1]
     assert states == {"orphaned": "REMOVED", "working": "CREATED", "starting": "CREATED", "a user's own": "CREATED"}

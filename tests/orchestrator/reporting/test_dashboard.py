@@ -12,9 +12,10 @@ from rich.console import Console
 from orchestrator import formatting
 from orchestrator.analysis.compare import compare
 from orchestrator.ledger.history import History
-from orchestrator.ledger.records import EndRecord, MeasureRecord, StopRecord, TrialRecord
+from orchestrator.ledger.records import EndRecord, MeasureRecord, StopRecord, TrialRecord, WaitingRecord
 from orchestrator.reporting import dashboard
 from orchestrator.reporting.dashboard import Stage, follow, print_results, render
+from orchestrator.reporting.log_lines import lines_of, standing
 from orchestrator.reporting.panels import pair_panel
 from orchestrator.reporting.result_tables import arms_table
 from orchestrator.reporting.table import on_terminal
@@ -263,6 +264,28 @@ def test_a_resumed_trial_and_a_failed_one_in_plain_lines(tmp_path):
     text = target.file.getvalue()
     assert f"resume   {begin.trial} attempt=2 step=40" in text
     assert f"failed   {begin.trial} recovery_accuracy=– spent 0 tokens (out of memory)" in text
+
+
+GPUS = {"CPU": 4.0, "GPU": 1.0}
+
+
+def test_what_waits_for_room_is_shown_until_it_has_it(tmp_path):
+    waits = WaitingRecord(workers=3, each=GPUS, reason="the cluster has none yet", time=START)
+    words = "3 workers wait for machines with 1 GPU and 4 CPUs free: the cluster has none yet"
+    one = "1 worker waits for a machine with 1 GPU and 4 CPUs free: the cluster has none yet"
+    over = WaitingRecord(workers=0, each=GPUS, reason="", time=START + 9)
+    write_ledger(tmp_path, [*RECORDS[:MIDDLE], waits])
+    target, history = console(120, terminal=False), History.of([*RECORDS[:MIDDLE], waits])
+    follow(Location(tmp_path), target, lambda: True)
+    assert target.file.getvalue().splitlines()[-1].endswith(f"waiting  {words}")
+    assert words in squeezed(drawn(render(history), 120))
+    assert standing(history).endswith(f"; {words}")
+    history.apply(waits.model_copy(update={"workers": 1}))
+    assert one in squeezed(drawn(render(history), 120))
+    history.apply(over)
+    assert "wait" not in standing(history)
+    assert "free:" not in drawn(render(history), 120)
+    assert "waiting  is over" in " ".join(lines_of(over, history))
 
 
 class Clock:

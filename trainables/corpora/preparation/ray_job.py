@@ -8,6 +8,8 @@ from functools import partial
 from trainables.errors import InputError, refusal, storage_errors
 from trainables.object_store import Patience
 
+TASK_RESOURCES = {"CPU": 1.0}  # what a task takes, in Ray's words
+
 
 def run_job(task: Callable[[str], str], items: Sequence[str]) -> Iterator[str]:
     """The result of a task of one core for each item, in the order in which the tasks end. Needs a Ray cluster.
@@ -30,7 +32,7 @@ def run_job(task: Callable[[str], str], items: Sequence[str]) -> Iterator[str]:
         logger.setLevel(logging.ERROR)
         try:
             dataset = ray.data.from_items(rows, override_num_blocks=max(1, len(rows)))
-            for row in dataset.map(run, num_cpus=1).iter_rows():
+            for row in dataset.map(run, num_cpus=TASK_RESOURCES["CPU"]).iter_rows():
                 if row["error"]:
                     raise InputError(**json.loads(row["error"]))
                 yield row["result"]

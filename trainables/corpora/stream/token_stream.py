@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from trainables.corpora.stream.mixture import Pattern, mixture_shares
 from trainables.corpora.stream.packed import PackedCorpus
 from trainables.hashing import hash_uint64, permute
+from trainables.object_store import Patience
 
 _BLOCK_TOKENS = 1 << 19  # about so many are read at once: what a read costs beside its tokens is shared by many batches
 _RAY_BLOCK_TOKENS = 1 << 22  # the same for Ray Data, where a block costs a task and its way through the object store
@@ -148,7 +149,7 @@ def ray_data_batches(
         # once: without it every block of a window starts a process, half a minute's work for two cores.
         begins = ray.data.from_items(firsts, override_num_blocks=len(firsts))
         tasks = ray.data.TaskPoolStrategy(size=min(_READ_TASKS, len(firsts)))
-        read = partial(_columns, stream, block, world_size)
+        read = partial(_columns, stream, block, world_size, Patience.seconds)
         dataset = begins.map_batches(read, batch_size=1, num_cpus=0, compute=tasks)
         blocks_in_turn = dataset.iter_batches(batch_size=block, prefetch_batches=1, batch_format="numpy")
         with closing(iter(blocks_in_turn)) as columns:
@@ -156,6 +157,9 @@ def ray_data_batches(
                 yield from _split(Batch(**column), batch_size)
 
 
-def _columns(stream: TokenStream, block: int, step: int, begin: dict[str, NDArray[np.int64]]) -> dict[str, Any]:
-    """A Ray Data task: where a block begins, to its sequences."""
+def _columns(
+    stream: TokenStream, block: int, step: int, patience: float, begin: dict[str, NDArray[np.int64]]
+) -> dict[str, Any]:
+    """A Ray Data task: where a block begins, to its sequences. It waits for the storage as long as the trial does."""
+    Patience.seconds = patience
     return _read(stream, int(begin["item"][0]), block, step)._asdict()
