@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from functools import cache
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from trainables.config import Registry
 from trainables.corpora.reading.lines import COMPRESSIONS, DAMAGED_STREAM, compression_of
@@ -84,6 +85,14 @@ def part_bytes(file: Location) -> list[int]:
 def has_columns(file: Location) -> bool:
     """Whether the file's records have columns by name."""
     return _reader(file).has_columns
+
+
+def column_names(file: Location) -> Columns:
+    """The columns of a Parquet file; none of others, whose records each have their own."""
+    if not isinstance(_reader(file), ParquetReader):
+        return ()
+    with _explained(file), pq.ParquetFile(file.filesystem.open_input_file(file.path)) as table:
+        return tuple(table.schema_arrow.names)
 
 
 def _reader(file: Location) -> Reader:

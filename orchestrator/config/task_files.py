@@ -1,0 +1,73 @@
+"""Definitions of tasks, and suites of them: shipped ones by name, others by path."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from orchestrator.config.errors import validated
+from orchestrator.config.yaml_text import parse_yaml
+from trainables.config import Config
+from trainables.errors import InputError, nearest
+from trainables.storage import local_path
+from trainables.tasks.config import TaskConfig
+
+TASKS = Path(__file__).parent / "tasks"
+SUITES = Path(__file__).parent / "suites"
+
+
+class SuiteConfig(Config):
+    """A suite as a YAML file has it."""
+
+    description: str = ""
+    """What it is for."""
+    tasks: tuple[str, ...]
+    """Names of tasks."""
+
+
+def task_names() -> list[str]:
+    """Names of the shipped tasks."""
+    return sorted(path.stem for path in TASKS.glob("*.yaml"))
+
+
+def suite_names() -> list[str]:
+    """Names of the shipped suites."""
+    return sorted(path.stem for path in SUITES.glob("*.yaml"))
+
+
+def load_suite(name: str) -> SuiteConfig:
+    """A shipped suite."""
+    file = SUITES / f"{name}.yaml"
+    return validated(SuiteConfig, parse_yaml(file.read_bytes(), str(file)), str(file))
+
+
+def load_tasks(names: str | Sequence[str | TaskConfig], where: str) -> tuple[TaskConfig, ...]:
+    """The tasks of a suite, or by names and paths of their own YAML files. Raises InputError: one is unknown, is no
+    definition, or there are two of one name."""
+    if isinstance(names, str):
+        names = load_suite(names).tasks if names in suite_names() else (names,)
+    found: dict[str, TaskConfig] = {}
+    for name in names:
+        task = name if isinstance(name, TaskConfig) else load_task(name, where)
+        if task.name in found:
+            raise InputError(f"there are two tasks called '{task.name}'", where=where, remedy="give one another name")
+        found[task.name] = task
+    return tuple(found.values())
+
+
+def load_task(name_or_path: str, where: str) -> TaskConfig:
+    """A shipped task by its name, any other by the path of its YAML file. Raises InputError."""
+    file = TASKS / f"{name_or_path}.yaml"
+    if name_or_path not in task_names():
+        file = local_path(name_or_path)
+        if not (file.suffix in (".yaml", ".yml") and file.is_file()):
+            raise InputError(
+                f"no task '{name_or_path}'",
+                where=where,
+                why="there is no shipped task or suite of that name, nor a YAML file",
+                remedy=nearest(name_or_path, [*suite_names(), *task_names()]),
+            )
+    content: JsonValue = parse_yaml(file.read_bytes(), str(file))
+    return validated(TaskConfig, content, str(file))

@@ -1,0 +1,85 @@
+"""A task as a YAML file defines it: what its examples are, and where they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from trainables.config import Config, Key
+
+Split = Literal["train", "dev", "test"]
+SPLITS: tuple[Split, ...] = ("train", "dev", "test")
+
+
+class PlaceConfig(Config):
+    """Where examples lie: in ``files``, or a Hugging Face ``dataset``. ``{language}`` stands for a language's code, in
+    paths, the configuration and splits."""
+
+    files: Mapping[Split, str | tuple[str, ...]] | None = None
+    """Paths or URIs by split, with wildcards: relative ones of the tasks' folder, or the definition's own. ``.jsonl``,
+    ``.parquet``, ``.tsv``, ``.csv``, and ``.conll``: a word and its tag on a line, blank lines between sentences."""
+    dataset: str | None = None
+    """A Hugging Face data set: its name on the hub, or a local folder."""
+    config: str | tuple[str, ...] | None = None
+    """The data set's configuration, or several, whose examples are joined."""
+    splits: Mapping[Split, str] = {}
+    """The data set's splits, where they have other names."""
+    revision: str | None = None
+    """The data set's revision on the hub."""
+    format: Literal["conll"] | None = None
+    """Of files whose suffix does not say it."""
+    header: tuple[str, ...] | None = None
+    """The columns of ``.tsv`` and ``.csv`` files that do not name them in their first line."""
+    columns: Mapping[str, str] = {}
+    """Where columns have other names than the task says."""
+    labels: tuple[str | int, ...] = ()
+    """Where classes have other names than the task says, in its order."""
+    codes: Mapping[str, str] = {}
+    """Languages that have another code here: ``{en: eng_Latn}``."""
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        if (self.files is None) == (self.dataset is None):
+            raise ValueError("set exactly one of files and dataset")
+        return self
+
+
+class TaskConfig(Config):
+    """A task: a kind of example, the columns that hold one, and where they lie."""
+
+    name: Key
+    """As a study names it."""
+    description: str = ""
+    """What it asks, in a line."""
+    kind: str
+    """What an example is: ``h2h list`` names the kinds."""
+    languages: tuple[Key, ...] = Field(min_length=1)
+    """Codes of the languages that it has."""
+    columns: Mapping[str, str] = {}
+    """By the kind's own names the columns that hold an example, where they are called otherwise."""
+    labels: tuple[str | int, ...] = ()
+    """Classes as the column has them, where the kind has classes; left out: all of the training split, sorted."""
+    connectors: Mapping[str, Mapping[str, str]] = {}
+    """By language and the value of the column ``connector``: what joins a context with a choice."""
+    cluster: str | None = None
+    """The column that an item and its translations share; ``row``: its place in the file. Left out: each is alone."""
+    group: str | None = None
+    """The column by whose values a task is told in parts, as BLiMP's paradigms: each counts the same."""
+    transfer: Key | None = None
+    """The language whose training examples serve all others: zero-shot transfer. Left out: each has its own."""
+    local: PlaceConfig | None = None
+    """Where examples lie in the folder that a study names in ``tasks.folder``."""
+    hub: PlaceConfig | None = None
+    """Where they lie otherwise."""
+    source: str = ""
+    """Who made it, and where that is told."""
+    licence: str = ""
+    """On what terms."""
+
+    @model_validator(mode="after")
+    def _somewhere(self) -> Self:
+        if self.local is None and self.hub is None:
+            raise ValueError("it has neither local nor hub: where do its examples lie?")
+        return self

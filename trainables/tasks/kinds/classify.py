@@ -1,0 +1,35 @@
+"""Classification of a text, or of two."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from trainables.tasks.config import TaskConfig
+from trainables.tasks.examples import Example
+from trainables.tasks.kinds.kind import Kind, Row, class_of, text
+
+
+class Classify(Kind):
+    """Texts: one, or two that are told apart; label: the class."""
+
+    name: ClassVar[str] = "classify"
+    description: ClassVar[str] = "a text, or two, and its class"
+    columns: ClassVar[tuple[str, ...]] = ("text", "label")
+    optional: ClassVar[tuple[str, ...]] = ("second",)
+    learns: ClassVar[bool] = True
+    has_labels: ClassVar[bool] = True
+
+    def example(self, row: Row, task: TaskConfig, language: str, classes: Mapping[str, int]) -> Example:
+        texts = [text(row, name) for name in ("text", "second") if name in row]
+        return Example(tuple(texts), (class_of(row, "label", classes),), "")
+
+    def chance(self, examples: Sequence[Example]) -> float:
+        return most_frequent(examples)
+
+
+def most_frequent(examples: Sequence[Example]) -> float:
+    """The share of the most frequent label."""
+    counts = Counter(label for example in examples for label in example.labels)
+    return max(counts.values()) / counts.total()

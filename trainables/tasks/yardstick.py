@@ -1,0 +1,101 @@
+"""Tasks as a yardstick: the mean over tasks of what a model gets right beyond chance. Letter: I examples, U units."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from trainables.evaluation.yardstick import Items, Yardstick
+from trainables.hashing import checksum
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from trainables.evaluation.passes import Taking
+    from trainables.tasks.config import Split
+    from trainables.tasks.examples import Example
+    from trainables.tasks.kinds import Kind
+    from trainables.tasks.model import LanguageModel
+    from trainables.tasks.prepared import Tasks
+
+
+class TaskSuite(Yardstick):
+    """Of each task and language (right - chance) / (1 - chance): 0 is what an answer without a look gets, 1 is all
+    right. The mean over a task's languages, then over tasks.
+
+    Kinds that learn are probed: what is fitted does not depend on the scorer. While searching it is taken on the tasks'
+    dev splits, when confirming on their test splits.
+    """
+
+    name: ClassVar[str] = "tasks"
+    description: ClassVar[str] = "what of downstream tasks is right beyond chance, in the mean over tasks"
+    chance: ClassVar[float | None] = 0.0
+
+    def items(self, taking: Taking) -> Mapping[str, Items]:
+        """By ``task/language``; an item is an example with its translations."""
+        from trainables.tasks.kinds import KINDS
+        from trainables.tasks.model import LanguageModel
+        from trainables.tasks.prepared import Tasks
+
+        learner, held_out = taking.learner, taking.held_out  # before all else: tables have no learner
+        assert held_out.tasks is not None, "a study that takes it has prepared its tasks"
+        tasks, most = Tasks(held_out.tasks), held_out.config.most_task_items(final=held_out.final)
+        split: Split = "dev" if held_out.split == "validation" else "test"
+        model, found = LanguageModel.of_taking(taking), dict[str, Items]()
+        assert not learner.training
+        for name, entry in tasks.manifest.tasks.items():
+            kind = KINDS.find(entry.config.kind)()
+            examples = {language: tasks.first(name, split, language, most) for language in entry.chance}
+            if kind.learns:
+                right = taking.once(name, lambda: _probed(model, tasks, name, kind, split, examples))  # noqa: B023
+            else:
+                right = {language: kind.answers(model, own) for language, own in examples.items()}
+            for language, own in examples.items():
+                found[f"{name}/{language}"] = beyond_chance(name, kind.chance(own), own, right[language])
+        return found
+
+
+def _probed(
+    model: LanguageModel,
+    tasks: Tasks,
+    name: str,
+    kind: Kind,
+    split: Split,
+    examples: Mapping[str, Sequence[Example]],
+) -> Mapping[str, NDArray[np.float64]]:
+    """By language which share of each example a probe gets right. Its layer is chosen on the dev split, or where that
+    is the one asked for on some of the training split."""
+    from trainables.tasks.probes import TRAINING_EXAMPLES, probe
+
+    entry, found = tasks.manifest.tasks[name], dict[str, "NDArray[np.float64]"]()
+    transfer = entry.config.transfer
+    for language in (transfer,) if transfer else tuple(examples):
+        train = tasks.first(name, "train", language, TRAINING_EXAMPLES)
+        if split == "dev" or not entry.counts["dev"].get(language):
+            train, chosen_on = train[len(train) // 5 :], train[: len(train) // 5]
+        else:
+            chosen_on = tasks.first(name, "dev", language, TRAINING_EXAMPLES)
+        tested = examples if transfer else {language: examples[language]}
+        found.update(probe(model, kind.name, train, chosen_on, tested, len(entry.classes)))
+    return found
+
+
+def beyond_chance(
+    task: str, chance: float, examples: Sequence[Example], right_I: NDArray[np.float64]
+) -> Items:
+    """Items whose ratio is (right - chance) / (1 - chance). An example weighs what it has to answer: a sentence its
+    words, any other one. Those of one unit are an item."""
+    import numpy as np
+
+    number_I = np.array([_number(task, example.unit) for example in examples])
+    weight_I = np.array([max(1.0, float(len(example.labels))) for example in examples])
+    value_I = weight_I * (right_I - chance) / (1 - chance) if chance < 1 else 0 * weight_I
+    item_U, place_I = np.unique(number_I, return_inverse=True)
+    value_U, weight_U = (np.bincount(place_I, own_I, len(item_U)) for own_I in (value_I, weight_I))
+    return Items(item_U, value_U, weight_U, is_common=True)
+
+
+def _number(task: str, unit: str) -> int:
+    """The same of a unit in all languages of a task, and of no other task's."""
+    return int(checksum(f"{task}\0{unit}".encode())[:15], 16)
