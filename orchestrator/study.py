@@ -17,7 +17,7 @@ from orchestrator.config.study import StudySpec
 from orchestrator.ledger.history import History, read_history
 from orchestrator.ledger.protocol import require_unchanged
 from orchestrator.ledger.recorder import Recorder
-from orchestrator.ledger.records import ComparisonRecord, ExtensionRecord, StopRecord
+from orchestrator.ledger.records import ComparisonRecord, ExtensionRecord, StopRecord, TasksRecord
 from orchestrator.ledger.segments import read_ledger
 from trainables.errors import InputError
 from trainables.object_store import Patience
@@ -208,6 +208,7 @@ class Study:
             # What is prepared already needs its sources no more.
             self.say("reading the text, checking the models")
             tokenizer = None if self._prepared_corpus(history) else check_study(self.spec)
+            tasks = self._tasks(history, tokenizer)
             self._require_placement(machine, address)
         Patience.seconds = Patience.FOR_STUDIES
         recorder = Recorder(self.folder / LEDGER, self.say)
@@ -219,7 +220,7 @@ class Study:
                 machine = machine if address is None else cluster_machine(self.spec.resources)
                 if recorder.history.study is None:  # only now: what cannot start takes no name
                     self._write_file()
-                self._run_phases(recorder, machine, tokenizer, own_cluster=address is None)
+                self._run_phases(recorder, machine, tokenizer, tasks, own_cluster=address is None)
                 recorder.flush()  # an answer that nobody can read is none
         except KeyboardInterrupt:
             if recorder.history.study is not None:
@@ -237,6 +238,20 @@ class Study:
         corpus = Location(self.spec.storage) / "corpora" / history.corpus.fingerprint
         return corpus if (corpus / "manifest.json").exists() else None
 
+    def _tasks(self, history: History, tokenizer: PreTrainedTokenizerFast | None) -> TasksRecord | None:
+        """What the ledger is to say of the downstream tasks, which are prepared now, where they are not yet."""
+        if self.spec.yardsticks.tasks is None:
+            return None
+        from orchestrator.planning.tasks import prepared_tasks, require_same_tasks
+
+        store = Location(self.spec.storage) / "tasks"
+        if history.tasks is not None and (store / history.tasks.digest / "manifest.json").exists():
+            return history.tasks
+        self.say("reading the downstream tasks")
+        found = prepared_tasks(self.spec, store, tokenizer)
+        require_same_tasks(history, found, self.folder)
+        return found
+
     def _require_placement(self, machine: Machine, address: str | None) -> None:
         from orchestrator.planning.preflight import check_resources, require_measurable
 
@@ -246,7 +261,13 @@ class Study:
             require_measurable(self.spec, gpus)
 
     def _run_phases(
-        self, recorder: Recorder, machine: Machine, tokenizer: PreTrainedTokenizerFast | None, *, own_cluster: bool
+        self,
+        recorder: Recorder,
+        machine: Machine,
+        tokenizer: PreTrainedTokenizerFast | None,
+        tasks: TasksRecord | None,
+        *,
+        own_cluster: bool,
     ) -> None:
         from orchestrator.analysis.compare import compare
         from orchestrator.execution.session import begin_session, make_executor
@@ -257,6 +278,8 @@ class Study:
         executor = make_executor(recorder, self.spec, self.folder, machine, launcher, keeps_processes=own_cluster)
         with watching(executor):
             corpus = self._corpus_of(recorder, tokenizer)
+            if tasks is not None and recorder.history.tasks is None:
+                recorder.record(tasks)
             self.say("starting trials")
             with closing(self._training_phases(recorder, str(corpus), executor.concurrent_trials)) as phases:
                 executor.run(phases)

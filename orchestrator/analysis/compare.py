@@ -37,8 +37,9 @@ from orchestrator.analysis.sensitivity import is_sensitive, margin_of
 from orchestrator.analysis.statistics.holm import holm
 from orchestrator.analysis.statistics.planning import Settling, minimum_detectable_effect, what_would_settle
 from orchestrator.analysis.statistics.rule import FEWEST_EQUIVALENT, Decision, Rule, Verdict, Withheld
+from orchestrator.analysis.tasks import task_rows
 from orchestrator.analysis.worth import Pairs, pairs_of, up_to
-from orchestrator.config.confirmation import ALPHA
+from orchestrator.config.confirmation import ALPHA, TASKS
 from orchestrator.ledger.history import History
 from orchestrator.ledger.records import BROKEN, TRAINING_PHASES, Design, Outcome, TrainingPhase
 from trainables.training.config import Unit
@@ -220,19 +221,23 @@ def _pair(
         },
         branches=tuple(at_shares(history, branches)),
         variants=variants(history, names, (runs_a, runs_b), branches, rule) if told else (),
+        tasks=tuple(task_rows(history, pairs_of(history, TASKS, runs_a, runs_b))),
     )
 
 
 def _adjusted(pairs: Sequence[Pair], primary: str) -> list[Pair]:
-    """Adjusts p over all pairs of arms, for all yardsticks but the primary one together, and for the branches."""
+    """Adjusts p over all pairs of arms, for all yardsticks but the primary one together, for the branches, and for the
+    tasks."""
     others = [name for name in (pairs[0].yardsticks if pairs else ()) if name != primary]
     exploratory = iter(_holm([pair.yardsticks[name] for pair in pairs for name in others]))
     branches = iter(_holm([row for pair in pairs for row in pair.branches]))
+    tasks = iter(_holm([row for pair in pairs for row in pair.tasks]))
     return [
         pair.model_copy(
             update={
                 "yardsticks": pair.yardsticks | {name: next(exploratory) for name in others},
                 "branches": tuple(next(branches) for _ in pair.branches),
+                "tasks": tuple(next(tasks) for _ in pair.tasks),
             }
         )
         for pair in pairs

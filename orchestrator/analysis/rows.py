@@ -40,10 +40,11 @@ def final_row(history: History, yardstick: str, pairs: Pairs) -> Row:
     """A yardstick at the end of the runs, by Student's own interval and p. Raises InputError where a file of item
     scores is gone or another."""
     scores = [(a.score, b.score) for a, b in pairs.values()]
-    return _row(history.design, yardstick, evidence_of(history, yardstick, pairs), scores)
+    return row_of(history.design, yardstick, evidence_of(history, yardstick, pairs), scores)
 
 
-def _row(design: Design, yardstick: str, found: Evidence, scores: Sequence[tuple[float, float]]) -> Row:
+def row_of(design: Design, yardstick: str, found: Evidence, scores: Sequence[tuple[float, float]]) -> Row:
+    """Of evidence and the scores that it is of."""
     differences = [difference(a, b) for a, b in scores]
     return Row(
         role="primary" if yardstick == design.yardsticks.primary else "exploratory",
@@ -143,7 +144,7 @@ def matched(history: History, a: Runs, b: Runs, unit: Unit) -> comparison.Matche
     found = of_seeds([difference(one, other) for one, other in scores])
     if annealed:
         found = evidence_of(history, primary, pairs_of(history, primary, *_sides(paired)))
-    row = _row(design, primary, found, scores)
+    row = row_of(design, primary, found, scores)
     shown = row.model_dump(include={"n", "mean_a", "mean_b", "difference"})
     interval = row.interval if annealed else None
     return comparison.Matched(**shown, interval=interval, spent=min(spent), progress=progress, annealed=annealed)

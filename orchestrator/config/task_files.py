@@ -1,11 +1,11 @@
-"""Definitions of tasks, and suites of them: shipped ones by name, others by path."""
+"""Which downstream tasks a study takes: their definitions, and suites of them, shipped by name, or others by path."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue, field_validator
 
 from orchestrator.config.errors import validated
 from orchestrator.config.yaml_text import parse_yaml
@@ -25,6 +25,26 @@ class SuiteConfig(Config):
     """What it is for."""
     tasks: tuple[str, ...]
     """Names of tasks."""
+
+
+class TasksSpec(Config):
+    """Downstream tasks that models are asked when their training ends."""
+
+    suite: str | tuple[str | TaskConfig, ...] = Field("quick", min_length=1)
+    """A shipped suite, or tasks: shipped ones by name, your own by the path of their YAML file."""
+    folder: str | None = None
+    """The folder that holds the files of shipped tasks; null: they are read from the Hugging Face hub."""
+
+    @field_validator("suite")
+    @classmethod
+    def _known(cls, suite: str | tuple[str | TaskConfig, ...]) -> str | tuple[str | TaskConfig, ...]:
+        load_tasks(suite, "suite")
+        return suite
+
+    @property
+    def tasks(self) -> tuple[TaskConfig, ...]:
+        """Their definitions."""
+        return load_tasks(self.suite, "yardsticks.tasks.suite")
 
 
 def task_names() -> list[str]:
@@ -70,4 +90,5 @@ def load_task(name_or_path: str, where: str) -> TaskConfig:
                 remedy=nearest(name_or_path, [*suite_names(), *task_names()]),
             )
     content: JsonValue = parse_yaml(file.read_bytes(), str(file))
-    return validated(TaskConfig, content, str(file))
+    task = validated(TaskConfig, content, str(file))
+    return task if file.parent == TASKS else task.beside(str(file.parent.absolute()))

@@ -45,6 +45,7 @@ class History:
     study: records.StudyRecord | None = None  # of the last session
     first: records.StudyRecord | None = None  # of the first one
     corpus: records.CorpusRecord | None = None
+    tasks: records.TasksRecord | None = None
     phases: dict[records.Phase, records.Status] = field(default_factory=dict)  # in the order of their beginnings
     trials: dict[str, TrialHistory] = field(default_factory=dict)  # by trial name, in the order of their beginnings
     resources: records.ResourcesRecord | None = None
@@ -80,6 +81,8 @@ class History:
                 self.close_attempts(before)  # of a session that was cut off: they ran up to its last record at least
             case records.CorpusRecord():
                 self.corpus = record
+            case records.TasksRecord():
+                self.tasks = record
             case records.ResourcesRecord():
                 self.resources = record
             case records.ComparisonRecord():

@@ -143,6 +143,24 @@ class CorpusRecord(_Record):
     files: Mapping[Text, FileDigest] = {}  # digests of those beside the shards, of which the manifest has the shards'
 
 
+class TaskDescription(Config):
+    """Of one downstream task."""
+
+    kind: Name
+    items: dict[Name, Count]  # by language, examples of its test split
+    chance: dict[Name, Amount]  # by language, what an answer without a look gets right
+    licence: Text
+
+
+class TasksRecord(_Record):
+    """The prepared downstream tasks."""
+
+    kind: Literal["tasks"] = "tasks"
+    digest: Name  # the name of their folder in the storage
+    items: Count  # of each task and language, that a trial's end is measured on at most
+    tasks: dict[Name, TaskDescription]
+
+
 class PhaseRecord(_Record):
     """A phase begins or ends."""
 
@@ -251,6 +269,7 @@ Record = (
     StudyRecord
     | ExtensionRecord
     | CorpusRecord
+    | TasksRecord
     | PhaseRecord
     | DecisionRecord
     | TrialRecord

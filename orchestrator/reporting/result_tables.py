@@ -62,6 +62,28 @@ def _comparison_row(pair: Pair, title: str, row: Row) -> Line:
     )
 
 
+def tasks_table(comparison: Comparison) -> Table:
+    """Downstream tasks, a row for each and each pair of arms: what is right of their examples. Exploratory."""
+    rows, uninformative = [], False
+    for pair in comparison.pairs:
+        for row in pair.tasks:
+            uninformative |= not row.informative
+            title = row.task if len(row.languages) == 1 else f"{row.task}\n{len(row.languages)} languages"
+            cells = (
+                f"{pair.a} –\n{pair.b}",
+                title if row.informative else f"{title}\n(uninformative)",
+                f"{row.items:,}",
+                formatting.score(row.chance),
+                f"{formatting.score(row.mean_a)}\n{formatting.score(row.mean_b)}",
+                formatting.difference(row.difference, row.interval, "\n"),
+                formatting.p_value(row.p_adjusted),
+            )
+            rows.append(Line(cells, quiet=True))
+    notes = ("uninformative: no arm is surely above chance and the untrained model",) if uninformative else ()
+    titles = ("pair", "task", "items", "chance", "right", "difference", "p\n(adjusted)")
+    return Table(titles, tuple(rows), notes=notes)
+
+
 def search_table(comparison: Comparison) -> Table:
     """How the arms' searches went, and what failed. Exploratory."""
     rows = []

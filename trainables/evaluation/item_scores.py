@@ -39,6 +39,11 @@ class ItemScores(NamedTuple):
     is_common: bool = False
     """As :class:`Items` has it."""
 
+    def some(self, own: NDArray[np.bool_]) -> ItemScores:
+        """Of the items that ``own``, (I,), says."""
+        columns = ("language_I", "item_I", "value_I", "weight_I")
+        return self._replace(**{name: getattr(self, name)[own] for name in columns})
+
     @property
     def units(self) -> list[Hashable]:
         """The unit of text that each item is, (I,)."""

@@ -13,6 +13,11 @@ Split = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 
 
+def is_absolute(path: str) -> bool:
+    """Whether it is a URI, or begins at the root or a home folder."""
+    return "://" in path or path.startswith(("/", "~"))
+
+
 class PlaceConfig(Config):
     """Where examples lie: in ``files``, or a Hugging Face ``dataset``. ``{language}`` stands for a language's code, in
     paths, the configuration and splits."""
@@ -38,6 +43,20 @@ class PlaceConfig(Config):
     """Where classes have other names than the task says, in its order."""
     codes: Mapping[str, str] = {}
     """Languages that have another code here: ``{en: eng_Latn}``."""
+
+    def in_folder(self, split: Split, folder: str | None) -> tuple[str, ...]:
+        """The split's patterns; relative ones in the folder, if any is named."""
+        named = (self.files or {}).get(split, ())
+        patterns = (named,) if isinstance(named, str) else named
+        return tuple(
+            f"{folder.rstrip('/')}/{pattern}" if folder and not is_absolute(pattern) else pattern
+            for pattern in patterns
+        )
+
+    @property
+    def needs_folder(self) -> bool:
+        """Whether a path is relative."""
+        return any(not is_absolute(pattern) for split in self.files or {} for pattern in self.in_folder(split, None))
 
     @model_validator(mode="after")
     def _one_place(self) -> Self:
@@ -77,6 +96,13 @@ class TaskConfig(Config):
     """Who made it, and where that is told."""
     licence: str = ""
     """On what terms."""
+
+    def beside(self, folder: str) -> TaskConfig:
+        """The same with files that lie in a folder, where their paths are relative."""
+        if self.local is None or self.local.files is None:
+            return self
+        files = {split: self.local.in_folder(split, folder) for split in self.local.files}
+        return self.model_copy(update={"local": self.local.model_copy(update={"files": files})})
 
     @model_validator(mode="after")
     def _somewhere(self) -> Self:

@@ -43,7 +43,10 @@ _SCHEMA = pa.schema(
 class TaskEntry(Config):
     """One task's."""
 
-    config: TaskConfig
+    kind: str
+    transfer: str | None
+    source: str
+    licence: str
     classes: tuple[str, ...]
     """By number; empty of a kind without classes."""
     counts: Mapping[Split, Mapping[str, Count]]
@@ -91,7 +94,10 @@ def prepare_tasks(
         content = _to_parquet(parts)
         contents[task.name] = content
         entries[task.name] = TaskEntry(
-            config=task,
+            kind=task.kind,
+            transfer=task.transfer,
+            source=task.source,
+            licence=task.licence,
             classes=tuple(classes),
             counts={
                 split: {language: len(found) for (other, language), found in parts.items() if other == split}
@@ -174,6 +180,10 @@ class Tasks:
             return TasksManifest.model_validate_json(content)
         except ValidationError as error:
             raise self._damaged(MANIFEST_NAME, str(error.errors()[0]["msg"])) from error
+
+    def languages(self, task: str) -> tuple[str, ...]:
+        """Those that a task is tested in."""
+        return tuple(self.manifest.tasks[task].chance)
 
     def examples(self, task: str, split: Split, language: str) -> list[Example]:
         """One part's, in its order."""

@@ -40,7 +40,8 @@ class Source:
     def __init__(self, task: TaskConfig, folder: str | None) -> None:
         self.task, self._folder = task, folder
         self.kind: Kind = KINDS.find(task.kind, f"task {task.name}: kind")()
-        place = task.local if folder is not None and task.local is not None else task.hub
+        is_local = task.local is not None and (folder is not None or not task.local.needs_folder)
+        place = task.local if is_local else task.hub
         if place is None:
             raise InputError(
                 f"the task {task.name} is read from files, and no folder is named",
@@ -95,7 +96,9 @@ class Source:
                 ) from error
             cluster = self.task.cluster
             alone = f"{split} {number}" if cluster == "row" else f"{language} {split} {number}"
-            unit = alone if cluster in (None, "row") else str(self._value(row, self._place.columns.get(cluster, cluster)))
+            unit = (
+                alone if cluster in (None, "row") else str(self._value(row, self._place.columns.get(cluster, cluster)))
+            )
             group = str(self._value(row, self.task.group)) if self.task.group else ""
             found.append(example._replace(unit=unit, group=group))
         if not found:

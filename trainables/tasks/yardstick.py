@@ -45,31 +45,26 @@ class TaskSuite(Yardstick):
         model, found = LanguageModel.of_taking(taking), dict[str, Items]()
         assert not learner.training
         for name, entry in tasks.manifest.tasks.items():
-            kind = KINDS.find(entry.config.kind)()
-            examples = {language: tasks.first(name, split, language, most) for language in entry.chance}
+            kind = KINDS.find(entry.kind)()
+            examples = {language: tasks.first(name, split, language, most) for language in tasks.languages(name)}
             if kind.learns:
                 right = taking.once(name, lambda: _probed(model, tasks, name, kind, split, examples))  # noqa: B023
             else:
                 right = {language: kind.answers(model, own) for language, own in examples.items()}
             for language, own in examples.items():
-                found[f"{name}/{language}"] = beyond_chance(name, kind.chance(own), own, right[language])
+                found[f"{name}/{language}"] = beyond_chance(name, entry.chance[language], own, right[language])
         return found
 
 
 def _probed(
-    model: LanguageModel,
-    tasks: Tasks,
-    name: str,
-    kind: Kind,
-    split: Split,
-    examples: Mapping[str, Sequence[Example]],
+    model: LanguageModel, tasks: Tasks, name: str, kind: Kind, split: Split, examples: Mapping[str, Sequence[Example]]
 ) -> Mapping[str, NDArray[np.float64]]:
     """By language which share of each example a probe gets right. Its layer is chosen on the dev split, or where that
     is the one asked for on some of the training split."""
     from trainables.tasks.probes import TRAINING_EXAMPLES, probe
 
     entry, found = tasks.manifest.tasks[name], dict[str, "NDArray[np.float64]"]()
-    transfer = entry.config.transfer
+    transfer = entry.transfer
     for language in (transfer,) if transfer else tuple(examples):
         train = tasks.first(name, "train", language, TRAINING_EXAMPLES)
         if split == "dev" or not entry.counts["dev"].get(language):
@@ -81,9 +76,7 @@ def _probed(
     return found
 
 
-def beyond_chance(
-    task: str, chance: float, examples: Sequence[Example], right_I: NDArray[np.float64]
-) -> Items:
+def beyond_chance(task: str, chance: float, examples: Sequence[Example], right_I: NDArray[np.float64]) -> Items:
     """Items whose ratio is (right - chance) / (1 - chance). An example weighs what it has to answer: a sentence its
     words, any other one. Those of one unit are an item."""
     import numpy as np

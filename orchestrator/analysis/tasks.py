@@ -1,0 +1,65 @@
+"""What two arms' models get right of each downstream task. It decides only as a part of the yardstick ``tasks``.
+
+That yardstick's items are right beyond chance, (right - chance) / (1 - chance); here they are shares that are right.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from orchestrator.analysis.comparison import TaskRow
+from orchestrator.analysis.held_out_text import evidence_above, evidence_of_items, items_before, items_of
+from orchestrator.analysis.rows import row_of
+from orchestrator.analysis.worth import Pairs, untrained_worth
+from orchestrator.config.confirmation import ALPHA, TASKS
+from orchestrator.ledger.history import History
+from trainables.evaluation.item_scores import ItemScores
+
+
+def task_rows(history: History, pairs: Pairs) -> Iterator[TaskRow]:
+    """Task by task, of pairs of models seed by seed; none where no task was taken, or of a model nothing is known by
+    item. Raises InputError where a file of item scores is gone or another."""
+    both = [(items_of(history, TASKS, a), items_of(history, TASKS, b)) for a, b in pairs.values()]
+    known = [(a, b) for a, b in both if a is not None and b is not None]
+    if history.tasks is None or not known or len(known) < len(both):
+        return
+    untrained = _untrained(history, pairs)
+    for task, description in history.tasks.tasks.items():
+        own = [(_of_task(a, task, description.chance), _of_task(b, task, description.chance)) for a, b in known]
+        before = [_of_task(items, task, description.chance) for items in untrained]
+        scores = [(a.overall, b.overall) for a, b in own]
+        chance = float(np.mean(list(description.chance.values())))
+        bars = [(chance, None), *((items.overall, items) for items in before)]
+        yield TaskRow(
+            **dict(row_of(history.design, TASKS, evidence_of_items(own), scores)) | {"role": "exploratory"},
+            task=task,
+            languages=tuple(description.chance),
+            items=len(set(own[0][0].item_I.tolist())),
+            chance=chance,
+            untrained=max((items.overall for items in before), default=None),
+            informative=any(_is_above(side, bars) for side in zip(*own, strict=True)),
+        )
+
+
+def _untrained(history: History, pairs: Pairs) -> list[ItemScores]:
+    """Of the models that the two arms began with, where they were measured."""
+    arms = dict.fromkeys(worth.of.arm for both in pairs.values() for worth in both)
+    known = (untrained_worth(history, TASKS, arm) for arm in arms)
+    items = [items_before(history, TASKS, worth) for worth in known if worth is not None]
+    return [own for own in items if own is not None]
+
+
+def _of_task(items: ItemScores, task: str, chance: Mapping[str, float]) -> ItemScores:
+    """One task's items by language, as shares that are right."""
+    part = items.some(np.array([name.partition("/")[0] == task for name in items.language_I.tolist()]))
+    language_I = np.array([name.partition("/")[2] for name in part.language_I.tolist()])
+    chance_I = np.array([chance[language] for language in language_I.tolist()])
+    return part._replace(language_I=language_I, value_I=part.value_I * (1 - chance_I) + chance_I * part.weight_I)
+
+
+def _is_above(models: Sequence[ItemScores], bars: Sequence[tuple[float, ItemScores | None]]) -> bool:
+    """Whether an arm's models are surely above all of these: one-sided, over seeds and examples."""
+    if len(models) < 2:
+        return False
+    scores = [model.overall for model in models]
+    return all(evidence_above(models, scores, *bar).interval(2 * ALPHA)[0] > 0 for bar in bars)

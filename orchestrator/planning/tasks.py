@@ -1,0 +1,54 @@
+"""A study's downstream tasks: prepared, and as many of their examples as a trial can afford."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orchestrator.config.folder import anew
+from orchestrator.config.study import StudySpec
+from orchestrator.ledger.history import History
+from orchestrator.ledger.records import TaskDescription, TasksRecord
+from trainables.errors import InputError
+from trainables.evaluation.yardstick import MOST_TASK_ITEMS
+from trainables.storage import Location
+from trainables.tasks.prepared import Tasks, prepare_tasks
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+
+def prepared_tasks(spec: StudySpec, store: Location, tokenizer: PreTrainedTokenizerFast | None) -> TasksRecord:
+    """The tasks of a study, of the languages of its text, prepared in the store. Raises InputError: something is wrong
+    with a definition or with what it names, or the tokenizer does not know a language."""
+    suite = spec.yardsticks.tasks
+    assert suite is not None, "who asks has looked"
+    languages = list(dict.fromkeys(source.language for source in spec.corpora.sources))
+    folder = prepare_tasks(suite.tasks, store, suite.folder, languages, tokenizer)
+    return record_of(Tasks(folder), spec.yardsticks.evaluation.task_items or MOST_TASK_ITEMS)
+
+
+def record_of(tasks: Tasks, items: int) -> TasksRecord:
+    """What the ledger says of prepared tasks."""
+    return TasksRecord(
+        digest=tasks.folder.name,
+        items=items,
+        tasks={
+            name: TaskDescription(
+                kind=entry.kind, items=dict(entry.counts["test"]), chance=dict(entry.chance), licence=entry.licence
+            )
+            for name, entry in tasks.manifest.tasks.items()
+        },
+    )
+
+
+def require_same_tasks(history: History, found: TasksRecord, folder: Location) -> None:
+    """Refuse to go on with other examples: models that were asked different things are not compared."""
+    if history.tasks is None or history.tasks.digest == found.digest:
+        return
+    raise InputError(
+        f"the study's tasks {history.tasks.digest} are gone, and their sources now give {found.digest}",
+        where="yardsticks.tasks",
+        why="examples changed since the study began: what was measured on the old ones cannot be compared",
+        remedy=f"bring back the folder or the files as they were, then h2h resume {folder}; or begin anew: "
+        f"{anew(folder)}",
+    )
