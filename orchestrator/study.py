@@ -20,6 +20,7 @@ from orchestrator.ledger.recorder import Recorder
 from orchestrator.ledger.records import ComparisonRecord, ExtensionRecord, StopRecord, TasksRecord
 from orchestrator.ledger.segments import read_ledger
 from trainables.errors import InputError
+from trainables.evaluation.yardstick import MOST_TASK_ITEMS
 from trainables.object_store import Patience
 from trainables.storage import Location
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from transformers import PreTrainedTokenizerFast
 
+    from orchestrator.config.task_files import TasksSpec
     from orchestrator.execution.executor import Executor
     from orchestrator.planning.machine import Machine
     from orchestrator.scheduling.trials import PhaseOfTrials
@@ -103,6 +105,37 @@ class Study:
         frozen.say = self.say
         require_same(self.spec, frozen.spec, self.folder)
         return frozen._run(address)
+
+    def evaluate(self, suite: TasksSpec, address: str | None = None, *, items: int = MOST_TASK_ITEMS) -> TasksRecord:
+        """Ask the models of the confirmation downstream tasks that the study did not plan: exploratory, and recorded as
+        such. What was asked already is not asked again. Returns what the ledger says of the tasks. Raises InputError:
+        the study has not come to its end, its checkpoints are gone, or something is wrong with the tasks."""
+        from orchestrator.execution.evaluation import evaluate_runs
+        from orchestrator.execution.ray_session import ray_address, ray_session
+        from orchestrator.planning.machine import Machine
+        from orchestrator.planning.tasks import prepared_tasks
+        from orchestrator.scheduling.trained import corpus_of
+
+        history = read_history(self.folder / LEDGER)
+        if not history.finished:
+            raise InputError(
+                "the study has not come to its end",
+                where=str(self.folder),
+                why="its own question comes first",
+                remedy=f"h2h resume {self.folder}",
+            )
+        self.say("reading the downstream tasks")
+        corpus = corpus_of(history, self.spec, self.folder)
+        store = corpus.folder.parent.parent / "tasks"
+        record = prepared_tasks(self.spec, suite, store, corpus.tokenizer())
+        record = record.model_copy(update={"items": items, "exploratory": True})
+        with closing(Recorder(self.folder / LEDGER, self.say)) as recorder:
+            if record.digest not in recorder.history.task_sets:
+                recorder.record(record)
+            self.say("starting Ray on this machine" if address is None else f"connecting to Ray at {address}")
+            with ray_session(ray_address(address), Machine.here(), dashboard=False):
+                evaluate_runs(recorder, self.spec, self.folder, store / record.digest, record, self.say)
+        return record
 
     def extend(self, overrides: Sequence[str], address: str | None = None) -> Results:
         """Let a study that has begun spend more, and go on with it; what it has done is kept. The protocol that was
@@ -240,7 +273,8 @@ class Study:
 
     def _tasks(self, history: History, tokenizer: PreTrainedTokenizerFast | None) -> TasksRecord | None:
         """What the ledger is to say of the downstream tasks, which are prepared now, where they are not yet."""
-        if self.spec.yardsticks.tasks is None:
+        suite = self.spec.yardsticks.tasks
+        if suite is None:
             return None
         from orchestrator.planning.tasks import prepared_tasks, require_same_tasks
 
@@ -248,7 +282,7 @@ class Study:
         if history.tasks is not None and (store / history.tasks.digest / "manifest.json").exists():
             return history.tasks
         self.say("reading the downstream tasks")
-        found = prepared_tasks(self.spec, store, tokenizer)
+        found = prepared_tasks(self.spec, suite, store, tokenizer)
         require_same_tasks(history, found, self.folder)
         return found
 

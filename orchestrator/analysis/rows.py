@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
+from typing import TypeVar
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from orchestrator.analysis.comparison import Row
 from orchestrator.analysis.held_out_text import evidence_of
 from orchestrator.analysis.selection import Runs
 from orchestrator.analysis.statistics.evidence import Evidence, difference, of_seeds
+from orchestrator.analysis.statistics.holm import holm
 from orchestrator.analysis.statistics.rule import FEWEST
 from orchestrator.analysis.worth import Pairs, pairs_of
 from orchestrator.config.confirmation import ALPHA
@@ -21,6 +23,8 @@ from trainables.training.config import Unit
 
 STEADY = 1.1
 """Clocks tell nothing where runs of one configuration differ in the time of the same work by more than this ratio."""
+
+_AnyRow = TypeVar("_AnyRow", bound=Row)
 
 SAME_SPENDING = 0.99  # runs have spent the same where the least is this share of the most: clocks are noisy
 
@@ -62,6 +66,15 @@ def row_of(design: Design, yardstick: str, found: Evidence, scores: Sequence[tup
         p=float(found.p()) if found.n >= FEWEST else None,
         p_adjusted=None,
     )
+
+
+def holm_adjusted(rows: Sequence[_AnyRow]) -> list[_AnyRow]:
+    """With p adjusted over all of them. A pair without a p-value yet keeps its place in the family, as the weakest."""
+    adjusted = holm([1.0 if row.p is None else row.p for row in rows])
+    return [
+        row.model_copy(update={"p_adjusted": None if row.p is None else p})
+        for row, p in zip(rows, adjusted, strict=True)
+    ]
 
 
 def at_shares(history: History, branches: Mapping[float, tuple[Runs, Runs]]) -> Iterator[comparison.BranchRow]:

@@ -10,28 +10,51 @@ import numpy as np
 from orchestrator.analysis.comparison import TaskRow
 from orchestrator.analysis.held_out_text import evidence_above, evidence_of_items, items_before, items_of
 from orchestrator.analysis.rows import row_of
+from orchestrator.analysis.selection import Runs
 from orchestrator.analysis.worth import Pairs, untrained_worth
 from orchestrator.config.confirmation import ALPHA, TASKS
 from orchestrator.ledger.history import History
+from orchestrator.ledger.items import read_evaluation
+from orchestrator.ledger.records import Design, TasksRecord
 from trainables.evaluation.item_scores import ItemScores
+
+Both = Sequence[tuple[ItemScores, ItemScores]]
+"""What two arms' models get right, item by item, seed by seed."""
 
 
 def task_rows(history: History, pairs: Pairs) -> Iterator[TaskRow]:
-    """Task by task, of pairs of models seed by seed; none where no task was taken, or of a model nothing is known by
-    item. Raises InputError where a file of item scores is gone or another."""
+    """Of a study's own tasks, by pairs of models seed by seed; none where no task was taken, or of a model nothing is
+    known by item. Raises InputError where a file of item scores is gone or another."""
     both = [(items_of(history, TASKS, a), items_of(history, TASKS, b)) for a, b in pairs.values()]
     known = [(a, b) for a, b in both if a is not None and b is not None]
-    if history.tasks is None or not known or len(known) < len(both):
+    if history.tasks is not None and known and len(known) == len(both):
+        yield from rows_of(history.design, history.tasks, known, _untrained(history, pairs))
+
+
+def evaluated_rows(history: History, tasks: TasksRecord, a: Runs, b: Runs) -> Iterator[TaskRow]:
+    """Likewise of tasks that were chosen when the study had ended, by the runs that were asked them."""
+    found, folder = history.evaluations.get(tasks.digest, {}), history.folder
+    seeds = [seed for seed in sorted(a.keys() & b.keys()) if a[seed].trial in found and b[seed].trial in found]
+    if not seeds or folder is None:
         return
-    untrained = _untrained(history, pairs)
-    for task, description in history.tasks.tasks.items():
+    known = []
+    for seed in seeds:
+        records = (found[a[seed].trial], found[b[seed].trial])
+        one, other = (read_evaluation(folder, own)[TASKS, next(iter(own.scores))] for own in records)
+        known.append((one, other))
+    yield from rows_of(history.design, tasks, known, [])
+
+
+def rows_of(design: Design, tasks: TasksRecord, known: Both, untrained: Sequence[ItemScores]) -> Iterator[TaskRow]:
+    """Task by task; ``untrained`` are of the models that the arms began with."""
+    for task, description in tasks.tasks.items():
         own = [(_of_task(a, task, description.chance), _of_task(b, task, description.chance)) for a, b in known]
         before = [_of_task(items, task, description.chance) for items in untrained]
         scores = [(a.overall, b.overall) for a, b in own]
         chance = float(np.mean(list(description.chance.values())))
         bars = [(chance, None), *((items.overall, items) for items in before)]
         yield TaskRow(
-            **dict(row_of(history.design, TASKS, evidence_of_items(own), scores)) | {"role": "exploratory"},
+            **dict(row_of(design, TASKS, evidence_of_items(own), scores)) | {"role": "exploratory"},
             task=task,
             languages=tuple(description.chance),
             items=len(set(own[0][0].item_I.tolist())),

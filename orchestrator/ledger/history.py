@@ -45,7 +45,9 @@ class History:
     study: records.StudyRecord | None = None  # of the last session
     first: records.StudyRecord | None = None  # of the first one
     corpus: records.CorpusRecord | None = None
-    tasks: records.TasksRecord | None = None
+    tasks: records.TasksRecord | None = None  # of the study's protocol
+    task_sets: dict[str, records.TasksRecord] = field(default_factory=dict)  # these and later ones, by digest
+    evaluations: dict[str, dict[str, records.EvaluationRecord]] = field(default_factory=dict)  # by tasks and trial
     phases: dict[records.Phase, records.Status] = field(default_factory=dict)  # in the order of their beginnings
     trials: dict[str, TrialHistory] = field(default_factory=dict)  # by trial name, in the order of their beginnings
     resources: records.ResourcesRecord | None = None
@@ -82,7 +84,11 @@ class History:
             case records.CorpusRecord():
                 self.corpus = record
             case records.TasksRecord():
-                self.tasks = record
+                self.task_sets[record.digest] = record
+                if not record.exploratory:
+                    self.tasks = record
+            case records.EvaluationRecord():
+                self.evaluations.setdefault(record.tasks, {})[record.trial] = record
             case records.ResourcesRecord():
                 self.resources = record
             case records.ComparisonRecord():

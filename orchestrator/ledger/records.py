@@ -13,7 +13,9 @@ from pydantic import AfterValidator, Field, JsonValue, TypeAdapter
 from search_spaces import Configuration
 from trainables.config import Amount, Config, Count, Name, Number, Positive, Several
 from trainables.errors import printable
+from trainables.evaluation.yardstick import Score
 from trainables.models.config import Task
+from trainables.objectives.objective import Scorer
 from trainables.training.config import Unit
 from trainables.training.state import Built, Environment, FileDigest, Floors, Measure, Measured, Overhead
 
@@ -159,6 +161,18 @@ class TasksRecord(_Record):
     digest: Name  # the name of their folder in the storage
     items: Count  # of each task and language, that a trial's end is measured on at most
     tasks: dict[Name, TaskDescription]
+    exploratory: bool = False  # chosen when the study had ended
+
+
+class EvaluationRecord(_Record):
+    """A trained model was asked tasks that were chosen when the study had ended."""
+
+    kind: Literal["evaluation"] = "evaluation"
+    trial: Name
+    tasks: Name  # the digest of their record
+    scores: dict[Scorer, Score]
+    items: Text  # the digest of the file of scores by item
+    environment: Environment
 
 
 class PhaseRecord(_Record):
@@ -270,6 +284,7 @@ Record = (
     | ExtensionRecord
     | CorpusRecord
     | TasksRecord
+    | EvaluationRecord
     | PhaseRecord
     | DecisionRecord
     | TrialRecord

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.config.folder import anew
 from orchestrator.config.study import StudySpec
+from orchestrator.config.task_files import TasksSpec
 from orchestrator.ledger.history import History
 from orchestrator.ledger.records import TaskDescription, TasksRecord
 from trainables.errors import InputError
@@ -17,11 +18,11 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 
-def prepared_tasks(spec: StudySpec, store: Location, tokenizer: PreTrainedTokenizerFast | None) -> TasksRecord:
-    """The tasks of a study, of the languages of its text, prepared in the store. Raises InputError: something is wrong
-    with a definition or with what it names, or the tokenizer does not know a language."""
-    suite = spec.yardsticks.tasks
-    assert suite is not None, "who asks has looked"
+def prepared_tasks(
+    spec: StudySpec, suite: TasksSpec, store: Location, tokenizer: PreTrainedTokenizerFast | None
+) -> TasksRecord:
+    """The tasks of a suite, of the languages of a study's text, prepared in the store. Raises InputError: something is
+    wrong with a definition or with what it names, or the tokenizer does not know a language."""
     languages = list(dict.fromkeys(source.language for source in spec.corpora.sources))
     folder = prepare_tasks(suite.tasks, store, suite.folder, languages, tokenizer)
     return record_of(Tasks(folder), spec.yardsticks.evaluation.task_items or MOST_TASK_ITEMS)

@@ -49,9 +49,7 @@ def check_tasks(found: Verification, history: History, store: Location) -> None:
     tasks = Tasks(store / history.tasks.digest)
     for name in history.tasks.tasks:
         try:
-            known = name in tasks.manifest.tasks and bool(
-                tasks.examples(name, "test", next(iter(tasks.languages(name))))
-            )
+            known = name in tasks.manifest.tasks and bool(tasks.examples(name, "test", tasks.languages(name)[0]))
         except InputError as error:
             found.check("tasks", error.where, error.why, "as the ledger says")
             return

@@ -56,7 +56,8 @@ class PlaceConfig(Config):
     @property
     def needs_folder(self) -> bool:
         """Whether a path is relative."""
-        return any(not is_absolute(pattern) for split in self.files or {} for pattern in self.in_folder(split, None))
+        patterns = (pattern for split in self.files or {} for pattern in self.in_folder(split, None))
+        return not all(map(is_absolute, patterns))
 
     @model_validator(mode="after")
     def _one_place(self) -> Self:

@@ -1,9 +1,9 @@
-"""Tasks as a yardstick: the mean over tasks of what a model gets right beyond chance. Letter: I examples, U units."""
+"""Tasks as a yardstick: the mean over tasks of what a model gets right beyond chance. Letters: I examples, U units."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
 
 from trainables.evaluation.yardstick import Items, Yardstick
 from trainables.hashing import checksum
@@ -19,13 +19,22 @@ if TYPE_CHECKING:
     from trainables.tasks.model import LanguageModel
     from trainables.tasks.prepared import Tasks
 
+Found = TypeVar("Found")
+
+
+class Once(Protocol):
+    """Finds what does not depend on how a model scores the vocabulary, and keeps it."""
+
+    def __call__(self, key: Hashable, found: Callable[[], Found]) -> Found:
+        """What is kept under the key; else found now."""
+        ...
+
 
 class TaskSuite(Yardstick):
     """Of each task and language (right - chance) / (1 - chance): 0 is what an answer without a look gets, 1 is all
     right. The mean over a task's languages, then over tasks.
 
-    Kinds that learn are probed: what is fitted does not depend on the scorer. While searching it is taken on the tasks'
-    dev splits, when confirming on their test splits.
+    While searching it is taken on the tasks' dev splits, when confirming on their test splits.
     """
 
     name: ClassVar[str] = "tasks"
@@ -34,44 +43,59 @@ class TaskSuite(Yardstick):
 
     def items(self, taking: Taking) -> Mapping[str, Items]:
         """By ``task/language``; an item is an example with its translations."""
-        from trainables.tasks.kinds import KINDS
         from trainables.tasks.model import LanguageModel
         from trainables.tasks.prepared import Tasks
 
-        learner, held_out = taking.learner, taking.held_out  # before all else: tables have no learner
+        assert not taking.learner.training
+        held_out = taking.held_out
         assert held_out.tasks is not None, "a study that takes it has prepared its tasks"
-        tasks, most = Tasks(held_out.tasks), held_out.config.most_task_items(final=held_out.final)
-        split: Split = "dev" if held_out.split == "validation" else "test"
-        model, found = LanguageModel.of_taking(taking), dict[str, Items]()
-        assert not learner.training
-        for name, entry in tasks.manifest.tasks.items():
-            kind = KINDS.find(entry.kind)()
-            examples = {language: tasks.first(name, split, language, most) for language in tasks.languages(name)}
-            if kind.learns:
-                right = taking.once(name, lambda: _probed(model, tasks, name, kind, split, examples))  # noqa: B023
-            else:
-                right = {language: kind.answers(model, own) for language, own in examples.items()}
-            for language, own in examples.items():
-                found[f"{name}/{language}"] = beyond_chance(name, entry.chance[language], own, right[language])
-        return found
+        return suite_items(
+            LanguageModel.of_taking(taking),
+            Tasks(held_out.tasks),
+            "dev" if held_out.split == "validation" else "test",
+            held_out.config.most_task_items(final=held_out.final),
+            taking.once,
+        )
+
+
+def suite_items(model: LanguageModel, tasks: Tasks, split: Split, most: int, once: Once) -> dict[str, Items]:
+    """By ``task/language`` what a model gets right beyond chance, of so many examples each. Kinds that learn are
+    probed: what is fitted does not depend on the scorer."""
+    from trainables.tasks.kinds import KINDS
+
+    found: dict[str, Items] = {}
+    for name, entry in tasks.manifest.tasks.items():
+        kind = KINDS.find(entry.kind)()
+        examples = {language: tasks.first(name, split, language, most) for language in tasks.languages(name)}
+        if kind.learns:
+            right = once(name, lambda: _probed(model, tasks, name, kind, split, examples))  # noqa: B023
+        else:
+            right = {language: kind.answers(model, own) for language, own in examples.items()}
+        for language, own in examples.items():
+            found[f"{name}/{language}"] = beyond_chance(name, entry.chance[language], own, right[language])
+    return found
 
 
 def _probed(
-    model: LanguageModel, tasks: Tasks, name: str, kind: Kind, split: Split, examples: Mapping[str, Sequence[Example]]
+    model: LanguageModel,
+    tasks: Tasks,
+    name: str,
+    kind: Kind,
+    split: Split,
+    examples: Mapping[str, Sequence[Example]],
 ) -> Mapping[str, NDArray[np.float64]]:
     """By language which share of each example a probe gets right. Its layer is chosen on the dev split, or where that
     is the one asked for on some of the training split."""
     from trainables.tasks.probes import TRAINING_EXAMPLES, probe
 
     entry, found = tasks.manifest.tasks[name], dict[str, "NDArray[np.float64]"]()
-    transfer = entry.transfer
-    for language in (transfer,) if transfer else tuple(examples):
+    for language in (entry.transfer,) if entry.transfer else tuple(examples):
         train = tasks.first(name, "train", language, TRAINING_EXAMPLES)
         if split == "dev" or not entry.counts["dev"].get(language):
             train, chosen_on = train[len(train) // 5 :], train[: len(train) // 5]
         else:
             chosen_on = tasks.first(name, "dev", language, TRAINING_EXAMPLES)
-        tested = examples if transfer else {language: examples[language]}
+        tested = examples if entry.transfer else {language: examples[language]}
         found.update(probe(model, kind.name, train, chosen_on, tested, len(entry.classes)))
     return found
 
@@ -85,7 +109,9 @@ def beyond_chance(task: str, chance: float, examples: Sequence[Example], right_I
     weight_I = np.array([max(1.0, float(len(example.labels))) for example in examples])
     value_I = weight_I * (right_I - chance) / (1 - chance) if chance < 1 else 0 * weight_I
     item_U, place_I = np.unique(number_I, return_inverse=True)
-    value_U, weight_U = (np.bincount(place_I, own_I, len(item_U)) for own_I in (value_I, weight_I))
+    value_U, weight_U = (
+        np.bincount(place_I, own_I, len(item_U)).astype(np.float64) for own_I in (value_I, weight_I)
+    )
     return Items(item_U, value_U, weight_U, is_common=True)
 
 
