@@ -118,7 +118,11 @@ _OPTIONS = [
         action="append",
     ),
     _option(
-        "evaluate", "--tasks", "a suite, or tasks: shipped ones by name, your own by path", metavar="TASK", nargs="+",
+        "evaluate",
+        "--tasks",
+        "a suite, or tasks: shipped ones by name, your own by path",
+        metavar="TASK",
+        nargs="+",
         required=True,
     ),
     _option("evaluate", "--data", "folder that holds the tasks' files (default: the hub)", metavar="FOLDER"),

@@ -8,6 +8,7 @@ import re
 import secrets
 import sys
 from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.command import EXIT_FAILED, Options, command, folder_named, loading, study_named
@@ -200,10 +201,9 @@ def _evaluate(options: Options) -> int:
     suite = TasksSpec(suite=tuple(options.tasks) if len(options.tasks) > 1 else options.tasks[0], folder=options.data)
     with loading(f"loading {options.study}"):
         from orchestrator.reporting.evaluation import evaluated_model, evaluated_study
-        from trainables.models.pretrained import is_model
 
         console = Console()
-    if is_model(options.study):
+    if (Path(options.study) / "config.json").is_file():
         shown = evaluated_model(options.study, suite, options.items, options.languages)
     else:
         study = study_named(options)

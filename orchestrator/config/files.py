@@ -135,7 +135,8 @@ def frozen_content(data: bytes, where: str) -> StudyContent:
 
 def freeze(spec: StudySpec) -> StudySpec:
     """The study as it is kept: local paths are absolute, and each arm's search space and each task's definition stand
-    in it, so that it means the same anywhere, whatever becomes of other files. Raises InputError if a path names the home folder of no user."""
+    in it, so that it means the same anywhere, whatever becomes of other files. Raises InputError if a path names the
+    home folder of no user."""
 
     def path(name: str) -> str:
         return name if "://" in name else str(local_path(name))

@@ -12,14 +12,15 @@ from orchestrator.config.folder import LEDGER
 from orchestrator.config.study import StudySpec
 from orchestrator.ledger.history import read_history
 from orchestrator.ledger.items import evaluation_file
-from orchestrator.ledger.records import EvaluationRecord, TasksRecord
 from orchestrator.ledger.recorder import Recorder
+from orchestrator.ledger.records import EvaluationRecord, TasksRecord
 from orchestrator.scheduling.trained import trained
 from trainables.evaluation.yardstick import Score
 from trainables.hashing import checksum
 from trainables.objectives.objective import Scorer
 from trainables.storage import Location
-from trainables.training.environment import Environment, environment
+from trainables.training.environment import environment
+from trainables.training.state import Environment
 
 
 class Asked(NamedTuple):

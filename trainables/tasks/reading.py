@@ -218,7 +218,7 @@ def _sentences(file: Location) -> Iterator[_Row]:
             if words:
                 yield _Row(f"{file}, line {begin}", {"words": words, "tags": tags})
             words, tags, begin = [], [], (line.number or 0) + 1
-        elif len(fields) == 10 and not fields[0].isdigit() or fields[0].startswith("# "):
+        elif (len(fields) == 10 and not fields[0].isdigit()) or fields[0].startswith("# "):
             continue
         elif len(fields) in (2, 10):
             words.append(fields[0] if len(fields) == 2 else fields[1])
