@@ -6,7 +6,6 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
 
 from trainables.evaluation.yardstick import Items, Yardstick
-from trainables.hashing import checksum
 
 if TYPE_CHECKING:
     import numpy as np
@@ -117,4 +116,6 @@ def beyond_chance(task: str, chance: float, examples: Sequence[Example], right_I
 
 def _number(task: str, unit: str) -> int:
     """The same of a unit in all languages of a task, and of no other task's."""
+    from trainables.hashing import checksum
+
     return int(checksum(f"{task}\0{unit}".encode())[:15], 16)
