@@ -11,6 +11,8 @@ from trainables.config import Config, Key
 
 Split = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
+ClassNames = str | int | tuple[str | int, ...]
+"""As a column has a class; several where files differ: ``[entailment, 0]``."""
 
 
 def is_absolute(path: str) -> bool:
@@ -30,7 +32,7 @@ class PlaceConfig(Config):
     config: str | tuple[str, ...] | None = None
     """The data set's configuration, or several, whose examples are joined."""
     splits: Mapping[Split, str] = {}
-    """The data set's splits, where they have other names."""
+    """The data set's split for each of ours: ``{test: validation}``. Left out: they are called as here."""
     revision: str | None = None
     """The data set's revision on the hub."""
     format: Literal["conll"] | None = None
@@ -39,8 +41,10 @@ class PlaceConfig(Config):
     """The columns of ``.tsv`` and ``.csv`` files that do not name them in their first line."""
     columns: Mapping[str, str] = {}
     """Where columns have other names than the task says."""
-    labels: tuple[str | int, ...] = ()
+    labels: tuple[ClassNames, ...] = ()
     """Where classes have other names than the task says, in its order."""
+    languages: tuple[Key, ...] = ()
+    """Which of the task's languages are here; left out: all."""
     codes: Mapping[str, str] = {}
     """Languages that have another code here: ``{en: eng_Latn}``."""
 
@@ -79,12 +83,13 @@ class TaskConfig(Config):
     """Codes of the languages that it has."""
     columns: Mapping[str, str] = {}
     """By the kind's own names the columns that hold an example, where they are called otherwise."""
-    labels: tuple[str | int, ...] = ()
-    """Classes as the column has them, where the kind has classes; left out: all of the training split, sorted."""
+    labels: tuple[ClassNames, ...] = ()
+    """Classes as the column has them; left out: of a kind with classes all of the training split, sorted."""
     connectors: Mapping[str, Mapping[str, str]] = {}
     """By language and the value of the column ``connector``: what joins a context with a choice."""
     cluster: str | None = None
-    """The column that an item and its translations share; ``row``: its place in the file. Left out: each is alone."""
+    """The column whose value an item and its translations share; ``row``: its place in the file. Left out: each is
+    alone."""
     group: str | None = None
     """The column by whose values a task is told in parts, as BLiMP's paradigms: each counts the same."""
     transfer: Key | None = None

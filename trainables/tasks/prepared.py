@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 MANIFEST_NAME = "manifest.json"
-DEV_OF = 5  # of a zero-shot task without a dev split every so many units are one
+DEV_OF = 5  # one of so many units is dev's where a task has no split of it
 _SCHEMA = pa.schema(
     [
         pa.field("split", pa.string(), nullable=False),
@@ -79,12 +79,12 @@ def prepare_tasks(
     entries, contents = {}, {}
     for task in tasks:
         source = Source(task, folder)
-        own = [language for language in task.languages if languages is None or language in languages]
+        own = [language for language in source.languages if languages is None or language in languages]
         if not own:
             raise InputError(
                 f"the task {task.name} has none of the text's languages",
                 where=f"task {task.name}: languages",
-                why=f"it has {', '.join(task.languages)}; the text {', '.join(languages or ())}"[:400],
+                why=f"it has {', '.join(source.languages)}; the text {', '.join(languages or ())}"[:400],
                 remedy="leave out the task, or add text in one of its languages",
             )
         classes = source.classes()
@@ -98,7 +98,7 @@ def prepare_tasks(
             transfer=task.transfer,
             source=task.source,
             licence=task.licence,
-            classes=tuple(classes),
+            classes=_first_names(classes),
             counts={
                 split: {language: len(found) for (other, language), found in parts.items() if other == split}
                 for split in dict.fromkeys(split for split, _ in parts)
@@ -116,6 +116,14 @@ def prepare_tasks(
     return target
 
 
+def _first_names(classes: Mapping[str, int]) -> tuple[str, ...]:
+    """Of each class by its number."""
+    found: dict[int, str] = {}
+    for name, number in classes.items():
+        found.setdefault(number, name)
+    return tuple(found.values())
+
+
 def read_parts(source: Source, languages: Sequence[str], classes: Mapping[str, int]) -> Parts:
     """All that a task has of the languages, each part in an order by chance that is always the same: by unit, so that
     the first of one language are translations of the first of another."""
@@ -128,13 +136,18 @@ def read_parts(source: Source, languages: Sequence[str], classes: Mapping[str, i
         if source.has("dev"):
             dev = _shuffled(source.examples("dev", language, classes))
         elif source.kind.learns and not task.transfer:
-            train = found["train", language]
-            dev, found["train", language] = train[::DEV_OF], [e for i, e in enumerate(train) if i % DEV_OF]
+            found["train", language], dev = _parted(found["train", language])
         else:
-            dev = [example for example in test if _order(example) % DEV_OF == 0] or test[:1]
-            test = [example for example in test if _order(example) % DEV_OF] or test
+            test, dev = _parted(test)
         found["dev", language], found["test", language] = dev, test
     return found
+
+
+def _parted(examples: Sequence[Example]) -> tuple[Sequence[Example], Sequence[Example]]:
+    """Most, and the dev split's: the same units in every language. Of a single unit both have all."""
+    dev = [example for example in examples if _order(example) % DEV_OF == 0]
+    rest = [example for example in examples if _order(example) % DEV_OF]
+    return rest or examples, dev or examples[:1]
 
 
 def _order(example: Example) -> int:
@@ -142,7 +155,7 @@ def _order(example: Example) -> int:
 
 
 def _shuffled(examples: Sequence[Example]) -> list[Example]:
-    return sorted(examples, key=_order)
+    return sorted(examples, key=lambda example: (_order(example), example))
 
 
 def require_known(task: str, parts: Parts, tokenizer: PreTrainedTokenizerFast) -> None:
@@ -223,11 +236,7 @@ class Tasks:
 
 
 def _to_parquet(parts: Parts) -> bytes:
-    rows = [
-        {"split": split, "language": language, "texts": e.texts, "labels": e.labels, "unit": e.unit, "group": e.group}
-        for (split, language), examples in parts.items()
-        for e in examples
-    ]
+    rows = [(split, language, *example) for (split, language), examples in parts.items() for example in examples]
     buffer = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(rows, schema=_SCHEMA), buffer, compression="zstd")
+    pq.write_table(pa.table(list(zip(*rows, strict=True)), schema=_SCHEMA), buffer, compression="zstd")
     return buffer.getvalue()

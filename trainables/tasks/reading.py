@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
 from trainables.corpora.config import SourceConfig
-from trainables.corpora.reading.files import column_names, read_records
+from trainables.corpora.reading.files import column_names, has_columns, read_records, sound_lines
 from trainables.corpora.reading.hugging_face import open_data_set
-from trainables.corpora.reading.lines import COMPRESSIONS, Line, lines
+from trainables.corpora.reading.lines import COMPRESSIONS, Line
 from trainables.corpora.reading.reader import Malformed
 from trainables.corpora.reading.wildcards import matching_files
 from trainables.errors import InputError, nearest
+from trainables.hashing import checksum
 from trainables.storage import Location, is_here
 from trainables.tasks.config import PlaceConfig, Split, TaskConfig
 from trainables.tasks.examples import Example
@@ -49,12 +50,16 @@ class Source:
                 remedy="--set yardsticks.tasks.folder=FOLDER, which holds the files that the definition names",
             )
         self._place: PlaceConfig = place
+        self.languages = place.languages or task.languages
+        """Those that are there."""
 
     def classes(self) -> dict[str, int]:
-        """The number of each class, by its name in the column; empty of a kind without classes."""
+        """The number of each class, by each of its names in the column; empty where none are named, of a kind without
+        classes."""
         labels = self._place.labels or self.task.labels
         if not self.kind.has_labels or labels:
-            return {str(label): number for number, label in enumerate(labels)}
+            named = [label if isinstance(label, tuple) else (label,) for label in labels]
+            return {str(name): number for number, names in enumerate(named) for name in names}
         column = self._column(self.kind.columns[-1])
         found: set[str] = set()
         for language in self._training_languages():
@@ -71,7 +76,7 @@ class Source:
         return {label: number for number, label in enumerate(sorted(found))}
 
     def _training_languages(self) -> Sequence[str]:
-        return (self.task.transfer,) if self.task.transfer else self.task.languages
+        return (self.task.transfer,) if self.task.transfer else self.languages
 
     def has(self, split: Split) -> bool:
         """Whether the task has the split."""
@@ -94,13 +99,8 @@ class Source:
                     why=str(error),
                     remedy="mend the row, or the task's columns and labels",
                 ) from error
-            cluster = self.task.cluster
-            alone = f"{split} {number}" if cluster == "row" else f"{language} {split} {number}"
-            unit = (
-                alone if cluster in (None, "row") else str(self._value(row, self._place.columns.get(cluster, cluster)))
-            )
-            group = str(self._value(row, self.task.group)) if self.task.group else ""
-            found.append(example._replace(unit=unit, group=group))
+            group = str(self._value(row, self._column(self.task.group))) if self.task.group else ""
+            found.append(example._replace(unit=self._unit(row, number, split, language, example), group=group))
         if not found:
             raise InputError(
                 f"the task {self.task.name} has no example of '{language}' in its {split} split",
@@ -109,6 +109,14 @@ class Source:
                 remedy="other files, or leave the language out of the task's languages",
             )
         return found
+
+    def _unit(self, row: _Row, number: int, split: Split, language: str, example: Example) -> str:
+        """What the example has in common with its translations; what is twice in a language is one unit."""
+        if self.task.cluster is None:
+            return f"{language} {checksum(chr(0).join(example.texts).encode())[:24]}"
+        if self.task.cluster == "row":
+            return f"{split} {number}"
+        return str(self._value(row, self._column(self.task.cluster)))
 
     def _column(self, name: str) -> str:
         return self._place.columns.get(name, self.task.columns.get(name, name))
@@ -147,7 +155,7 @@ class Source:
         named = self._place.files[split]
         for pattern in (named,) if isinstance(named, str) else named:
             where = f"task {self.task.name}: files.{split}"
-            for name, _, _ in matching_files(self._in_folder(pattern, language), where):
+            for name, _, _ in sorted(matching_files(self._in_folder(pattern, language), where)):
                 yield from self._rows_of_file(Location(name))
 
     def _rows_of_file(self, file: Location) -> Iterator[_Row]:
@@ -160,7 +168,7 @@ class Source:
         elif suffix in _TABLES:
             yield from self._rows_of_table(file, _TABLES[suffix])
         else:
-            for record in read_records(file, column_names(file)):
+            for record in read_records(file, column_names(file) if has_columns(file) else ("text",)):
                 if isinstance(record, Malformed):
                     raise record.error()
                 yield _Row(f"{file}, {record.place}", record.columns)
@@ -168,21 +176,35 @@ class Source:
     def _rows_of_table(self, file: Location, delimiter: str) -> Iterator[_Row]:
         """Fields of ``.tsv`` have no quotes, as in GLUE's; those of ``.csv`` may."""
         quoting = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
-        rows = csv.reader((line.text for line in _sound(lines(file))), delimiter=delimiter, quoting=quoting)
-        header = list(self._place.header or next(rows, ()))
-        for row in rows:
-            where = f"{file}, line {rows.line_num}"
-            if len(row) != len(header):
-                raise InputError(
-                    f"a line of {file.name} has {len(row)} fields",
-                    where=where,
-                    why=f"there are {len(header)} columns: {', '.join(header)}"[:300],
-                    remedy="mend the line; for a file without a first line of names: header: [NAME, ...]",
-                )
-            yield _Row(where, dict(zip(header, row, strict=True)))
+        rows = csv.reader((line.text for line in sound_lines(file)), delimiter=delimiter, quoting=quoting)
+        header = self._place.header
+        try:
+            for row in rows:
+                where = f"{file}, line {rows.line_num}"
+                if header is None:
+                    header = tuple(row)
+                elif len(row) == len(header):
+                    yield _Row(where, dict(zip(header, row, strict=True)))
+                elif row:
+                    raise InputError(
+                        f"a line of {file.name} has {len(row)} fields",
+                        where=where,
+                        why=f"there are {len(header)} columns: {', '.join(header)}"[:300],
+                        remedy="mend the line; for a file without a first line of names: header: [NAME, ...]",
+                    )
+        except csv.Error as error:
+            what, where = f"a line of {file.name} cannot be cut into fields", f"{file}, line {rows.line_num}"
+            raise InputError(what, where=where, why=str(error), remedy="mend the line") from error
 
     def _rows_of_data_set(self, split: Split, language: str) -> Iterator[_Row]:
         place, where = self._place, f"task {self.task.name}"
+        if not self.has(split):
+            raise InputError(
+                f"the task {self.task.name} has no {split} split",
+                where=f"{where}: splits",
+                why=f"a task of the kind {self.kind.name} needs it",
+                remedy=f"splits: {{{split}: the data set's name of it}}",
+            )
         code = place.codes.get(language, language)
         name = (place.dataset or "").replace("{language}", code)
         configs = (place.config,) if isinstance(place.config, str) or place.config is None else place.config
@@ -199,20 +221,13 @@ class Source:
                 yield _Row(f"{source.dataset}, split {source.split}, row {number}", row)
 
 
-def _sound(found: Iterable[Line]) -> Iterator[Line]:
-    for line in found:
-        if line.problem is not None:
-            raise line.problem.error()
-        yield line
-
-
 def _sentences(file: Location) -> Iterator[_Row]:
     """Of lines with a word and its tag, blank ones between sentences; of CoNLL-U its columns FORM and UPOS."""
     words: list[str] = []
     tags: list[str] = []
     begin = 1
     end_of_file = Line("\n", 0, None)
-    for line in chain(_sound(lines(file)), [end_of_file]):
+    for line in chain(sound_lines(file), [end_of_file]):
         fields = line.text.rstrip("\r\n").split("\t")
         if fields == [""]:
             if words:

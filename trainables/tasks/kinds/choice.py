@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, ClassVar
@@ -33,7 +34,7 @@ class Choice(Kind):
 
     def example(self, row: Row, task: TaskConfig, language: str, classes: Mapping[str, int]) -> Example:
         choices = [text(row, name) for name in _CHOICES if name in row]
-        numbers = {str(value): number for number, value in enumerate(task.labels or range(len(choices)))}
+        numbers = classes or {str(number): number for number in range(len(choices))}
         label = numbers.get(str(row["label"]))
         if label is None or label >= len(choices):
             raise Unusable(f"its label is {row['label']!r:.60}, which is none of {', '.join(numbers)}")
@@ -42,7 +43,7 @@ class Choice(Kind):
             value, known = str(row.get("connector")), task.connectors.get(language, {})
             if value not in known:
                 raise Unusable(f"its connector is {value!r:.60}: of {language} {nearest(value, known)}")
-            context = f"{context.rstrip('.。').rstrip()}{known[value]}"
+            context = f"{_without_full_stop(context)} {known[value]}"
             choices = [choice[:1].lower() + choice[1:] for choice in choices]
         return Example((context, *choices), (label,), "")
 
@@ -65,3 +66,9 @@ class Choice(Kind):
             best = own >= own.max() - ROUNDING * max(1.0, abs(own.max()))
             found[number] = best[example.labels[0]] / best.sum()
         return found
+
+
+def _without_full_stop(sentence: str) -> str:
+    """Or whatever sign it ends with."""
+    sentence = sentence.strip()
+    return sentence[:-1] if unicodedata.category(sentence[-1]).startswith("P") else sentence
