@@ -137,6 +137,9 @@ class FineTuningConfig(Config):
     """Gradients are scaled down to this norm."""
     pooling: Pooling = "mean"
     """What of an encoder's last hidden states is classified: their mean, or the first one. A decoder's is the last."""
+    together: bool = False
+    """Whether a task that has training examples in several languages is learned in all of them by one model; else each
+    language has its own. Not of a task with `transfer`."""
     share: Amount = 0.5
     """Of a model's pretraining FLOPs: what all its fine-tunings may take at most."""
 

@@ -28,12 +28,12 @@ from trainables.corpora.tokenizers import separator_token
 from trainables.errors import InputError
 from trainables.evaluation.held_out import batches
 from trainables.hashing import hash_uint64, permute
-from trainables.models.body import embedding_of
 from trainables.models.flops import body_flops, classifier_flops
 from trainables.tasks.config import FineTuningConfig, Pooling
 from trainables.tasks.examples import Example
-from trainables.tasks.kinds import Kind
+from trainables.tasks.kinds import KINDS, Kind
 from trainables.tasks.model import LanguageModel
+from trainables.tasks.prepared import TaskEntry, Tasks
 
 Ints = NDArray[np.int64]
 Outcome = Literal["completed", "diverged"]
@@ -98,8 +98,7 @@ class Classifier(nn.Module):
 
     def forward(self, token_NL: Tensor, mask_NL: Tensor, row_K: Tensor, place_K: Tensor) -> Tensor:
         """Scores of the classes, (K, C), of the states at these places."""
-        embedded_NLD = F.embedding(token_NL, embedding_of(self.body))
-        hidden_NLD: Tensor = self.body(inputs_embeds=embedded_NLD, attention_mask=mask_NL).last_hidden_state
+        hidden_NLD: Tensor = self.body(input_ids=token_NL, attention_mask=mask_NL).last_hidden_state
         if self.of_words:
             words: Tensor = self.output(self.dropout(hidden_NLD)[row_K, place_K])
             return words
@@ -233,11 +232,63 @@ def fine_tune(
     return TunedModel(classifier.eval(), model, kind, settings, losses, flops, seconds)
 
 
+class TaskTuning(NamedTuple):
+    """All that one fine-tuning of a model to a task found, by language, and what it took."""
+
+    right: Mapping[str, NDArray[np.float64]]
+    """Of each example how much is right, (I,)."""
+    outcomes: Mapping[str, Outcome]
+    flops: int
+    device_seconds: float
+
+
+def fine_tune_task(
+    model: LanguageModel,
+    tasks: Tasks,
+    name: str,
+    examples: Mapping[str, Sequence[Example]],
+    settings: FineTuningConfig,
+    *,
+    rate: float,
+    seed: int,
+) -> TaskTuning:
+    """Fine-tune a model to a prepared task, as often as :func:`training_languages` says, and ask it these examples of
+    its languages. Of training examples it reads no more than it has steps for. Raises InputError as
+    :func:`fine_tune`."""
+    entry = tasks.manifest.tasks[name]
+    kind, right = KINDS.find(entry.kind)(), dict[str, NDArray[np.float64]]()
+    outcomes, flops, seconds = dict[str, Outcome](), 0, 0.0
+    for learned, asked in training_languages(entry, tuple(examples), settings):
+        most = -(-settings.steps * settings.batch_examples // len(learned))
+        train = [example for language in learned for example in tasks.first(name, "train", language, most)]
+        tuned = fine_tune(model, kind, len(entry.classes), train, settings, rate=rate, seed=seed)
+        flops, seconds = flops + tuned.flops, seconds + tuned.device_seconds
+        right |= {language: tuned.answers(examples[language]) for language in asked}
+        outcomes |= dict.fromkeys(asked, tuned.outcome)
+    return TaskTuning(right, outcomes, flops, seconds)
+
+
+def training_languages(
+    entry: TaskEntry, languages: Sequence[str], settings: FineTuningConfig
+) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """For each model to be fitted, the languages of its training examples, and those that it is asked in.
+
+    A task with ``transfer`` has one, for all languages: zero-shot transfer. Any other has one a language, trained in it
+    (of XNLI: translate-train), or with ``together`` one that is trained in all (translate-train-all, arXiv 1911.02116).
+    """
+    if entry.transfer is not None:
+        return [((entry.transfer,), tuple(languages))]
+    if settings.together:
+        return [(tuple(languages), tuple(languages))]
+    return [((language,), (language,)) for language in languages]
+
+
 def _own_body(body: nn.Module) -> nn.Module:
     """A copy that can be trained, and runs as any model of transformers'."""
     own = copy.deepcopy(body).float().requires_grad_(True)
     own.set_attn_implementation("sdpa")  # type: ignore[operator]
     _config_of(own).use_cache = False
+    own.get_input_embeddings().padding_idx = None  # type: ignore[operator]  # else its row would have no gradient
     return own
 
 

@@ -190,4 +190,3 @@ class LanguageModel:
         token_NL = np.full(mask_NL.shape, self.tokenizer.pad_token_id or 0, dtype=np.int64)
         token_NL[mask_NL] = np.concatenate(rows)
         return torch.from_numpy(token_NL).to(self._device), torch.from_numpy(mask_NL.astype(np.int64)).to(self._device)
-

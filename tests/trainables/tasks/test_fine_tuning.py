@@ -15,11 +15,20 @@ from trainables.corpora.tokenizers import separator_token
 from trainables.errors import InputError
 from trainables.models.export import export_model
 from trainables.storage import Location
-from trainables.tasks.config import FineTuningConfig
+from trainables.tasks.config import FineTuningConfig, TaskConfig
 from trainables.tasks.examples import Example
-from trainables.tasks.fine_tuning import encode, fine_tune, order, require_affordable, tuning_seed
+from trainables.tasks.fine_tuning import (
+    encode,
+    fine_tune,
+    fine_tune_task,
+    order,
+    require_affordable,
+    training_languages,
+    tuning_seed,
+)
 from trainables.tasks.kinds import KINDS
 from trainables.tasks.model import LanguageModel
+from trainables.tasks.prepared import Tasks, prepare_tasks
 
 torch.set_num_threads(1)
 
@@ -251,3 +260,47 @@ def test_a_task_that_teaches_nothing_is_refused(tokenizer, classes, train):
     _, model = make_model(tokenizer, "bert")
     with pytest.raises(InputError, match="cannot be fine-tuned"):
         fine_tune(model, CLASSIFY, classes, train, SHORT, rate=1e-3, seed=0)
+
+
+FILES = {split: f"{split}-{{language}}.tsv" for split in ("train", "dev", "test")}
+TOPICS = TaskConfig(
+    name="topics", kind="classify", languages=("de", "en"), columns={"text": "words"}, local={"files": FILES}
+)
+
+
+@pytest.fixture(scope="module")
+def topics(tmp_path_factory, tokenizer):
+    """A task in two languages, whose classes have other names in one than in the other, turned round."""
+    folder = tmp_path_factory.mktemp("topics")
+    for seed, (split, count) in enumerate((("train", 300), ("dev", 40), ("test", 100))):
+        for language in TOPICS.languages:
+            rows = [
+                f"{e.texts[0]}\t{e.labels[0] if language == 'en' else 2 - e.labels[0]}" for e in texts(count, seed=seed)
+            ]
+            (folder / f"{split}-{language}.tsv").write_text("\n".join(["words\tlabel", *rows]) + "\n")
+    store = tmp_path_factory.mktemp("store")
+    tasks = (TOPICS, TOPICS.model_copy(update={"name": "transferred", "transfer": "en"}))
+    return Tasks(prepare_tasks(tasks, Location(str(store)), str(folder), None, tokenizer))
+
+
+def test_each_language_has_its_own_model_or_that_of_another(topics, tokenizer):
+    _, model = make_model(tokenizer, "bert")
+    right = {}
+    for name in ("topics", "transferred"):
+        examples = {language: topics.examples(name, "test", language) for language in ("de", "en")}
+        found = fine_tune_task(model, topics, name, examples, LEARNS, rate=1e-3, seed=0)
+        right[name] = {language: own.mean() for language, own in found.right.items()}
+        assert found.outcomes == {"de": "completed", "en": "completed"}
+    assert min(right["topics"].values()) > 0.9
+    assert right["transferred"]["en"] > 0.9
+    # What English calls 1, the other does too; all else it calls the opposite.
+    assert 0.2 < right["transferred"]["de"] < 0.5
+
+
+def test_one_model_may_learn_in_all_languages(topics):
+    entry, languages = topics.manifest.tasks["topics"], ("de", "en")
+    together = LEARNS.model_copy(update={"together": True})
+    assert training_languages(entry, languages, LEARNS) == [(("de",), ("de",)), (("en",), ("en",))]
+    assert training_languages(entry, languages, together) == [(languages, languages)]
+    transferred = topics.manifest.tasks["transferred"]
+    assert training_languages(transferred, languages, together) == [(("en",), languages)]
