@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from trainables.config import Config, Key
+from trainables.config import Amount, Config, Key, Positive, Several
 
 Split = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
@@ -115,3 +115,47 @@ class TaskConfig(Config):
         if self.local is None and self.hub is None:
             raise ValueError("it has neither local nor hub: where do its examples lie?")
         return self
+
+
+Pooling = Literal["mean", "first"]
+
+
+class FineTuningConfig(Config):
+    """How models are fine-tuned: the same for all arms but for the learning rate, which an arm's search models choose
+    for each task. It is billed apart from pretraining."""
+
+    learning_rates: tuple[Positive, ...] = Field((1e-4, 3e-4, 1e-3), min_length=1)
+    """Peak rates to choose from, ascending: by an arm's search models, on a task's dev split; frozen afterwards."""
+    seeds: Several = 3
+    """Fine-tunings of each pretrained model and task. Their mean is one number: pretraining seeds are what counts."""
+    steps: int = Field(300, ge=1, le=10**6)
+    """Optimiser steps, however many examples there are."""
+    batch_examples: int = Field(32, ge=1, le=10**5)
+    """Examples a step."""
+    sequence_tokens: int = Field(128, ge=8)
+    """Of an example at most, or as many as the model takes: of longer texts the end is cut off."""
+    warmup: float = Field(0.1, ge=0, lt=1)
+    """Share of the steps over which the learning rate rises; it then falls linearly to 0."""
+    weight_decay: float = Field(0.01, ge=0)
+    """AdamW's; matrices only, not biases and norms."""
+    clip_norm: float = Field(1.0, gt=0)
+    """Gradients are scaled down to this norm."""
+    pooling: Pooling = "mean"
+    """What of an encoder's last hidden states is classified: their mean, or the first one. A decoder's is the last."""
+    together: bool = False
+    """Whether a task that has training examples in several languages is learned in all of them by one model; else each
+    language has its own. Not of a task with `transfer`."""
+    share: Amount = 0.5
+    """Of a model's pretraining FLOPs: what all its fine-tunings may take at most."""
+
+    @field_validator("learning_rates")
+    @classmethod
+    def _ascending(cls, rates: tuple[float, ...]) -> tuple[float, ...]:
+        if list(rates) != sorted(set(rates)):
+            raise ValueError("must ascend, each rate once")
+        return rates
+
+    @property
+    def warmup_steps(self) -> int:
+        """Over which the learning rate rises."""
+        return round(self.warmup * self.steps)

@@ -185,6 +185,20 @@ class LanguageModel:
             prefix=prefix,
         )
 
+    @property
+    def room(self) -> int:
+        """Most tokens of a text in a row, beside the special ones."""
+        return self._most - len(self._before) - len(self._after)
+
+    @property
+    def num_before(self) -> int:
+        """Special tokens in front of a text."""
+        return len(self._before)
+
+    def framed(self, tokens: Sequence[int]) -> Ints:
+        """A text's tokens between the special ones."""
+        return np.array([*self._before, *tokens, *self._after], dtype=np.int64)
+
     @torch.no_grad()
     def score(self, passages: Sequence[Passage]) -> Scored:
         """How likely each passage's scored part is.

@@ -76,12 +76,7 @@ def suite_items(model: LanguageModel, tasks: Tasks, split: Split, most: int, onc
 
 
 def _probed(
-    model: LanguageModel,
-    tasks: Tasks,
-    name: str,
-    kind: Kind,
-    split: Split,
-    examples: Mapping[str, Sequence[Example]],
+    model: LanguageModel, tasks: Tasks, name: str, kind: Kind, split: Split, examples: Mapping[str, Sequence[Example]]
 ) -> Mapping[str, NDArray[np.float64]]:
     """By language which share of each example a probe gets right. Its layer is chosen on the dev split, or where that
     is the one asked for on some of the training split."""
@@ -108,9 +103,7 @@ def beyond_chance(task: str, chance: float, examples: Sequence[Example], right_I
     weight_I = np.array([max(1.0, float(len(example.labels))) for example in examples])
     value_I = weight_I * (right_I - chance) / (1 - chance) if chance < 1 else 0 * weight_I
     item_U, place_I = np.unique(number_I, return_inverse=True)
-    value_U, weight_U = (
-        np.bincount(place_I, own_I, len(item_U)).astype(np.float64) for own_I in (value_I, weight_I)
-    )
+    value_U, weight_U = (np.bincount(place_I, own_I, len(item_U)).astype(np.float64) for own_I in (value_I, weight_I))
     return Items(item_U, value_U, weight_U, is_common=True)
 
 

@@ -39,6 +39,9 @@ class Kind(ABC):
     has_labels: ClassVar[bool] = False
     """Whether its labels are classes by number, of those that the definition or the training split names."""
 
+    of_words: ClassVar[bool] = False
+    """Whether texts are words, each with a label of its own; else all texts together have one."""
+
     @abstractmethod
     def example(self, row: Row, task: TaskConfig, language: str, classes: Mapping[str, int]) -> Example:
         """What a row is. Raises Unusable. Its unit and group are filled in by the caller."""

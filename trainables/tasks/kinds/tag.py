@@ -19,6 +19,7 @@ class Tag(Kind):
     columns: ClassVar[tuple[str, ...]] = ("words", "tags")
     learns: ClassVar[bool] = True
     has_labels: ClassVar[bool] = True
+    of_words: ClassVar[bool] = True
 
     def example(self, row: Row, task: TaskConfig, language: str, classes: Mapping[str, int]) -> Example:
         words, tags = row["words"], row["tags"]
