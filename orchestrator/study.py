@@ -318,9 +318,20 @@ class Study:
             with closing(self._training_phases(recorder, str(corpus), executor.concurrent_trials)) as phases:
                 executor.run(phases)
             self._require_whole(executor)
+            self._fine_tune(recorder)
             with recorder.phase("compare"):
                 comparison = compare(recorder.history).to_json()
                 recorder.record(ComparisonRecord(comparison=comparison))
+
+    def _fine_tune(self, recorder: Recorder) -> None:
+        suite, tasks = self.spec.yardsticks.tasks, recorder.history.tasks
+        if suite is None or tasks is None or not suite.tuned or recorder.history.phases.get("fine_tuning") == "end":
+            return
+        from orchestrator.execution.evaluation import tune_runs
+
+        with recorder.phase("fine_tuning"):
+            recorder.flush()  # what runs elsewhere reads the ledger
+            tune_runs(recorder, self.spec, self.folder, Location(self.spec.storage) / "tasks" / tasks.digest, self.say)
 
     def _require_whole(self, executor: Executor) -> None:
         if executor.full_disk:

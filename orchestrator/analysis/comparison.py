@@ -96,10 +96,15 @@ class BranchRow(Row):
     missing: tuple[Gap, ...]
 
 
+Tier = Literal["zero-shot", "probe", "fine-tuned"]
+"""How a task is asked: by likelihoods, of frozen features, or of models that were trained on it."""
+
+
 class TaskRow(Row):
     """One downstream task, in the mean over its languages: shares of its examples that are right."""
 
     task: str
+    tier: Tier
     languages: tuple[str, ...]
     items: int
     """Examples of all languages; translations of one are one."""
@@ -109,6 +114,8 @@ class TaskRow(Row):
     """What the models that the arms began with get right, the better of the two; None where that is not known."""
     informative: bool
     """Whether an arm is surely above both: of what neither has learned, differences tell nothing."""
+    tuning_share: float | None = None
+    """Of fine-tuned models: the share of the difference's variance that more fine-tunings of each would take away."""
 
 
 class Matched(Difference):

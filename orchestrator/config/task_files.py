@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Self
 
-from pydantic import Field, JsonValue, field_validator
+from pydantic import Field, JsonValue, field_validator, model_validator
 
 from orchestrator.config.errors import validated
 from orchestrator.config.yaml_text import parse_yaml
-from trainables.config import Config
+from trainables.config import Config, Key
 from trainables.errors import InputError, nearest
 from trainables.storage import local_path
-from trainables.tasks.config import TaskConfig
+from trainables.tasks.config import FineTuningConfig, TaskConfig
+from trainables.tasks.kinds import KINDS
 
 TASKS = Path(__file__).parent / "tasks"
 SUITES = Path(__file__).parent / "suites"
@@ -34,12 +36,38 @@ class TasksSpec(Config):
     """A shipped suite, or tasks: shipped ones by name, your own by the path of their YAML file."""
     folder: str | None = None
     """The folder that holds the files of shipped tasks; null: they are read from the Hugging Face hub."""
+    fine_tuning: FineTuningConfig | None = None
+    """Also fine-tune the confirmation's models to the tasks that have training examples; null: probe them alone."""
+    fine_tuned: tuple[Key, ...] | None = None
+    """To which of the suite's tasks; null: all that have training examples."""
 
     @field_validator("suite")
     @classmethod
     def _known(cls, suite: str | tuple[str | TaskConfig, ...]) -> str | tuple[str | TaskConfig, ...]:
         load_tasks(suite, "suite")
         return suite
+
+    @model_validator(mode="after")
+    def _fine_tuned(self) -> Self:
+        learned = [task.name for task in self.tasks if KINDS.find(task.kind).learns]
+        for name in self.fine_tuned or ():
+            if name not in learned:
+                raise InputError(
+                    f"models cannot be fine-tuned to '{name}'",
+                    where="fine_tuned",
+                    why="it is no task of the suite, or one without training examples",
+                    remedy=nearest(name, learned),
+                )
+        if self.fine_tuning is not None and not learned:
+            raise InputError("no task of the suite has training examples", where="fine_tuning", remedy="leave it out")
+        return self
+
+    @property
+    def tuned(self) -> tuple[str, ...]:
+        """The tasks that models are fine-tuned to."""
+        if self.fine_tuning is None:
+            return ()
+        return self.fine_tuned or tuple(task.name for task in self.tasks if KINDS.find(task.kind).learns)
 
     @property
     def tasks(self) -> tuple[TaskConfig, ...]:

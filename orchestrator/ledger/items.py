@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.ledger.records import EvaluationRecord
+from orchestrator.ledger.records import EvaluationRecord, TuningRecord
 from orchestrator.ledger.trials import TrialHistory
 from trainables.errors import InputError
 from trainables.evaluation.item_scores import ItemScores, from_parquet, items_file
@@ -49,6 +49,16 @@ def read_evaluation(folder: Location, record: EvaluationRecord) -> dict[tuple[st
 def evaluation_file(folder: Location, tasks: str, trial: str) -> Location:
     """Where a study in the folder has it."""
     return folder / f"evaluations/{tasks}/{trial}.parquet"
+
+
+def read_tuning(folder: Location, record: TuningRecord) -> dict[tuple[str, str], ItemScores]:
+    """Likewise of a model that was fine-tuned to a task, by fine-tuning in the place of a scorer."""
+    return _read(tuning_file(folder, record.trial, record.task, record.rate).uri, record.trial, record.items)
+
+
+def tuning_file(folder: Location, trial: str, task: str, rate: float) -> Location:
+    """Where a study in the folder has it."""
+    return folder / f"fine_tuning/{trial}/{task}-{rate:g}.parquet"
 
 
 @lru_cache(maxsize=256)  # a dashboard asks again and again

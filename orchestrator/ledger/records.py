@@ -22,7 +22,7 @@ from trainables.training.state import Built, Environment, FileDigest, Floors, Me
 TrainingPhase = Literal["search", "confirm", "anytime"]
 TRAINING_PHASES: tuple[TrainingPhase, ...] = get_args(TrainingPhase)
 
-Phase = Literal["prepare", "search", "confirm", "anytime", "compare"]
+Phase = Literal["prepare", "search", "confirm", "anytime", "fine_tuning", "compare"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
 
 Status = Literal["begin", "end"]
@@ -175,6 +175,27 @@ class EvaluationRecord(_Record):
     environment: Environment
 
 
+class TuningRecord(_Record):
+    """A trained model was fine-tuned to a task, once with each seed."""
+
+    kind: Literal["tuning"] = "tuning"
+    arm: Name
+    trial: Name
+    task: Name
+    split: Literal["dev", "test"]  # dev: of a search model, to choose the arm's learning rate
+    rate: Positive
+    scores: tuple[Score, ...] = Field(min_length=1)  # by seed, what is right beyond chance
+    diverged: Count  # of the fitted models
+    flops: Amount
+    device_seconds: Amount
+    items: Text  # the digest of the file of scores by item
+
+    @property
+    def score(self) -> float:
+        """The mean over its seeds."""
+        return sum(score.overall for score in self.scores) / len(self.scores)
+
+
 class PhaseRecord(_Record):
     """A phase begins or ends."""
 
@@ -285,6 +306,7 @@ Record = (
     | CorpusRecord
     | TasksRecord
     | EvaluationRecord
+    | TuningRecord
     | PhaseRecord
     | DecisionRecord
     | TrialRecord

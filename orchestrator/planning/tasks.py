@@ -12,6 +12,7 @@ from orchestrator.ledger.records import TaskDescription, TasksRecord
 from trainables.errors import InputError
 from trainables.evaluation.yardstick import MOST_TASK_ITEMS
 from trainables.storage import Location
+from trainables.tasks.config import FineTuningConfig
 from trainables.tasks.prepared import Tasks, prepare_tasks
 
 if TYPE_CHECKING:
@@ -25,7 +26,30 @@ def prepared_tasks(
     wrong with a definition or with what it names, or the tokenizer does not know a language."""
     languages = list(dict.fromkeys(source.language for source in spec.corpora.sources))
     folder = prepare_tasks(suite.tasks, store, suite.folder, languages, tokenizer)
+    if suite.fine_tuning is not None:
+        _require_affordable(spec, suite, suite.fine_tuning, Tasks(folder))
     return record_of(Tasks(folder), spec.yardsticks.evaluation.task_items or MOST_TASK_ITEMS)
+
+
+def _require_affordable(spec: StudySpec, suite: TasksSpec, settings: FineTuningConfig, tasks: Tasks) -> None:
+    """Raises InputError where fine-tuning may cost more than its share of pretraining, or no rate can be chosen."""
+    from orchestrator.planning.arm_plan import arm_plans
+    from trainables.tasks.fine_tuning import require_affordable, training_languages
+
+    if len(settings.learning_rates) > 1 and not spec.search.budget_per_arm:
+        raise InputError(
+            "no learning rate can be chosen for fine-tuning",
+            where="yardsticks.tasks.fine_tuning.learning_rates",
+            why="search models choose it, and the study has no search",
+            remedy="--set yardsticks.tasks.fine_tuning.learning_rates='[3e-4]'",
+        )
+    entries = tasks.manifest.tasks
+    fitted = {name: len(training_languages(entries[name], tasks.languages(name), settings)) for name in suite.tuned}
+    for plan in arm_plans(spec):
+        flops = plan.trial_in_units().get("flops")
+        if flops is not None:
+            run = flops * spec.confirm_budget.amount / spec.budget.amount
+            require_affordable(plan.learner.config, settings, fitted, run)
 
 
 def record_of(tasks: Tasks, items: int) -> TasksRecord:

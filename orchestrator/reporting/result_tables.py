@@ -82,7 +82,7 @@ def tasks_table(found: Sequence[TaskPair]) -> Table:
     """Downstream tasks, a row for each and each pair of arms: what is right of their examples. Exploratory."""
     rows = []
     for a, b, row in found:
-        title = row.task if len(row.languages) == 1 else f"{row.task}\n{len(row.languages)} languages"
+        title = f"{row.task}, {row.tier}" + (f"\n{len(row.languages)} languages" if len(row.languages) > 1 else "")
         cells = (
             f"{a} –\n{b}",
             title if row.informative else f"{title}\n(uninformative)",

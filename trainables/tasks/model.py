@@ -132,9 +132,9 @@ class LanguageModel:
         def hidden_at(token_NL: Tensor, mask_NL: Tensor, place_N: Tensor) -> Tensor:
             embedded_NLD = F.embedding(token_NL, learner.embedding_VD)
             place_N1 = place_N[:, None]
-            return run_body(
-                learner.body, embedded_NLD, attention_mask_NL=mask_NL, target_position_NT=place_N1
-            ).squeeze(1)
+            return run_body(learner.body, embedded_NLD, attention_mask_NL=mask_NL, target_position_NT=place_N1).squeeze(
+                1
+            )
 
         return cls(
             taking.held_out.tokenizer,
