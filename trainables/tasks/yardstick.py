@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from trainables.evaluation.passes import Taking
     from trainables.tasks.config import Split
     from trainables.tasks.examples import Example
-    from trainables.tasks.kinds import Kind
-    from trainables.tasks.model import LanguageModel
-    from trainables.tasks.prepared import Tasks
 
 
 class TaskSuite(Yardstick):
@@ -37,6 +34,7 @@ class TaskSuite(Yardstick):
         from trainables.tasks.kinds import KINDS
         from trainables.tasks.model import LanguageModel
         from trainables.tasks.prepared import Tasks
+        from trainables.tasks.probes import probe_task
 
         learner, held_out = taking.learner, taking.held_out  # before all else: tables have no learner
         assert held_out.tasks is not None, "a study that takes it has prepared its tasks"
@@ -48,7 +46,8 @@ class TaskSuite(Yardstick):
             kind = KINDS.find(entry.config.kind)()
             examples = {language: tasks.first(name, split, language, most) for language in entry.chance}
             if kind.learns:
-                right = taking.once(name, lambda: _probed(model, tasks, name, kind, split, examples))  # noqa: B023
+                probed = taking.once(name, lambda: probe_task(model, tasks, name, split, examples))  # noqa: B023
+                right = {language: own.right_I for language, own in probed.items()}
             else:
                 right = {language: kind.answers(model, own) for language, own in examples.items()}
             for language, own in examples.items():
@@ -56,34 +55,7 @@ class TaskSuite(Yardstick):
         return found
 
 
-def _probed(
-    model: LanguageModel,
-    tasks: Tasks,
-    name: str,
-    kind: Kind,
-    split: Split,
-    examples: Mapping[str, Sequence[Example]],
-) -> Mapping[str, NDArray[np.float64]]:
-    """By language which share of each example a probe gets right. Its layer is chosen on the dev split, or where that
-    is the one asked for on some of the training split."""
-    from trainables.tasks.probes import TRAINING_EXAMPLES, probe
-
-    entry, found = tasks.manifest.tasks[name], dict[str, "NDArray[np.float64]"]()
-    transfer = entry.config.transfer
-    for language in (transfer,) if transfer else tuple(examples):
-        train = tasks.first(name, "train", language, TRAINING_EXAMPLES)
-        if split == "dev" or not entry.counts["dev"].get(language):
-            train, chosen_on = train[len(train) // 5 :], train[: len(train) // 5]
-        else:
-            chosen_on = tasks.first(name, "dev", language, TRAINING_EXAMPLES)
-        tested = examples if transfer else {language: examples[language]}
-        found.update(probe(model, kind.name, train, chosen_on, tested, len(entry.classes)))
-    return found
-
-
-def beyond_chance(
-    task: str, chance: float, examples: Sequence[Example], right_I: NDArray[np.float64]
-) -> Items:
+def beyond_chance(task: str, chance: float, examples: Sequence[Example], right_I: NDArray[np.float64]) -> Items:
     """Items whose ratio is (right - chance) / (1 - chance). An example weighs what it has to answer: a sentence its
     words, any other one. Those of one unit are an item."""
     import numpy as np
