@@ -111,7 +111,7 @@ class LanguageModel:
         hidden_at: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None,
     ) -> None:
         self.tokenizer, self.task, self.body = tokenizer, task, body
-        self._hidden, self._hidden_at, self._logits = hidden, hidden_at, logits
+        self.hidden, self._hidden_at, self._logits = hidden, hidden_at, logits
         self._before, self._after, self._most, self._prefix = list(before), list(after), most_tokens, prefix
         self._device = next(body.parameters()).device
         self._slice = slice_rows(vocabulary_size, hidden_size, self._device)
@@ -198,6 +198,13 @@ class LanguageModel:
     def framed(self, tokens: Sequence[int]) -> Ints:
         """A text's tokens between the special ones."""
         return np.array([*self._before, *tokens, *self._after], dtype=np.int64)
+
+    def padded(self, rows: Sequence[Ints]) -> tuple[Tensor, Tensor]:
+        """Rows of tokens and their mask, (N, L), on the device."""
+        length_N = np.array([len(row) for row in rows])
+        token_NL = np.zeros((len(rows), length_N.max()), dtype=np.int64)
+        token_NL[np.arange(token_NL.shape[1]) < length_N[:, None]] = np.concatenate(rows)
+        return self._padded(token_NL, length_N)
 
     @torch.no_grad()
     def score(self, passages: Sequence[Passage]) -> Scored:
@@ -317,7 +324,7 @@ class LanguageModel:
                 yield state_S, self._hidden_at(token_NL, mask_NL, place_S)
             else:
                 row_S = torch.from_numpy(np.repeat(np.arange(len(own_N)), states_N[own_N])).to(self._device)
-                yield state_S, self._hidden(token_NL, mask_NL)[row_S, place_S]
+                yield state_S, self.hidden(token_NL, mask_NL)[row_S, place_S]
 
     def _padded(self, token_NL: Ints, length_N: Ints) -> tuple[Tensor, Tensor]:
         """Tokens and their mask, (N, L), on the device."""

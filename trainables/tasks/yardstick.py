@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from trainables.evaluation.passes import Taking
     from trainables.tasks.config import Split
     from trainables.tasks.examples import Example
-    from trainables.tasks.kinds import Kind
     from trainables.tasks.model import LanguageModel
     from trainables.tasks.prepared import Tasks
 
@@ -61,36 +60,19 @@ def suite_items(model: LanguageModel, tasks: Tasks, split: Split, most: int, onc
     """By ``task/language`` what a model gets right beyond chance, of so many examples each. Kinds that learn are
     probed: what is fitted does not depend on the scorer."""
     from trainables.tasks.kinds import KINDS
+    from trainables.tasks.probes import probe_task
 
     found: dict[str, Items] = {}
     for name, entry in tasks.manifest.tasks.items():
         kind = KINDS.find(entry.kind)()
         examples = {language: tasks.first(name, split, language, most) for language in tasks.languages(name)}
         if kind.learns:
-            right = once(name, lambda: _probed(model, tasks, name, kind, split, examples))  # noqa: B023
+            probed = once(name, lambda: probe_task(model, tasks, name, split, examples))  # noqa: B023
+            right = {language: own.right_I for language, own in probed.items()}
         else:
             right = {language: kind.answers(model, own) for language, own in examples.items()}
         for language, own in examples.items():
             found[f"{name}/{language}"] = beyond_chance(name, entry.chance[language], own, right[language])
-    return found
-
-
-def _probed(
-    model: LanguageModel, tasks: Tasks, name: str, kind: Kind, split: Split, examples: Mapping[str, Sequence[Example]]
-) -> Mapping[str, NDArray[np.float64]]:
-    """By language which share of each example a probe gets right. Its layer is chosen on the dev split, or where that
-    is the one asked for on some of the training split."""
-    from trainables.tasks.probes import TRAINING_EXAMPLES, probe
-
-    entry, found = tasks.manifest.tasks[name], dict[str, "NDArray[np.float64]"]()
-    for language in (entry.transfer,) if entry.transfer else tuple(examples):
-        train = tasks.first(name, "train", language, TRAINING_EXAMPLES)
-        if split == "dev" or not entry.counts["dev"].get(language):
-            train, chosen_on = train[len(train) // 5 :], train[: len(train) // 5]
-        else:
-            chosen_on = tasks.first(name, "dev", language, TRAINING_EXAMPLES)
-        tested = examples if entry.transfer else {language: examples[language]}
-        found.update(probe(model, kind.name, train, chosen_on, tested, len(entry.classes)))
     return found
 
 

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from trainables.tasks.config import TaskConfig
 from trainables.tasks.examples import Example
 from trainables.tasks.kinds.kind import Kind, Row, class_of, text
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from trainables.tasks.model import LanguageModel
 
 
 class Classify(Kind):
@@ -24,6 +30,18 @@ class Classify(Kind):
     def example(self, row: Row, task: TaskConfig, language: str, classes: Mapping[str, int]) -> Example:
         texts = [text(row, name) for name in ("text", "second") if name in row]
         return Example(tuple(texts), (class_of(row, "label", classes),), "")
+
+    def features(self, model: LanguageModel, examples: Sequence[Example]) -> NDArray[np.float32]:
+        """Of two texts u and v: [u, v, |u - v|, u * v] (Conneau et al. 2017, arXiv 1705.02364, section 3.1)."""
+        import numpy as np
+
+        from trainables.tasks.features import of_texts
+
+        found = of_texts(model, [text for example in examples for text in example.texts])
+        if len(examples[0].texts) == 1:
+            return found
+        u_HIF, v_HIF = found[:, ::2], found[:, 1::2]
+        return np.concatenate([u_HIF, v_HIF, np.abs(u_HIF - v_HIF), u_HIF * v_HIF], axis=-1)
 
     def chance(self, examples: Sequence[Example]) -> float:
         return most_frequent(examples)

@@ -1,4 +1,5 @@
-"""A kind of task: what an example is made of, and which of a model's answers are right. Letter: I examples."""
+"""A kind of task: what an example is made of, and which of a model's answers are right. Letters:
+I examples, H layers, K labels, F features."""
 
 from __future__ import annotations
 
@@ -53,6 +54,11 @@ class Kind(ABC):
     def answers(self, model: LanguageModel, examples: Sequence[Example]) -> NDArray[np.float64]:
         """Of each example how much is right, (I,), from 0 to 1: by the likelihoods that the model gives to text. For
         kinds that learn nothing."""
+        raise NotImplementedError(self.name)
+
+    def features(self, model: LanguageModel, examples: Sequence[Example]) -> NDArray[np.float32]:
+        """What the model makes of all that has a label, in the labels' order, by layer: (H, K, F). For kinds that
+        learn."""
         raise NotImplementedError(self.name)
 
 

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from trainables.tasks.config import TaskConfig
 from trainables.tasks.examples import Example
 from trainables.tasks.kinds.classify import most_frequent
 from trainables.tasks.kinds.kind import Kind, Row, Unusable
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from trainables.tasks.model import LanguageModel
 
 
 class Tag(Kind):
@@ -28,6 +34,11 @@ class Tag(Kind):
         if unknown := next((tag for tag in tags if str(tag) not in classes), None):
             raise Unusable(f"its tag {unknown!r:.60} is none of {', '.join(classes)}"[:300])
         return Example(tuple(map(str, words)), tuple(classes[str(tag)] for tag in tags), "")
+
+    def features(self, model: LanguageModel, examples: Sequence[Example]) -> NDArray[np.float32]:
+        from trainables.tasks.features import of_words
+
+        return of_words(model, [example.texts for example in examples])
 
     def chance(self, examples: Sequence[Example]) -> float:
         return most_frequent(examples)
