@@ -17,9 +17,10 @@ from orchestrator.config.study import StudySpec
 from orchestrator.ledger.history import History, read_history
 from orchestrator.ledger.protocol import require_unchanged
 from orchestrator.ledger.recorder import Recorder
-from orchestrator.ledger.records import ComparisonRecord, ExtensionRecord, StopRecord
+from orchestrator.ledger.records import ComparisonRecord, ExtensionRecord, StopRecord, TasksRecord
 from orchestrator.ledger.segments import read_ledger
 from trainables.errors import InputError
+from trainables.evaluation.yardstick import MOST_TASK_ITEMS
 from trainables.object_store import Patience
 from trainables.storage import Location
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from transformers import PreTrainedTokenizerFast
 
+    from orchestrator.config.task_files import TasksSpec
     from orchestrator.execution.executor import Executor
     from orchestrator.planning.machine import Machine
     from orchestrator.scheduling.trials import PhaseOfTrials
@@ -110,6 +112,37 @@ class Study:
         frozen.say = self.say
         require_same(self.spec, frozen.spec, self.folder)
         return frozen._run(address)
+
+    def evaluate(self, suite: TasksSpec, address: str | None = None, *, items: int = MOST_TASK_ITEMS) -> TasksRecord:
+        """Ask the models of the confirmation downstream tasks that the study did not plan: exploratory, and recorded as
+        such. What was asked already is not asked again. Returns what the ledger says of the tasks. Raises InputError:
+        the study has not come to its end, its checkpoints are gone, or something is wrong with the tasks."""
+        from orchestrator.execution.evaluation import evaluate_runs
+        from orchestrator.execution.ray_session import ray_address, ray_session
+        from orchestrator.planning.machine import Machine
+        from orchestrator.planning.tasks import prepared_tasks
+        from orchestrator.scheduling.trained import corpus_of
+
+        history = read_history(self.folder / LEDGER)
+        if not history.finished:
+            raise InputError(
+                "the study has not come to its end",
+                where=str(self.folder),
+                why="its own question comes first",
+                remedy=f"h2h resume {self.folder}",
+            )
+        self.say("reading the downstream tasks")
+        corpus = corpus_of(history, self.spec, self.folder)
+        store = corpus.folder.parent.parent / "tasks"
+        record = prepared_tasks(self.spec, suite, store, corpus.tokenizer())
+        record = record.model_copy(update={"items": items, "exploratory": True})
+        with closing(Recorder(self.folder / LEDGER, self.say)) as recorder:
+            if record.digest not in recorder.history.task_sets:
+                recorder.record(record)
+            self.say("starting Ray on this machine" if address is None else f"connecting to Ray at {address}")
+            with ray_session(ray_address(address), Machine.here(), dashboard=False):
+                evaluate_runs(recorder, self.spec, self.folder, store / record.digest, record, self.say)
+        return record
 
     def extend(self, overrides: Sequence[str], address: str | None = None) -> Results:
         """Let a study that has begun spend more, and go on with it; what it has done is kept. The protocol that was
@@ -221,6 +254,7 @@ class Study:
             # What is prepared already needs its sources no more.
             self.say("reading the text, checking the models")
             tokenizer = None if self._prepared_corpus(history) else check_study(self.spec)
+            tasks = self._tasks(history, tokenizer)
             self._require_placement(machine, address)
         Patience.seconds = Patience.FOR_STUDIES
         recorder = Recorder(self.folder / LEDGER, self.say)
@@ -235,7 +269,7 @@ class Study:
                         require_shared(self.spec, reads_text=tokenizer is not None)
                 if recorder.history.study is None:  # only now: what cannot start takes no name
                     self._write_file()
-                self._run_phases(recorder, machine, tokenizer, own_cluster=address is None)
+                self._run_phases(recorder, machine, tokenizer, tasks, own_cluster=address is None)
                 recorder.flush()  # an answer that nobody can read is none
         except KeyboardInterrupt:
             if recorder.history.study is not None:
@@ -253,6 +287,21 @@ class Study:
         corpus = Location(self.spec.storage) / "corpora" / history.corpus.fingerprint
         return corpus if (corpus / "manifest.json").exists() else None
 
+    def _tasks(self, history: History, tokenizer: PreTrainedTokenizerFast | None) -> TasksRecord | None:
+        """What the ledger is to say of the downstream tasks, which are prepared now, where they are not yet."""
+        suite = self.spec.yardsticks.tasks
+        if suite is None:
+            return None
+        from orchestrator.planning.tasks import prepared_tasks, require_same_tasks
+
+        store = Location(self.spec.storage) / "tasks"
+        if history.tasks is not None and (store / history.tasks.digest / "manifest.json").exists():
+            return history.tasks
+        self.say("reading the downstream tasks")
+        found = prepared_tasks(self.spec, suite, store, tokenizer)
+        require_same_tasks(history, found, self.folder)
+        return found
+
     def _require_placement(self, machine: Machine, address: str | None) -> None:
         from orchestrator.planning.preflight import check_resources, require_measurable
 
@@ -262,7 +311,13 @@ class Study:
             require_measurable(self.spec, gpus)
 
     def _run_phases(
-        self, recorder: Recorder, machine: Machine, tokenizer: PreTrainedTokenizerFast | None, *, own_cluster: bool
+        self,
+        recorder: Recorder,
+        machine: Machine,
+        tokenizer: PreTrainedTokenizerFast | None,
+        tasks: TasksRecord | None,
+        *,
+        own_cluster: bool,
     ) -> None:
         from orchestrator.analysis.compare import compare
         from orchestrator.execution.session import begin_session, make_executor
@@ -273,13 +328,26 @@ class Study:
         executor = make_executor(recorder, self.spec, self.folder, machine, launcher, keeps_processes=own_cluster)
         with watching(executor):
             corpus = self._corpus_of(recorder, tokenizer)
+            if tasks is not None and recorder.history.tasks is None:
+                recorder.record(tasks)
             self.say("starting trials")
             with closing(self._training_phases(recorder, str(corpus), executor.concurrent_trials)) as phases:
                 executor.run(phases)
             self._require_whole(executor)
+            self._fine_tune(recorder)
             with recorder.phase("compare"):
                 comparison = compare(recorder.history).to_json()
                 recorder.record(ComparisonRecord(comparison=comparison))
+
+    def _fine_tune(self, recorder: Recorder) -> None:
+        suite, tasks = self.spec.yardsticks.tasks, recorder.history.tasks
+        if suite is None or tasks is None or not suite.tuned or recorder.history.phases.get("fine_tuning") == "end":
+            return
+        from orchestrator.execution.evaluation import tune_runs
+
+        with recorder.phase("fine_tuning"):
+            recorder.flush()  # what runs elsewhere reads the ledger
+            tune_runs(recorder, self.spec, self.folder, Location(self.spec.storage) / "tasks" / tasks.digest, self.say)
 
     def _require_whole(self, executor: Executor) -> None:
         if executor.full_disk:

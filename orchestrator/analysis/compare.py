@@ -4,7 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, takewhile
-from typing import TypeVar, get_args
+from typing import get_args
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from orchestrator.analysis.rows import (
     broken,
     deviation,
     final_row,
+    holm_adjusted,
     is_steady,
     matched,
     mean,
@@ -34,11 +35,11 @@ from orchestrator.analysis.rows import (
 )
 from orchestrator.analysis.selection import Runs, best_of_search, chosen_runs, confirmed, final_values
 from orchestrator.analysis.sensitivity import is_sensitive, margin_of
-from orchestrator.analysis.statistics.holm import holm
 from orchestrator.analysis.statistics.planning import Settling, minimum_detectable_effect, what_would_settle
 from orchestrator.analysis.statistics.rule import FEWEST_EQUIVALENT, Decision, Rule, Verdict, Withheld
+from orchestrator.analysis.tasks import task_rows
 from orchestrator.analysis.worth import Pairs, pairs_of, up_to
-from orchestrator.config.confirmation import ALPHA
+from orchestrator.config.confirmation import ALPHA, TASKS
 from orchestrator.ledger.history import History
 from orchestrator.ledger.records import BROKEN, TRAINING_PHASES, Design, Outcome, TrainingPhase
 from trainables.training.config import Unit
@@ -46,7 +47,6 @@ from trainables.training.state import Spent
 
 MATCHED_UNITS: tuple[Unit, ...] = ("tokens", "flops", "device_seconds")
 
-_AnyRow = TypeVar("_AnyRow", bound=Row)
 _Decisions = dict[tuple[str, str], Decision]
 
 
@@ -220,31 +220,26 @@ def _pair(
         },
         branches=tuple(at_shares(history, branches)),
         variants=variants(history, names, (runs_a, runs_b), branches, rule) if told else (),
+        tasks=tuple(task_rows(history, pairs_of(history, TASKS, runs_a, runs_b))),
     )
 
 
 def _adjusted(pairs: Sequence[Pair], primary: str) -> list[Pair]:
-    """Adjusts p over all pairs of arms, for all yardsticks but the primary one together, and for the branches."""
+    """Adjusts p over all pairs of arms, for all yardsticks but the primary one together, for the branches, and for the
+    tasks."""
     others = [name for name in (pairs[0].yardsticks if pairs else ()) if name != primary]
-    exploratory = iter(_holm([pair.yardsticks[name] for pair in pairs for name in others]))
-    branches = iter(_holm([row for pair in pairs for row in pair.branches]))
+    exploratory = iter(holm_adjusted([pair.yardsticks[name] for pair in pairs for name in others]))
+    branches = iter(holm_adjusted([row for pair in pairs for row in pair.branches]))
+    tasks = iter(holm_adjusted([row for pair in pairs for row in pair.tasks]))
     return [
         pair.model_copy(
             update={
                 "yardsticks": pair.yardsticks | {name: next(exploratory) for name in others},
                 "branches": tuple(next(branches) for _ in pair.branches),
+                "tasks": tuple(next(tasks) for _ in pair.tasks),
             }
         )
         for pair in pairs
-    ]
-
-
-def _holm(rows: Sequence[_AnyRow]) -> list[_AnyRow]:
-    """A pair without a p-value yet keeps its place in the family, as the weakest."""
-    adjusted = holm([1.0 if row.p is None else row.p for row in rows])
-    return [
-        row.model_copy(update={"p_adjusted": None if row.p is None else p})
-        for row, p in zip(rows, adjusted, strict=True)
     ]
 
 

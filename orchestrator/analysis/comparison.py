@@ -96,6 +96,28 @@ class BranchRow(Row):
     missing: tuple[Gap, ...]
 
 
+Tier = Literal["zero-shot", "probe", "fine-tuned"]
+"""How a task is asked: by likelihoods, of frozen features, or of models that were trained on it."""
+
+
+class TaskRow(Row):
+    """One downstream task, in the mean over its languages: shares of its examples that are right."""
+
+    task: str
+    tier: Tier
+    languages: tuple[str, ...]
+    items: int
+    """Examples of all languages; translations of one are one."""
+    chance: float
+    """What an answer without a look gets right."""
+    untrained: float | None
+    """What the models that the arms began with get right, the better of the two; None where that is not known."""
+    informative: bool
+    """Whether an arm is surely above both: of what neither has learned, differences tell nothing."""
+    tuning_share: float | None = None
+    """Of fine-tuned models: the share of the difference's variance that more fine-tunings of each would take away."""
+
+
 class Matched(Difference):
     """The primary yardstick at equal spending in one unit, at the greatest share of their schedules that all paired
     runs have reached. A point in the middle of a schedule is never compared with the end of one: where arms of equal
@@ -164,6 +186,8 @@ class Pair(Config):
     """By share of the budget, ascending."""
     variants: tuple[Variant, ...]
     """Of the primary yardstick; empty until the pair has its verdict."""
+    tasks: tuple[TaskRow, ...] = ()
+    """Downstream tasks, exploratory: p is adjusted over all of them and all pairs of arms."""
 
     @property
     def barred(self) -> bool:

@@ -47,11 +47,18 @@ def evidence_against(
     history: History, yardstick: str, models: Sequence[Worth], value: float, items: ItemScores | None
 ) -> Evidence:
     """Likewise of models against a fixed value; ``items`` are its own, None where text does not change it."""
-    found = of_seeds([difference(worth.score, value) for worth in models])
     scores = [items_of(history, yardstick, worth) for worth in models]
     known = [own for own in scores if own is not None]
     if not known or len(known) < len(models):
-        return found
+        return of_seeds([difference(worth.score, value) for worth in models])
+    return evidence_above(known, [worth.score for worth in models], value, items)
+
+
+def evidence_above(
+    known: Sequence[ItemScores], scores: Sequence[float], value: float, items: ItemScores | None
+) -> Evidence:
+    """Likewise of models whose scores by item are given, and what they come to."""
+    found = of_seeds([difference(score, value) for score in scores])
     if items is None:
         return _with_units(found, known[0], influences(known).influence_SI)
     influence_SI = influences([*known, items]).influence_SI

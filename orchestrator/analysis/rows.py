@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
+from typing import TypeVar
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from orchestrator.analysis.comparison import Row
 from orchestrator.analysis.held_out_text import evidence_of
 from orchestrator.analysis.selection import Runs
 from orchestrator.analysis.statistics.evidence import Evidence, difference, of_seeds
+from orchestrator.analysis.statistics.holm import holm
 from orchestrator.analysis.statistics.rule import FEWEST
 from orchestrator.analysis.worth import Pairs, pairs_of
 from orchestrator.config.confirmation import ALPHA
@@ -21,6 +23,8 @@ from trainables.training.config import Unit
 
 STEADY = 1.1
 """Clocks tell nothing where runs of one configuration differ in the time of the same work by more than this ratio."""
+
+_AnyRow = TypeVar("_AnyRow", bound=Row)
 
 SAME_SPENDING = 0.99  # runs have spent the same where the least is this share of the most: clocks are noisy
 
@@ -40,10 +44,11 @@ def final_row(history: History, yardstick: str, pairs: Pairs) -> Row:
     """A yardstick at the end of the runs, by Student's own interval and p. Raises InputError where a file of item
     scores is gone or another."""
     scores = [(a.score, b.score) for a, b in pairs.values()]
-    return _row(history.design, yardstick, evidence_of(history, yardstick, pairs), scores)
+    return row_of(history.design, yardstick, evidence_of(history, yardstick, pairs), scores)
 
 
-def _row(design: Design, yardstick: str, found: Evidence, scores: Sequence[tuple[float, float]]) -> Row:
+def row_of(design: Design, yardstick: str, found: Evidence, scores: Sequence[tuple[float, float]]) -> Row:
+    """Of evidence and the scores that it is of."""
     differences = [difference(a, b) for a, b in scores]
     return Row(
         role="primary" if yardstick == design.yardsticks.primary else "exploratory",
@@ -61,6 +66,15 @@ def _row(design: Design, yardstick: str, found: Evidence, scores: Sequence[tuple
         p=float(found.p()) if found.n >= FEWEST else None,
         p_adjusted=None,
     )
+
+
+def holm_adjusted(rows: Sequence[_AnyRow]) -> list[_AnyRow]:
+    """With p adjusted over all of them. A pair without a p-value yet keeps its place in the family, as the weakest."""
+    adjusted = holm([1.0 if row.p is None else row.p for row in rows])
+    return [
+        row.model_copy(update={"p_adjusted": None if row.p is None else p})
+        for row, p in zip(rows, adjusted, strict=True)
+    ]
 
 
 def at_shares(history: History, branches: Mapping[float, tuple[Runs, Runs]]) -> Iterator[comparison.BranchRow]:
@@ -143,7 +157,7 @@ def matched(history: History, a: Runs, b: Runs, unit: Unit) -> comparison.Matche
     found = of_seeds([difference(one, other) for one, other in scores])
     if annealed:
         found = evidence_of(history, primary, pairs_of(history, primary, *_sides(paired)))
-    row = _row(design, primary, found, scores)
+    row = row_of(design, primary, found, scores)
     shown = row.model_dump(include={"n", "mean_a", "mean_b", "difference"})
     interval = row.interval if annealed else None
     return comparison.Matched(**shown, interval=interval, spent=min(spent), progress=progress, annealed=annealed)

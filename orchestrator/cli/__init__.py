@@ -93,7 +93,7 @@ def _option(commands: str, flag: str, help: str, **settings: Any) -> tuple[str, 
 
 _TRAINING = "run resume extend"
 _ON_RAY = f"plan prepare {_TRAINING}"
-_READING = f"corpus watch compare export submit {_ON_RAY}"
+_READING = f"corpus watch compare export submit evaluate {_ON_RAY}"
 
 _OPTIONS = [
     _option(_READING, "study", "a study file, a shipped study's name (h2h list), or a study's folder", metavar="STUDY"),
@@ -117,7 +117,18 @@ _OPTIONS = [
         metavar="KEY=VALUE",
         action="append",
     ),
-    _option(_ON_RAY, "--address", "a Ray cluster's address (default: RAY_ADDRESS, else this machine)"),
+    _option(
+        "evaluate",
+        "--tasks",
+        "a suite, or tasks: shipped ones by name, your own by path",
+        metavar="TASK",
+        nargs="+",
+        required=True,
+    ),
+    _option("evaluate", "--data", "folder that holds the tasks' files (default: the hub)", metavar="FOLDER"),
+    _option("evaluate", "--items", "examples of each task and language", metavar="N", type=int, default=500),
+    _option("evaluate", "--languages", "of a model that is no study's (default: all)", metavar="CODE", nargs="+"),
+    _option(f"{_ON_RAY} evaluate", "--address", "a Ray cluster's address (default: RAY_ADDRESS, else this machine)"),
     _option("submit", "--address", "the job server, as http://127.0.0.1:8265", required=True),
     _option("jobs", "server", "the job server, as http://127.0.0.1:8265", metavar="ADDRESS"),
     _option("jobs", "--follow", "hand on that job's output until it ends", metavar="JOB"),

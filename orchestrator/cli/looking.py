@@ -6,7 +6,9 @@ import json
 import os
 import re
 import secrets
+import sys
 from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.command import EXIT_FAILED, Options, command, folder_named, loading, study_named
@@ -187,4 +189,27 @@ def _schema(options: Options) -> int:
     from orchestrator.config.study import study_schema
 
     print(json.dumps(study_schema(), indent=2))
+    return 0
+
+
+@command("ask trained models downstream tasks: a finished study's, or those of a Hugging Face folder")
+def _evaluate(options: Options) -> int:
+    from rich.console import Console
+
+    from orchestrator.config.task_files import TasksSpec
+
+    suite = TasksSpec(suite=tuple(options.tasks) if len(options.tasks) > 1 else options.tasks[0], folder=options.data)
+    with loading(f"loading {options.study}"):
+        from orchestrator.reporting.evaluation import evaluated_model, evaluated_study
+
+        console = Console()
+    if (Path(options.study) / "config.json").is_file():
+        shown = evaluated_model(options.study, suite, options.items, options.languages)
+    else:
+        study = study_named(options)
+        study.say = lambda stage: print(f"h2h: {stage} ...", file=sys.stderr, flush=True)
+        with study.placed():
+            tasks = study.evaluate(suite, options.address, items=options.items)
+        shown = evaluated_study(study.results.history, tasks)
+    console.print(shown)
     return 0

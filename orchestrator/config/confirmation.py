@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field, field_validator, model_validator
 
+from orchestrator.config.task_files import TasksSpec
 from trainables.config import Config, Number, Positive, Several
 from trainables.errors import InputError
 from trainables.evaluation import EvaluationConfig, find_yardstick
@@ -12,6 +13,8 @@ from trainables.training.config import BudgetConfig
 MARGIN_SHARE = 0.25
 """The margin where the study names none: of what the second half of the budget brings."""
 
+TASKS = "tasks"
+"""The yardstick of downstream tasks."""
 ALPHA = 0.05  # level of every test: the chance, over all pairs of arms, of naming a winner where there is none
 
 
@@ -77,9 +80,18 @@ class YardstickSpec(Config):
     """Value of the primary one that arms race to; null: the worse of two arms' final means."""
     evaluation: EvaluationConfig = EvaluationConfig()
     """On what."""
+    tasks: TasksSpec | None = None
+    """Downstream tasks, whose yardstick is `tasks`: the mean over them of what is right beyond chance."""
 
     @model_validator(mode="after")
     def _known(self) -> YardstickSpec:
+        if self.tasks is None and TASKS in self.names:
+            raise InputError(
+                "no downstream tasks are named",
+                where="tasks",
+                why=f"the yardstick {TASKS} is taken on them",
+                remedy="--set yardsticks.tasks='{suite: quick, folder: FOLDER}'",
+            )
         for name in self.names:
             found = find_yardstick(name, "primary" if name == self.primary else "others")
             if name == self.primary and found.only_at_end:
@@ -94,4 +106,5 @@ class YardstickSpec(Config):
     @property
     def names(self) -> tuple[str, ...]:
         """The primary one first."""
-        return (self.primary, *(name for name in self.others if name != self.primary))
+        own = () if self.tasks is None else (TASKS,)
+        return tuple(dict.fromkeys((self.primary, *self.others, *own)))

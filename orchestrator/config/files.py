@@ -9,6 +9,7 @@ import yaml
 from pydantic import JsonValue
 
 from orchestrator.config.arms import ArmSpec
+from orchestrator.config.confirmation import YardstickSpec
 from orchestrator.config.consistency import require_consistent
 from orchestrator.config.errors import place, validated
 from orchestrator.config.folder import STUDY_FILE, anew, no_study, studies_in
@@ -133,8 +134,9 @@ def frozen_content(data: bytes, where: str) -> StudyContent:
 
 
 def freeze(spec: StudySpec) -> StudySpec:
-    """The study as it is kept: local paths are absolute and each arm's search space stands in it, so that it means the
-    same anywhere, whatever becomes of other files. Raises InputError if a path names the home folder of no user."""
+    """The study as it is kept: local paths are absolute, and each arm's search space and each task's definition stand
+    in it, so that it means the same anywhere, whatever becomes of other files. Raises InputError if a path names the
+    home folder of no user."""
 
     def path(name: str) -> str:
         return name if "://" in name else str(local_path(name))
@@ -153,6 +155,12 @@ def freeze(spec: StudySpec) -> StudySpec:
         own = given.model and model(given.model)
         return given.model_copy(update={"space": given.search_space, "model": own})
 
+    def yardsticks(given: YardstickSpec) -> YardstickSpec:
+        tasks = given.tasks and given.tasks.model_copy(
+            update={"suite": given.tasks.tasks, "folder": given.tasks.folder and path(given.tasks.folder)}
+        )
+        return given.model_copy(update={"tasks": tasks})
+
     sources = tuple(
         source.model_copy(update={"files": files(source.files), "dataset": existing(source.dataset)})
         for source in spec.corpora.sources
@@ -163,6 +171,7 @@ def freeze(spec: StudySpec) -> StudySpec:
             "corpora": spec.corpora.model_copy(update={"sources": sources}),
             "tokenizer": spec.tokenizer.model_copy(update={"pretrained": existing(spec.tokenizer.pretrained)}),
             "model": model(spec.model),
+            "yardsticks": yardsticks(spec.yardsticks),
             "arms": {name: arm(given) for name, given in spec.arms.items()},
         }
     )

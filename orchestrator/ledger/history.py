@@ -45,6 +45,10 @@ class History:
     study: records.StudyRecord | None = None  # of the last session
     first: records.StudyRecord | None = None  # of the first one
     corpus: records.CorpusRecord | None = None
+    tasks: records.TasksRecord | None = None  # of the study's protocol
+    task_sets: dict[str, records.TasksRecord] = field(default_factory=dict)  # these and later ones, by digest
+    tunings: dict[tuple[str, str, float], records.TuningRecord] = field(default_factory=dict)  # by trial, task, rate
+    evaluations: dict[str, dict[str, records.EvaluationRecord]] = field(default_factory=dict)  # by tasks and trial
     phases: dict[records.Phase, records.Status] = field(default_factory=dict)  # in the order of their beginnings
     trials: dict[str, TrialHistory] = field(default_factory=dict)  # by trial name, in the order of their beginnings
     resources: records.ResourcesRecord | None = None
@@ -81,6 +85,14 @@ class History:
                 self.close_attempts(before)  # of a session that was cut off: they ran up to its last record at least
             case records.CorpusRecord():
                 self.corpus = record
+            case records.TasksRecord():
+                self.task_sets[record.digest] = record
+                if not record.exploratory:
+                    self.tasks = record
+            case records.TuningRecord():
+                self.tunings[record.trial, record.task, record.rate] = record
+            case records.EvaluationRecord():
+                self.evaluations.setdefault(record.tasks, {})[record.trial] = record
             case records.ResourcesRecord():
                 self.resources = record
             case records.WaitingRecord():
@@ -131,7 +143,7 @@ class History:
         if any(key.partition(".")[0] == "cap" for key in changed):
             searched |= any(isinstance(e, records.CapRecord) and e.phase == "search" for e in self.events)
         self.plans += searched or any(key.startswith(("confirm.top", "confirm.budget")) for key in changed)
-        again: tuple[records.Phase, ...] = ("search", "confirm", "anytime", "compare")
+        again: tuple[records.Phase, ...] = ("search", "confirm", "anytime", "fine_tuning", "compare")
         for phase in again[0 if searched else 1 :]:
             self.phases.pop(phase, None)
         self.comparison = self.seeds_paid = None

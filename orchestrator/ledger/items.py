@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from orchestrator.ledger.records import EvaluationRecord, TuningRecord
 from orchestrator.ledger.trials import TrialHistory
 from trainables.errors import InputError
 from trainables.evaluation.item_scores import ItemScores, from_parquet, items_file
@@ -38,6 +39,26 @@ def read_floors(folder: Location, run: TrialHistory) -> dict[tuple[str, str], It
     none. Raises as :func:`read_items` does."""
     digest = None if run.floors is None else run.floors.items
     return {} if digest is None else _read(items_file(folder, run.trial, floors=True).uri, run.trial, digest)
+
+
+def read_evaluation(folder: Location, record: EvaluationRecord) -> dict[tuple[str, str], ItemScores]:
+    """Likewise of a model that was evaluated when the study had ended."""
+    return _read(evaluation_file(folder, record.tasks, record.trial).uri, record.trial, record.items)
+
+
+def evaluation_file(folder: Location, tasks: str, trial: str) -> Location:
+    """Where a study in the folder has it."""
+    return folder / f"evaluations/{tasks}/{trial}.parquet"
+
+
+def read_tuning(folder: Location, record: TuningRecord) -> dict[tuple[str, str], ItemScores]:
+    """Likewise of a model that was fine-tuned to a task, by fine-tuning in the place of a scorer."""
+    return _read(tuning_file(folder, record.trial, record.task, record.rate).uri, record.trial, record.items)
+
+
+def tuning_file(folder: Location, trial: str, task: str, rate: float) -> Location:
+    """Where a study in the folder has it."""
+    return folder / f"fine_tuning/{trial}/{task}-{rate:g}.parquet"
 
 
 @lru_cache(maxsize=256)  # a dashboard asks again and again

@@ -13,14 +13,16 @@ from pydantic import AfterValidator, Field, JsonValue, TypeAdapter
 from search_spaces import Configuration
 from trainables.config import Amount, Config, Count, Name, Number, Positive, Several
 from trainables.errors import printable
+from trainables.evaluation.yardstick import Score
 from trainables.models.config import Task
+from trainables.objectives.objective import Scorer
 from trainables.training.config import Unit
 from trainables.training.state import Built, Environment, FileDigest, Floors, Measure, Measured, Overhead
 
 TrainingPhase = Literal["search", "confirm", "anytime"]
 TRAINING_PHASES: tuple[TrainingPhase, ...] = get_args(TrainingPhase)
 
-Phase = Literal["prepare", "search", "confirm", "anytime", "compare"]
+Phase = Literal["prepare", "search", "confirm", "anytime", "fine_tuning", "compare"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
 
 Status = Literal["begin", "end"]
@@ -143,6 +145,57 @@ class CorpusRecord(_Record):
     files: Mapping[Text, FileDigest] = {}  # digests of those beside the shards, of which the manifest has the shards'
 
 
+class TaskDescription(Config):
+    """Of one downstream task."""
+
+    kind: Name
+    items: dict[Name, Count]  # by language, examples of its test split
+    chance: dict[Name, Amount]  # by language, what an answer without a look gets right
+    licence: Text
+
+
+class TasksRecord(_Record):
+    """The prepared downstream tasks."""
+
+    kind: Literal["tasks"] = "tasks"
+    digest: Name  # the name of their folder in the storage
+    items: Count  # of each task and language, that a trial's end is measured on at most
+    tasks: dict[Name, TaskDescription]
+    exploratory: bool = False  # chosen when the study had ended
+
+
+class EvaluationRecord(_Record):
+    """A trained model was asked tasks that were chosen when the study had ended."""
+
+    kind: Literal["evaluation"] = "evaluation"
+    trial: Name
+    tasks: Name  # the digest of their record
+    scores: dict[Scorer, Score]
+    items: Text  # the digest of the file of scores by item
+    environment: Environment
+
+
+class TuningRecord(_Record):
+    """A trained model was fine-tuned to a task, once with each seed."""
+
+    kind: Literal["tuning"] = "tuning"
+    arm: Name
+    trial: Name
+    task: Name
+    split: Literal["dev", "test"]  # dev: of a search model, to choose the arm's learning rate
+    rate: Positive
+    scores: tuple[Score, ...] = Field(min_length=1)  # by seed, what is right beyond chance
+    diverged: Count  # of the fitted models
+    flops: Amount
+    device_seconds: Amount
+    items: Text  # the digest of the file of scores by item
+
+    @property
+    def score(self) -> float:
+        """The mean over its seeds."""
+        return sum(score.overall for score in self.scores) / len(self.scores)
+
+
 class PhaseRecord(_Record):
     """A phase begins or ends."""
 
@@ -260,6 +313,9 @@ Record = (
     StudyRecord
     | ExtensionRecord
     | CorpusRecord
+    | TasksRecord
+    | EvaluationRecord
+    | TuningRecord
     | PhaseRecord
     | DecisionRecord
     | TrialRecord

@@ -41,7 +41,8 @@ def header_panel(history: History, now: float | None) -> Panel:
     marks = {"end": ("✓", "green"), "begin": ("●", "bold cyan"), None: ("○", "dim")}
     phases = Text()
     for phase in PHASES:
-        if phase == "anytime" and not study.design.anytime:
+        planned = {"anytime": bool(study.design.anytime), "fine_tuning": phase in history.phases}
+        if not planned.get(phase, True):
             continue
         mark, style = marks[history.phases.get(phase)]
         phases.append(f"{mark} {phase}  ", style)

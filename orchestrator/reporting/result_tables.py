@@ -1,7 +1,10 @@
 """What a study found, as tables."""
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from orchestrator import formatting
-from orchestrator.analysis.comparison import ArmSummary, Comparison, Pair, Row, Summary
+from orchestrator.analysis.comparison import ArmSummary, Comparison, Pair, Row, Summary, TaskRow
 from orchestrator.ledger.history import History
 from orchestrator.ledger.records import TRAINING_PHASES
 from orchestrator.reporting.table import Row as Line
@@ -60,6 +63,40 @@ def _comparison_row(pair: Pair, title: str, row: Row) -> Line:
         ),
         quiet=exploratory,
     )
+
+
+class TaskPair(NamedTuple):
+    """One task, as two arms do it."""
+
+    a: str
+    b: str
+    row: TaskRow
+
+
+def tasks_of(comparison: Comparison) -> list[TaskPair]:
+    """A study's own tasks."""
+    return [TaskPair(pair.a, pair.b, row) for pair in comparison.pairs for row in pair.tasks]
+
+
+def tasks_table(found: Sequence[TaskPair]) -> Table:
+    """Downstream tasks, a row for each and each pair of arms: what is right of their examples. Exploratory."""
+    rows = []
+    for a, b, row in found:
+        title = f"{row.task}, {row.tier}" + (f"\n{len(row.languages)} languages" if len(row.languages) > 1 else "")
+        cells = (
+            f"{a} –\n{b}",
+            title if row.informative else f"{title}\n(uninformative)",
+            f"{row.items:,}",
+            formatting.score(row.chance),
+            f"{formatting.score(row.mean_a)}\n{formatting.score(row.mean_b)}",
+            formatting.difference(row.difference, row.interval, "\n"),
+            formatting.p_value(row.p_adjusted),
+        )
+        rows.append(Line(cells, quiet=True))
+    all_tell = all(pair.row.informative for pair in found)
+    notes = () if all_tell else ("uninformative: no arm is surely above chance and the untrained model",)
+    titles = ("pair", "task", "items", "chance", "right", "difference", "p\n(adjusted)")
+    return Table(titles, tuple(rows), notes=notes)
 
 
 def search_table(comparison: Comparison) -> Table:

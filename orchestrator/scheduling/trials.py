@@ -9,6 +9,7 @@ from orchestrator.ledger.history import History
 from orchestrator.ledger.records import AttemptOutcome, DecisionRecord, MeasureRecord, TrainingPhase
 from orchestrator.ledger.trials import TrialHistory, trial_name
 from search_spaces import Configuration, Setting
+from trainables.storage import Location
 from trainables.training.config import Branch, TrialConfig
 
 
@@ -106,6 +107,10 @@ class Planner:
             budget = budget.scaled(share)
             # As long as the longer run's.
             training = training.model_copy(update={"warmup": training.warmup / share})
+        evaluation, tasks = spec.yardsticks.evaluation, None
+        if (prepared := self.history.tasks) is not None:
+            tasks = str(Location(self.corpus).parent.parent / "tasks" / prepared.digest)
+            evaluation = evaluation.model_copy(update={"task_items": prepared.items})
         config = TrialConfig(
             trial=name,
             objective=own.objective,
@@ -118,7 +123,8 @@ class Planner:
             alpha=spec.corpora.alpha,
             maximum_repetition=spec.corpora.maximum_repetition,
             document_attention=spec.corpora.document_attention,
-            evaluation=spec.yardsticks.evaluation,
+            evaluation=evaluation,
+            tasks=tasks,
             split="validation" if searching else "test",
             yardsticks=spec.yardsticks.names[:1] if searching else spec.yardsticks.names,
             rungs=spec.search.halving.fractions if searching else (),

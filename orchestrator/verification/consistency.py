@@ -15,6 +15,7 @@ from orchestrator.ledger import protocol, records
 from orchestrator.ledger.history import History
 from orchestrator.ledger.protocol import Protocol
 from orchestrator.verification.findings import Verification
+from trainables.evaluation.yardstick import mean_over
 from trainables.training.config import MEASURED_UNITS
 
 
@@ -104,10 +105,8 @@ def check_trials(found: Verification, history: History) -> None:
             within = last or spent <= trial.amount * (1 + TOLERANCE)
             found.check("trials", f"{where}: within its budget", within, True)
             for yardstick, score in measure.yardsticks.items():
-                languages = list(score.languages.values())
-                if languages and yardstick != "perplexity":
-                    mean = math.fsum(languages) / len(languages)
-                    found.check("yardsticks", f"{where}: {yardstick}", score.overall, mean)
+                if score.languages and yardstick != "perplexity":
+                    found.check("yardsticks", f"{where}: {yardstick}", score.overall, mean_over(score.languages))
 
 
 def check_data(found: Verification, history: History) -> None:

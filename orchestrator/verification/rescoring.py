@@ -93,7 +93,8 @@ def _scored(history: History, spec: StudySpec, run: TrialHistory, folder: Locati
     from trainables.evaluation.passes import take
 
     config, corpus, learner = trained(history, spec, run, folder)
-    held_out = HeldOut(corpus, config.evaluation, config.split)
+    tasks = None if config.tasks is None else Location(config.tasks)
+    held_out = HeldOut(corpus, config.evaluation, config.split, tasks=tasks)
     taken = take(learner.to(_device(run)), held_out, config.yardsticks)
     items = {str(scorer): own.items for scorer, own in taken.items() if own.items}
     read = from_parquet(to_parquet(items), run.trial) if items else {}

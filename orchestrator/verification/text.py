@@ -13,7 +13,9 @@ from orchestrator.verification.findings import Verification
 from trainables.corpora.stream.checksums import is_shard_intact
 from trainables.corpora.stream.packed import PackedCorpus
 from trainables.corpora.stream.token_stream import TokenStream, sequence_digest
+from trainables.errors import InputError
 from trainables.storage import Location
+from trainables.tasks.prepared import Tasks
 
 _BLOCK_TOKENS = 1 << 22  # read at once
 
@@ -30,6 +32,7 @@ def check_text(found: Verification, history: History, folder: Location) -> None:
         found.check("text", str(corpus.folder), dict(history.corpus.files), dict(corpus.digests()))
     else:
         found.notes.append("the ledger has no digest of the manifest: only what trials trained on is bound to it")
+    check_tasks(found, history, corpus.folder.parent.parent / "tasks")
     sound = len(found.mismatches)
     for own in corpus.manifest.splits.values():
         for shard in (shard for counts in own.values() for shard in counts.shards):
@@ -37,6 +40,20 @@ def check_text(found: Verification, history: History, folder: Location) -> None:
             found.check("text", f"{corpus.folder / shard.file}: as the manifest says", intact, True)
     if len(found.mismatches) == sound:
         _check_streams(found, history, corpus, spec.corpora.alpha, spec.corpora.maximum_repetition)
+
+
+def check_tasks(found: Verification, history: History, store: Location) -> None:
+    """The prepared examples of downstream tasks are those that the ledger names."""
+    if history.tasks is None:
+        return
+    tasks = Tasks(store / history.tasks.digest)
+    for name in history.tasks.tasks:
+        try:
+            known = name in tasks.manifest.tasks and bool(tasks.examples(name, "test", tasks.languages(name)[0]))
+        except InputError as error:
+            found.check("tasks", error.where, error.why, "as the ledger says")
+            return
+        found.check("tasks", f"{name}: its prepared examples are there", known, True)
 
 
 def _check_streams(

@@ -2,9 +2,11 @@
 each, T targets a sequence of an encoder, K targets in all, V vocabulary.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +18,10 @@ from trainables.evaluation.yardstick import EvaluationConfig
 from trainables.hashing import permute
 from trainables.models.config import Task
 from trainables.objectives.corruption import masked_positions
+from trainables.storage import Location
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 HELD_OUT_SEED = 20_230_915  # held-out targets are the same for every arm, trial and seed
 ROWS = 256  # of a batch of sentences
@@ -50,7 +56,7 @@ class HeldOut:
     """Held-out text, read when asked for: ``validation`` while searching, ``test`` (not tuned on) when confirming.
 
     Of each language it has the first sequences of a shuffled order, which is always the same: fewer are some of more,
-    with the same masks.
+    with the same masks. ``tasks`` is where the examples of downstream tasks lie, if there are any.
     """
 
     def __init__(
@@ -60,8 +66,9 @@ class HeldOut:
         split: Literal["validation", "test"],
         *,
         final: bool = True,
+        tasks: Location | None = None,
     ) -> None:
-        self.corpus, self.config, self.split = corpus, config, split
+        self.corpus, self.config, self.split, self.final, self.tasks = corpus, config, split, final, tasks
         self.most = config.sequences(final=final)
 
     @cached_property
@@ -97,9 +104,13 @@ class HeldOut:
         return document_NL
 
     @cached_property
+    def tokenizer(self) -> PreTrainedTokenizerFast:
+        return self.corpus.tokenizer()
+
+    @cached_property
     def token_bytes_V(self) -> NDArray[np.int64]:
         """How many UTF-8 bytes each token stands for, (V,)."""
-        return token_bytes(self.corpus.tokenizer())
+        return token_bytes(self.tokenizer)
 
     @cached_property
     def pair_languages(self) -> NDArray[np.str_]:
@@ -108,7 +119,7 @@ class HeldOut:
     @cached_property
     def sentences(self) -> list[list[int]]:
         """The tokens of the good sentences of all minimal pairs, then of the bad ones."""
-        pairs, tokenizer = self.corpus.minimal_pairs(), self.corpus.tokenizer()
+        pairs, tokenizer = self.corpus.minimal_pairs(), self.tokenizer
         texts = [pair.good for pair in pairs] + [pair.bad for pair in pairs]
         return [list(ids) for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]]
 

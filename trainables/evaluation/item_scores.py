@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import json
-import math
 from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, get_args
 
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 from trainables.config import LARGEST
 from trainables.errors import InputError, printable
 from trainables.evaluation.registry import find_yardstick
-from trainables.evaluation.yardstick import Items, Transform, transformed
+from trainables.evaluation.yardstick import Items, Transform, mean_over, shares_of, transformed
 from trainables.storage import Location
 
 if TYPE_CHECKING:
@@ -40,6 +39,11 @@ class ItemScores(NamedTuple):
     is_common: bool = False
     """As :class:`Items` has it."""
 
+    def some(self, own: NDArray[np.bool_]) -> ItemScores:
+        """Of the items that ``own``, (I,), says."""
+        columns = ("language_I", "item_I", "value_I", "weight_I")
+        return self._replace(**{name: getattr(self, name)[own] for name in columns})
+
     @property
     def units(self) -> list[Hashable]:
         """The unit of text that each item is, (I,)."""
@@ -49,8 +53,7 @@ class ItemScores(NamedTuple):
     @property
     def overall(self) -> float:
         """The score: the transform of the mean of the languages' ratios."""
-        ratios = [own.ratio for own in self.languages.values()]
-        return transformed(self.transform, math.fsum(ratios) / len(ratios))
+        return transformed(self.transform, mean_over({name: own.ratio for name, own in self.languages.items()}))
 
     @property
     def languages(self) -> dict[str, Items]:
@@ -64,14 +67,15 @@ class ItemScores(NamedTuple):
     def influences(self) -> NDArray[np.float64]:
         """What each item does to the score, to first order, (I,): in a language they sum to 0.
 
-        With R the ratio of an item's language, L languages and W the sum of a language's weights it is
-        f'(mean of the R) (value - R weight) / (L W): the infinitesimal jackknife of a mean of ratios.
+        With R the ratio of an item's language, s what the language counts and W the sum of its weights it is
+        f'(mean of the R) s (value - R weight) / W: the infinitesimal jackknife of a mean of ratios.
         """
         influence_I, languages = np.zeros(len(self.item_I)), self.languages
+        shares = shares_of(languages)
         for name, own in languages.items():
             if weight := own.weight_I.sum():
                 residual_I = own.value_I - own.ratio * own.weight_I
-                influence_I[self.language_I == name] = residual_I / (len(languages) * weight)
+                influence_I[self.language_I == name] = shares[name] * residual_I / weight
         return influence_I * (self.overall if self.transform == "exp" else 1.0)
 
 

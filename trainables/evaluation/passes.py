@@ -4,9 +4,9 @@ a batch, L tokens each, K targets, D hidden size, V vocabulary, P minimal pairs,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from trainables.objectives.objective import Scorer
 
 SLICE_ELEMENTS = 1 << 24  # numbers of the last layers held at a time
 
+Kept = TypeVar("Kept")
 Scored = tuple[NDArray[np.int64], Tensor, Tensor]
 """Whose sentence each of some tokens is, (K,), its hidden state, (K, D), and the token, (K,)."""
 
@@ -47,6 +48,7 @@ class Passes:
     def __init__(self, learner: Learner, held_out: HeldOut, scorers: Sequence[Scorer]) -> None:
         self._learner, self.held_out, self.scorers = learner, held_out, scorers
         self.task = learner.objective.task
+        self.kept: dict[Hashable, Any] = {}
 
     @property
     def learner(self) -> Learner:
@@ -95,6 +97,13 @@ class Taking:
     def learner(self) -> Learner:
         """The model."""
         return self._passes.learner
+
+    def once(self, key: Hashable, found: Callable[[], Kept]) -> Kept:
+        """What does not depend on the scorer: found for the first of them, and kept."""
+        kept = self._passes.kept
+        if key not in kept:
+            kept[key] = found()
+        return cast(Kept, kept[key])
 
     @cached_property
     def tokens(self) -> dict[str, Tokens]:

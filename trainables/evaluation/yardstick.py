@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from trainables.evaluation.held_out import HeldOut
     from trainables.evaluation.passes import Taking
 
+MOST_TASK_ITEMS = 500  # of a task and language, where nothing says how many
 WORST = LARGEST / 10  # a mean of several is rounded, and must fit into a record too
 
 Transform = Literal["identity", "exp"]
@@ -36,6 +38,11 @@ class EvaluationConfig(Config):
     their tokens count, of an encoder those that are masked."""
     sequences_on_the_way: int = Field(64, ge=1)
     """The same of evaluations before a trial's end: at the search's rungs, and for the curves."""
+    task_items: int | None = Field(None, ge=1)
+    """Examples of each task and language at a trial's end, at most: the first of a shuffled order. null: as many as
+    take 2% of a trial's training, 5% of a short one's; 500 where its tokens are not known beforehand."""
+    task_items_on_the_way: int = Field(50, ge=1)
+    """The same of evaluations before a trial's end."""
     mask_rate: float = Field(0.15, gt=0, le=0.9)
     """Share of an encoder's tokens that are masked and must be recovered."""
 
@@ -43,13 +50,18 @@ class EvaluationConfig(Config):
         """Of each language, at most."""
         return self.sequences_per_language if final else min(self.sequences_on_the_way, self.sequences_per_language)
 
+    def most_task_items(self, *, final: bool) -> int:
+        """Of each task and language, at most."""
+        most = self.task_items or MOST_TASK_ITEMS
+        return most if final else min(self.task_items_on_the_way, most)
+
 
 class Score(Config):
     """A yardstick's value."""
 
     overall: Number
     languages: Mapping[str, Number]
-    """Of each language's own text."""
+    """Of each language's own text; of tasks, by ``task/language``."""
 
 
 class Items(NamedTuple):
@@ -66,6 +78,22 @@ class Items(NamedTuple):
         """The sum of the values over that of the weights; :data:`WORST` at most, and where nothing weighs."""
         weight = float(self.weight_I.sum())
         return min(float(self.value_I.sum()) / weight, WORST) if weight else WORST
+
+
+def shares_of(languages: Iterable[str]) -> dict[str, float]:
+    """What each counts in a score over all: the same; of names ``task/language`` each task the same, and in it each
+    language."""
+    names = list(languages)
+    parts = Counter(name.partition("/")[0] for name in names)
+    return {name: 1 / (len(parts) * parts[name.partition("/")[0]]) for name in names}
+
+
+def mean_over(values: Mapping[str, float]) -> float:
+    """Of languages' values, by :func:`shares_of`."""
+    shares = shares_of(values)
+    if len(set(shares.values())) == 1:  # as a sum of equals, whose rounding others check
+        return math.fsum(values.values()) / len(values)
+    return math.fsum(shares[name] * value for name, value in values.items())
 
 
 def transformed(transform: Transform, ratio: float) -> float:
@@ -114,8 +142,7 @@ class Yardstick(ABC):  # of ``items`` and ``measure`` a member has one
         assert items is not None, f"{self.name} has neither items nor a measure of its own"
         ratios = {language: own.ratio for language, own in items.items()}
         languages = {language: transformed(self.transform, ratio) for language, ratio in ratios.items()}
-        mean = math.fsum(ratios.values()) / len(ratios)
-        return Score(overall=transformed(self.transform, mean), languages=languages)
+        return Score(overall=transformed(self.transform, mean_over(ratios)), languages=languages)
 
     def tokens(self, held_out: HeldOut, task: Task) -> int:
         """What it costs: tokens, padding too, that are passed through a model of the task to take it alone."""

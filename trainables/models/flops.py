@@ -65,6 +65,13 @@ def transform_flops(config: PreTrainedConfig, num_targets: int) -> int:
     return FORWARD_AND_BACKWARD * 2 * num_targets * D * D
 
 
+def classifier_flops(hidden_size: int, num_states: int, num_classes: int, *, dense: bool) -> int:
+    """Of a classifier of hidden states, forward and backward: a product with the classes, and before it, where it is
+    ``dense``, one with a D x D layer."""
+    D = hidden_size
+    return FORWARD_AND_BACKWARD * 2 * num_states * D * (num_classes + dense * D)
+
+
 def feed_forward_size(config: PreTrainedConfig) -> int:
     """Width of the feed-forward layers. GPT-2 says so as ``n_inner``, or not at all where it is 4 times the hidden."""
     if config.model_type == "gpt2":

@@ -268,6 +268,7 @@ class TrialConfig(Config):
     document_attention: bool = False  # attention stays inside documents, and positions restart with them
     evaluation: EvaluationConfig
     split: Literal["validation", "test"]
+    tasks: str | None = None  # folder of the prepared examples of downstream tasks
     yardsticks: tuple[str, ...]  # all are taken at the end; at evaluations before it only the first, the primary
     rungs: tuple[float, ...] = ()  # progress where the search may stop the trial: an evaluation and a checkpoint each
     evaluations: tuple[float, ...] = ()  # further progress points with an evaluation and a checkpoint

@@ -89,8 +89,10 @@ class Trial:
             if self.world.rank > 0:  # all workers began with the same weights; each drops out what it likes
                 own_seed = np.random.default_rng([config.seed, self.world.rank]).integers(1 << 62)
                 torch.manual_seed(int(own_seed))
+            tasks = None if config.tasks is None else Location(config.tasks)
             self.held_out = {
-                final: HeldOut(stream.corpus, config.evaluation, config.split, final=final) for final in (False, True)
+                final: HeldOut(stream.corpus, config.evaluation, config.split, final=final, tasks=tasks)
+                for final in (False, True)
             }
             self.losses = LossMeter(self.world.device)
             self.trained_on = StreamMeter(len(stream.corpus.languages))

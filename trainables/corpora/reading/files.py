@@ -6,9 +6,10 @@ from contextlib import contextmanager
 from functools import cache
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from trainables.config import Registry
-from trainables.corpora.reading.lines import COMPRESSIONS, DAMAGED_STREAM, compression_of
+from trainables.corpora.reading.lines import COMPRESSIONS, DAMAGED_STREAM, Line, compression_of, lines
 from trainables.corpora.reading.reader import Columns, Malformed, Reader, Record
 from trainables.corpora.reading.tables import ParquetReader
 from trainables.corpora.reading.text import JsonLinesReader, TextReader
@@ -74,6 +75,16 @@ def read_records(file: Location, columns: Columns, parts: range | None = None) -
             yield from reader.read(file, columns, parts)
 
 
+def sound_lines(file: Location) -> Iterator[Line]:
+    """The lines of a text file of any suffix. Raises InputError: it cannot be read, or a line is damaged."""
+    with _explained(file):
+        if _is_as_named(file):
+            for line in lines(file):
+                if line.problem is not None:
+                    raise line.problem.error()
+                yield line
+
+
 def part_bytes(file: Location) -> list[int]:
     """The size of each part of a file that can be read apart; empty where it is read whole."""
     reader = _reader(file)
@@ -86,6 +97,14 @@ def has_columns(file: Location) -> bool:
     return _reader(file).has_columns
 
 
+def column_names(file: Location) -> Columns:
+    """The columns of a Parquet file; none of others, whose records each have their own."""
+    if not isinstance(_reader(file), ParquetReader):
+        return ()
+    with _explained(file), pq.ParquetFile(file.filesystem.open_input_file(file.path)) as table:
+        return tuple(table.schema_arrow.names)
+
+
 def _reader(file: Location) -> Reader:
     suffix = suffix_of(file.name)
     if suffix is None:
@@ -94,12 +113,13 @@ def _reader(file: Location) -> Reader:
     return readers()[suffix]
 
 
-def _is_as_named(file: Location, reader: Reader) -> bool:
-    """Whether there is anything in the file; an error where its first bytes say another format than its name."""
+def _is_as_named(file: Location, reader: Reader | None = None) -> bool:
+    """Whether there is anything in the file; an error where its first bytes say another format than its name, which is
+    text where it has no reader."""
     magics = _COMPRESSED_MAGICS | {one.name: one.magic for one in readers().values() if one.magic}
     with file.filesystem.open_input_file(file.path) as stream:
         head = bytes(stream.read(max(map(len, magics.values()))))
-    expected = compression_of(file.name) or (reader.name if reader.magic else "plain text")
+    expected = compression_of(file.name) or (reader.name if reader and reader.magic else "plain text")
     found = next((kind for kind, magic in magics.items() if head.startswith(magic)), "plain text")
     if head and found != expected:
         unknown = f"neither {' nor '.join(magics)}"
@@ -107,7 +127,7 @@ def _is_as_named(file: Location, reader: Reader) -> bool:
             f"{file.name} is of another format than its name says",
             where=str(file),
             why=f"by its first bytes it is {unknown if found == 'plain text' else found}; "
-            f"a {suffix_of(file.name)} file is {expected}",
+            f"a {suffix_of(file.name) or file.name[file.name.find('.', 1) :]} file is {expected}",
             remedy="rename the file to its true format",
         )
     return bool(head)

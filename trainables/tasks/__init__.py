@@ -1,0 +1,1 @@
+"""Downstream tasks: what a model is good for beyond the text it was trained on."""

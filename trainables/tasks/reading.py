@@ -1,0 +1,247 @@
+"""The examples of a task, read from where they lie: every mistake in them is found here, before anything is trained."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any, NamedTuple
+
+from trainables.corpora.config import SourceConfig
+from trainables.corpora.reading.files import column_names, has_columns, read_records, sound_lines
+from trainables.corpora.reading.hugging_face import open_data_set
+from trainables.corpora.reading.lines import COMPRESSIONS, Line
+from trainables.corpora.reading.reader import Malformed
+from trainables.corpora.reading.wildcards import matching_files
+from trainables.errors import InputError, nearest
+from trainables.hashing import checksum
+from trainables.storage import Location, is_here
+from trainables.tasks.config import PlaceConfig, Split, TaskConfig
+from trainables.tasks.examples import Example
+from trainables.tasks.kinds import KINDS, Kind
+from trainables.tasks.kinds.kind import Unusable
+
+_TABLES = {".tsv": "\t", ".csv": ","}
+MOST_CLASSES = 1000
+
+
+class _Row(NamedTuple):
+    """A row of a file or data set, and where that is."""
+
+    where: str
+    columns: Mapping[str, Any]
+
+
+class Source:
+    """Where one task's examples are read from: the local place, where a folder is named, else the hub's.
+
+    Raises InputError: the definition has neither, or an unknown kind.
+    """
+
+    def __init__(self, task: TaskConfig, folder: str | None) -> None:
+        self.task, self._folder = task, folder
+        self.kind: Kind = KINDS.find(task.kind, f"task {task.name}: kind")()
+        is_local = task.local is not None and (folder is not None or not task.local.needs_folder)
+        place = task.local if is_local else task.hub
+        if place is None:
+            raise InputError(
+                f"the task {task.name} is read from files, and no folder is named",
+                where="tasks.folder",
+                remedy="--set yardsticks.tasks.folder=FOLDER, which holds the files that the definition names",
+            )
+        self._place: PlaceConfig = place
+        self.languages = place.languages or task.languages
+        """Those that are there."""
+
+    def classes(self) -> dict[str, int]:
+        """The number of each class, by each of its names in the column; empty where none are named, of a kind without
+        classes."""
+        labels = self._place.labels or self.task.labels
+        if not self.kind.has_labels or labels:
+            named = [label if isinstance(label, tuple) else (label,) for label in labels]
+            return {str(name): number for number, names in enumerate(named) for name in names}
+        column = self._column(self.kind.columns[-1])
+        found: set[str] = set()
+        for language in self._training_languages():
+            for row in self._rows("train", language):
+                values = self._value(row, column)
+                found.update(map(str, values if isinstance(values, list) else [values]))
+                if len(found) > MOST_CLASSES:
+                    raise InputError(
+                        f"the task {self.task.name} has more than {MOST_CLASSES} classes",
+                        where=row.where,
+                        why=f"the column '{column}' holds a different value nearly everywhere",
+                        remedy="name the column of the classes: columns: {label: COLUMN}",
+                    )
+        return {label: number for number, label in enumerate(sorted(found))}
+
+    def _training_languages(self) -> Sequence[str]:
+        return (self.task.transfer,) if self.task.transfer else self.languages
+
+    def has(self, split: Split) -> bool:
+        """Whether the task has the split."""
+        return split in (self._place.files or self._place.splits or ("train", "dev", "test"))
+
+    def examples(self, split: Split, language: str, classes: Mapping[str, int]) -> list[Example]:
+        """All of a split's examples of one language, in the order of the files. Raises InputError: there are none, or a
+        row is none."""
+        found = []
+        for number, row in enumerate(self._rows(split, language)):
+            own = {name: self._value(row, self._column(name)) for name in self.kind.columns}
+            mapped = {**self.task.columns, **self._place.columns}
+            own |= {name: self._value(row, self._column(name)) for name in self.kind.optional if name in mapped}
+            try:
+                example = self.kind.example(own, self.task, language, classes)
+            except Unusable as error:
+                raise InputError(
+                    f"a row of the task {self.task.name} is no example",
+                    where=row.where,
+                    why=str(error),
+                    remedy="mend the row, or the task's columns and labels",
+                ) from error
+            group = str(self._value(row, self._column(self.task.group))) if self.task.group else ""
+            found.append(example._replace(unit=self._unit(row, number, split, language, example), group=group))
+        if not found:
+            raise InputError(
+                f"the task {self.task.name} has no example of '{language}' in its {split} split",
+                where=self._pattern(split, language),
+                why="the files are empty",
+                remedy="other files, or leave the language out of the task's languages",
+            )
+        return found
+
+    def _unit(self, row: _Row, number: int, split: Split, language: str, example: Example) -> str:
+        """What the example has in common with its translations; what is twice in a language is one unit."""
+        if self.task.cluster is None:
+            return f"{language} {checksum(chr(0).join(example.texts).encode())[:24]}"
+        if self.task.cluster == "row":
+            return f"{split} {number}"
+        return str(self._value(row, self._column(self.task.cluster)))
+
+    def _column(self, name: str) -> str:
+        return self._place.columns.get(name, self.task.columns.get(name, name))
+
+    def _value(self, row: _Row, column: str) -> Any:
+        if column not in row.columns:
+            raise InputError(
+                f"the task {self.task.name} has no column '{column}'",
+                where=row.where,
+                why=f"an example of the kind {self.kind.name} needs it",
+                remedy=nearest(column, [str(name) for name in row.columns]) + "; name it under columns",
+            )
+        return row.columns[column]
+
+    def _pattern(self, split: Split, language: str) -> str:
+        named = (self._place.files or {}).get(split, self._place.dataset or "")
+        patterns = (named,) if isinstance(named, str) else named
+        return ", ".join(self._in_folder(pattern, language) for pattern in patterns)
+
+    def _in_folder(self, pattern: str, language: str) -> str:
+        pattern = pattern.replace("{language}", self._place.codes.get(language, language))
+        relative = "://" not in pattern and not pattern.startswith("/")
+        return f"{self._folder.rstrip('/')}/{pattern}" if relative and self._folder else pattern
+
+    def _rows(self, split: Split, language: str) -> Iterator[_Row]:
+        if self._place.files is None:
+            yield from self._rows_of_data_set(split, language)
+            return
+        if split not in self._place.files:
+            raise InputError(
+                f"the task {self.task.name} has no {split} split",
+                where=f"task {self.task.name}: files",
+                why=f"a task of the kind {self.kind.name} needs it",
+                remedy=f"files: {{{split}: PATH}}",
+            )
+        named = self._place.files[split]
+        for pattern in (named,) if isinstance(named, str) else named:
+            where = f"task {self.task.name}: files.{split}"
+            for name, _, _ in sorted(matching_files(self._in_folder(pattern, language), where)):
+                yield from self._rows_of_file(Location(name))
+
+    def _rows_of_file(self, file: Location) -> Iterator[_Row]:
+        plain = file.name.lower()
+        for compression in COMPRESSIONS:
+            plain = plain.removesuffix(compression)
+        suffix = "." + plain.rpartition(".")[2]
+        if self._place.format == "conll" or suffix in (".conll", ".conllu"):
+            yield from _sentences(file)
+        elif suffix in _TABLES:
+            yield from self._rows_of_table(file, _TABLES[suffix])
+        else:
+            for record in read_records(file, column_names(file) if has_columns(file) else ("text",)):
+                if isinstance(record, Malformed):
+                    raise record.error()
+                yield _Row(f"{file}, {record.place}", record.columns)
+
+    def _rows_of_table(self, file: Location, delimiter: str) -> Iterator[_Row]:
+        """Fields of ``.tsv`` have no quotes, as in GLUE's; those of ``.csv`` may."""
+        quoting = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
+        rows = csv.reader((line.text for line in sound_lines(file)), delimiter=delimiter, quoting=quoting)
+        header = self._place.header
+        try:
+            for row in rows:
+                where = f"{file}, line {rows.line_num}"
+                if header is None:
+                    header = tuple(row)
+                elif len(row) == len(header):
+                    yield _Row(where, dict(zip(header, row, strict=True)))
+                elif row:
+                    raise InputError(
+                        f"a line of {file.name} has {len(row)} fields",
+                        where=where,
+                        why=f"there are {len(header)} columns: {', '.join(header)}"[:300],
+                        remedy="mend the line; for a file without a first line of names: header: [NAME, ...]",
+                    )
+        except csv.Error as error:
+            what, where = f"a line of {file.name} cannot be cut into fields", f"{file}, line {rows.line_num}"
+            raise InputError(what, where=where, why=str(error), remedy="mend the line") from error
+
+    def _rows_of_data_set(self, split: Split, language: str) -> Iterator[_Row]:
+        place, where = self._place, f"task {self.task.name}"
+        if not self.has(split):
+            raise InputError(
+                f"the task {self.task.name} has no {split} split",
+                where=f"{where}: splits",
+                why=f"a task of the kind {self.kind.name} needs it",
+                remedy=f"splits: {{{split}: the data set's name of it}}",
+            )
+        code = place.codes.get(language, language)
+        name = (place.dataset or "").replace("{language}", code)
+        configs = (place.config,) if isinstance(place.config, str) or place.config is None else place.config
+        for config in configs:
+            source = SourceConfig(
+                language=language,
+                dataset=self._in_folder(name, language) if is_here(self._in_folder(name, language)) else name,
+                config=None if config is None else config.replace("{language}", code),
+                split=place.splits.get(split, split).replace("{language}", code),
+                revision=place.revision,
+                streaming=False,
+            )
+            for number, row in enumerate(open_data_set(source, where).rows, 1):
+                yield _Row(f"{source.dataset}, split {source.split}, row {number}", row)
+
+
+def _sentences(file: Location) -> Iterator[_Row]:
+    """Of lines with a word and its tag, blank ones between sentences; of CoNLL-U its columns FORM and UPOS."""
+    words: list[str] = []
+    tags: list[str] = []
+    begin = 1
+    end_of_file = Line("\n", 0, None)
+    for line in chain(sound_lines(file), [end_of_file]):
+        fields = line.text.rstrip("\r\n").split("\t")
+        if fields == [""]:
+            if words:
+                yield _Row(f"{file}, line {begin}", {"words": words, "tags": tags})
+            words, tags, begin = [], [], (line.number or 0) + 1
+        elif (len(fields) == 10 and not fields[0].isdigit()) or fields[0].startswith("# "):
+            continue
+        elif len(fields) in (2, 10):
+            words.append(fields[0] if len(fields) == 2 else fields[1])
+            tags.append(fields[1] if len(fields) == 2 else fields[3])
+        else:
+            raise InputError(
+                f"a line of {file.name} is no word with its tag",
+                where=f"{file}, {line.place}",
+                why=f"it has {len(fields)} fields between tabs, of 2 (or CoNLL-U's 10)",
+                remedy="mend the line",
+            )
