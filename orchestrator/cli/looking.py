@@ -207,7 +207,7 @@ def _evaluate(options: Options) -> int:
         shown = evaluated_model(options.study, suite, options.items, options.languages)
     else:
         study = study_named(options)
-        study.say = lambda stage: print(f"h2h: {stage} ...", file=sys.stderr, flush=True)
+        study.say = lambda stage, how_far="", /: print(f"h2h: {stage} {how_far}...", file=sys.stderr, flush=True)
         with study.placed():
             tasks = study.evaluate(suite, options.address, items=options.items)
         shown = evaluated_study(study.results.history, tasks)

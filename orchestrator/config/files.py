@@ -155,9 +155,11 @@ def freeze(spec: StudySpec) -> StudySpec:
         own = given.model and model(given.model)
         return given.model_copy(update={"space": given.search_space, "model": own})
 
+    languages = list(dict.fromkeys(source.language for source in spec.corpora.sources))
+
     def yardsticks(given: YardstickSpec) -> YardstickSpec:
         tasks = given.tasks and given.tasks.model_copy(
-            update={"suite": given.tasks.tasks, "folder": given.tasks.folder and path(given.tasks.folder)}
+            update={"suite": given.tasks.tasks_in(languages), "folder": given.tasks.folder and path(given.tasks.folder)}
         )
         return given.model_copy(update={"tasks": tasks})
 

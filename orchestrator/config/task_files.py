@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -68,6 +68,21 @@ class TasksSpec(Config):
         if self.fine_tuning is None:
             return ()
         return self.fine_tuned or tuple(task.name for task in self.tasks if KINDS.find(task.kind).learns)
+
+    def tasks_in(self, languages: Collection[str]) -> tuple[TaskConfig, ...]:
+        """Their definitions: of a shipped suite those alone that have one of these languages. Raises InputError where
+        none has."""
+        if not (isinstance(self.suite, str) and self.suite in suite_names()):
+            return self.tasks
+        found = tuple(task for task in self.tasks if not set(task.languages).isdisjoint(languages))
+        if not found:
+            raise InputError(
+                f"no task of the suite {self.suite} has one of the text's languages",
+                where="yardsticks.tasks.suite",
+                why=f"the text has {', '.join(languages)}"[:300],
+                remedy="name tasks that have: h2h list shows them",
+            )
+        return found
 
     @property
     def tasks(self) -> tuple[TaskConfig, ...]:

@@ -25,7 +25,7 @@ def prepared_tasks(
     """The tasks of a suite, of the languages of a study's text, prepared in the store. Raises InputError: something is
     wrong with a definition or with what it names, or the tokenizer does not know a language."""
     languages = list(dict.fromkeys(source.language for source in spec.corpora.sources))
-    folder = prepare_tasks(suite.tasks, store, suite.folder, languages, tokenizer)
+    folder = prepare_tasks(suite.tasks_in(languages), store, suite.folder, languages, tokenizer)
     if suite.fine_tuning is not None:
         _require_affordable(spec, suite, suite.fine_tuning, Tasks(folder))
     return record_of(Tasks(folder), spec.yardsticks.evaluation.task_items or MOST_TASK_ITEMS)

@@ -1,5 +1,5 @@
-"""Features: what a model makes of texts and words, layer by layer. Letters: N rows of a batch, L tokens each, K of these
-tokens, D hidden size, H layers with the embedding, S parts of texts.
+"""Features: what a model makes of texts and words, layer by layer. Letters: N rows of a batch, L tokens each, K of
+these tokens, D hidden size, H layers with the embedding, S parts of texts.
 """
 
 from __future__ import annotations

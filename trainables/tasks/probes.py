@@ -24,8 +24,8 @@ from threadpoolctl import threadpool_limits
 from trainables.evaluation.held_out import batches
 from trainables.tasks.config import Split
 from trainables.tasks.examples import Example
-from trainables.tasks.kinds import KINDS, Kind
 from trainables.tasks.features import Floats
+from trainables.tasks.kinds import KINDS, Kind
 from trainables.tasks.model import Ints, LanguageModel
 from trainables.tasks.prepared import Tasks
 

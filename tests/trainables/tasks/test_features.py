@@ -13,8 +13,8 @@ from transformers.models.bert.modeling_bert import BertModel
 from tests.helpers.word_models import language_model, piece_tokenizer, small_body
 from trainables.tasks import features as features_module
 from trainables.tasks.examples import Example
-from trainables.tasks.kinds import KINDS
 from trainables.tasks.features import features, of_texts, of_words
+from trainables.tasks.kinds import KINDS
 from trainables.tasks.model import LanguageModel
 
 torch.set_num_threads(1)

@@ -1,5 +1,5 @@
-"""Blank: which of two names goes where a sentence has a gap? Levesque et al. 2012; Tikhonov and Ryabinin 2021 (XWinograd,
-arXiv 2106.12066)."""
+"""Blank: which of two names goes where a sentence has a gap? Levesque et al. 2012; Tikhonov and Ryabinin 2021
+(XWinograd, arXiv 2106.12066)."""
 
 from __future__ import annotations
 

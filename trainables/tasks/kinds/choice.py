@@ -1,5 +1,5 @@
-"""Choice: which of several texts goes on likeliest from a context? Roemmele et al. 2011; Ponti et al. 2020 (XCOPA, arXiv
-2005.00333)."""
+"""Choice: which of several texts goes on likeliest from a context? Roemmele et al. 2011; Ponti et al. 2020 (XCOPA,
+arXiv 2005.00333)."""
 
 from __future__ import annotations
 
