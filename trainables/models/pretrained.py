@@ -52,7 +52,9 @@ def load_whole(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
             names = config.architectures or ()
             auto_model = AutoModelForMaskedLM if any("MaskedLM" in name for name in names) else AutoModelForCausalLM
             if config.is_encoder_decoder or not any(name.endswith(_ENDINGS) for name in names):
-                raise ValueError(f"its architecture is {', '.join(names) or 'not named'}, none of *{', *'.join(_ENDINGS)}")
+                raise ValueError(
+                    f"its architecture is {', '.join(names) or 'not named'}, none of *{', *'.join(_ENDINGS)}"
+                )
             tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
             if not isinstance(tokenizer, PreTrainedTokenizerFast):
                 raise ValueError("its tokenizer has no tokenizer.json")
