@@ -218,8 +218,8 @@ def lm_eval_disagreements(
         }
         cases.append(("xcopa", own, some, [by_number[example.unit] for example in some]))
     model, disagreements, ties = LanguageModel.of_folder(folder), 0, 0
-    for task, own, examples, rows in cases:
-        ours, theirs = answers(task, model, examples), harness_answers(folder, own, rows)
+    for task, definition, examples, rows in cases:
+        ours, theirs = answers(task, model, examples), harness_answers(folder, definition, rows)
         is_tie = (ours > 0) & (ours < 1)
         ties += int(is_tie.sum())
         disagreements += int(((ours != theirs) & ~is_tie).sum())
