@@ -189,6 +189,18 @@ def test_yardsticks():
             assert all(0 <= row[key][0] <= 1 for key in ("as_other_seeds", "as_twice_the_budget"))
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.skipif("H2H_TEST_DATA" not in os.environ, reason="needs H2H_TEST_DATA, a folder of real text")
+def test_tasks():
+    """In a process of its own: one of our modules has the same name. What is compared depends on what is installed."""
+    result = result_of("tasks")
+    assert result["tier_a_pairs"] == 2000
+    assert min(result["tier_a_seconds"], result["tier_a_encoder_seconds"]) > 0
+    assert result["minicons_max_difference"] is None or result["minicons_max_difference"] < 1e-4
+    assert result["lm_eval_disagreements"] in (None, 0)
+
+
 def made_up_scores(rng, name, level, noise, num_documents):
     """Of one run: tokens that are right with the chance ``level``, plus the seed's own share."""
     from trainables.evaluation.item_scores import ItemScores

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, takewhile
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
@@ -21,7 +21,9 @@ from trainables.evaluation.passes import Taking
 from trainables.models.body import run_body
 from trainables.models.config import Task
 from trainables.models.pretrained import head_of, load_whole
+from trainables.objectives.learner import Learner
 from trainables.objectives.loss import slice_rows
+from trainables.objectives.objective import Scorer
 
 Ints = NDArray[np.int64]
 CHUNK = 1 << 14
@@ -121,33 +123,41 @@ class LanguageModel:
 
     @classmethod
     def of_taking(cls, taking: Taking) -> LanguageModel:
-        """A study's model by one of its scorers: between separators, as documents are in the text it is trained on."""
-        learner, manifest = taking.learner, taking.held_out.corpus.manifest
-        separator = [manifest.separator_token]
+        """A study's model by one of its scorers."""
+        manifest, tokenizer = taking.held_out.corpus.manifest, taking.held_out.tokenizer
+        most_tokens, separator = manifest.sequence_length, manifest.separator_token
+        scorer = cast(Scorer, taking.scorer)  # tables, which have other names, are no learners
+        return cls.of_learner(taking.learner, scorer, tokenizer, separator, most_tokens)
+
+    @classmethod
+    def of_learner(
+        cls, learner: Learner, scorer: Scorer, tokenizer: PreTrainedTokenizerFast, separator: int, most_tokens: int
+    ) -> LanguageModel:
+        """A learner by one of its scorers. Texts are between separators, as documents are in what it is trained on."""
+        is_encoder = learner.objective.task == "masked"
 
         def logits(hidden_KD: Tensor) -> Tensor:
-            (scores_KV,) = learner.scores(hidden_KD, [taking.scorer]).values()
+            (scores_KV,) = learner.scores(hidden_KD, [scorer]).values()
             return scores_KV
 
         def hidden_at(token_NL: Tensor, mask_NL: Tensor, place_N: Tensor) -> Tensor:
-            embedded_NLD = F.embedding(token_NL, learner.embedding_VD)
-            place_N1 = place_N[:, None]
+            embedded_NLD, place_N1 = F.embedding(token_NL, learner.embedding_VD), place_N[:, None]
             return run_body(learner.body, embedded_NLD, attention_mask_NL=mask_NL, target_position_NT=place_N1).squeeze(
                 1
             )
 
         return cls(
-            taking.held_out.tokenizer,
-            taking.task,
+            tokenizer,
+            learner.objective.task,
             learner.body,
             learner.hidden,
             logits,
-            before=separator,
-            after=separator if taking.task == "masked" else [],
-            most_tokens=manifest.sequence_length,
+            before=[separator],
+            after=[separator] if is_encoder else [],
+            most_tokens=most_tokens,
             vocabulary_size=learner.config.vocab_size,
             hidden_size=learner.config.hidden_size,
-            hidden_at=hidden_at if taking.task == "masked" else None,
+            hidden_at=hidden_at if is_encoder else None,
         )
 
     @classmethod
@@ -302,12 +312,16 @@ class LanguageModel:
         for state_S, hidden_SD in self._states(asked):
             for begin in range(0, len(state_S), self._slice):
                 own_S = state_S[begin : begin + self._slice]
-                log_SV = self._logits(hidden_SD[begin : begin + self._slice]).float().log_softmax(1)
+                logits_SV = self._logits(hidden_SD[begin : begin + self._slice]).float()
                 token_k = order_K[_ranges(begin_S[own_S], tokens_S[own_S])]
                 place_k = torch.from_numpy(np.repeat(np.arange(len(own_S)), tokens_S[own_S])).to(self._device)
-                found_k = log_SV[place_k, torch.from_numpy(target_K[token_k]).to(self._device)]
-                log_K[token_k] = found_k.cpu().numpy()
-                is_first_K[token_k] = (found_k == log_SV.amax(1)[place_k]).cpu().numpy()
+                found_k = logits_SV[place_k, torch.from_numpy(target_K[token_k]).to(self._device)]
+                top_S1 = logits_SV.amax(1, keepdim=True)
+                # In place: to write as many numbers elsewhere takes as long as to find them.
+                above_S = logits_SV.sub_(top_S1).exp_().sum(1).log_()
+                found_k -= top_S1[place_k, 0]
+                is_first_K[token_k] = (found_k == 0).cpu().numpy()
+                log_K[token_k] = (found_k - above_S[place_k]).cpu().numpy()
         return log_K, is_first_K
 
     def _states(self, asked: _Asked) -> Iterator[tuple[Ints, Tensor]]:

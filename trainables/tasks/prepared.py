@@ -127,7 +127,7 @@ def _first_names(classes: Mapping[str, int]) -> tuple[str, ...]:
 def read_parts(source: Source, languages: Sequence[str], classes: Mapping[str, int]) -> Parts:
     """All that a task has of the languages, each part in an order by chance that is always the same: by unit, so that
     the first of one language are translations of the first of another."""
-    task, found = source.task, dict[tuple[Split, str], Sequence[Example]]()
+    task, found = source.task, dict[tuple[Split, str], list[Example]]()
     if source.kind.learns:
         for language in (task.transfer,) if task.transfer else languages:
             found["train", language] = _shuffled(source.examples("train", language, classes))
@@ -143,7 +143,7 @@ def read_parts(source: Source, languages: Sequence[str], classes: Mapping[str, i
     return found
 
 
-def _parted(examples: Sequence[Example]) -> tuple[Sequence[Example], Sequence[Example]]:
+def _parted(examples: list[Example]) -> tuple[list[Example], list[Example]]:
     """Most, and the dev split's: the same units in every language. Of a single unit both have all."""
     dev = [example for example in examples if _order(example) % DEV_OF == 0]
     rest = [example for example in examples if _order(example) % DEV_OF]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from trainables.corpora.config import SourceConfig
 from trainables.corpora.reading.files import column_names, has_columns, read_records, sound_lines
@@ -19,7 +19,7 @@ from trainables.storage import Location, is_here
 from trainables.tasks.config import PlaceConfig, Split, TaskConfig
 from trainables.tasks.examples import Example
 from trainables.tasks.kinds import KINDS, Kind
-from trainables.tasks.kinds.kind import Unusable
+from trainables.tasks.kinds.kind import UnusableError
 
 _TABLES = {".tsv": "\t", ".csv": ","}
 MOST_CLASSES = 1000
@@ -92,7 +92,7 @@ class Source:
             own |= {name: self._value(row, self._column(name)) for name in self.kind.optional if name in mapped}
             try:
                 example = self.kind.example(own, self.task, language, classes)
-            except Unusable as error:
+            except UnusableError as error:
                 raise InputError(
                     f"a row of the task {self.task.name} is no example",
                     where=row.where,
@@ -175,7 +175,7 @@ class Source:
 
     def _rows_of_table(self, file: Location, delimiter: str) -> Iterator[_Row]:
         """Fields of ``.tsv`` have no quotes, as in GLUE's; those of ``.csv`` may."""
-        quoting = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
+        quoting: Literal[0, 3] = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
         rows = csv.reader((line.text for line in sound_lines(file)), delimiter=delimiter, quoting=quoting)
         header = self._place.header
         try:

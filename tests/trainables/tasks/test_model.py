@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 
+from tests.helpers import exports
 from tests.helpers.language_models import ENCODERS, LENGTH, MODELS, WORDS, sentences, write_model
 from trainables.errors import InputError
 from trainables.tasks import model as module
@@ -158,3 +159,26 @@ def test_a_folder_that_is_no_model_is_one_message(tmp_path, case):
         (folder / "config.json").write_text(json.dumps(config | {"architectures": ["BertForTokenClassification"]}))
     with pytest.raises(InputError, match="there is no model"):
         LanguageModel.of_folder(str(folder))
+
+
+@pytest.mark.parametrize(("family", "objective"), [("bert", "mlm"), ("gpt_neox", "clm")])
+def test_a_learners_texts_stand_between_separators(family, objective):
+    """And an encoder's last layer, computed at one place alone, gives what it gives at all."""
+    learner, tokenizer = exports.make_learner(family, objective, {}, {}), exports.make_tokenizer()
+    separator, encoder = 3, objective == "mlm"
+    model = LanguageModel.of_learner(learner, "head", tokenizer, separator, exports.LENGTH)
+    texts = ["ab ac", "ab ad fg", "lm ab ac"]
+    found = model.score([Passage(text) for text in texts]).log_likelihood_P
+    for text, own in zip(texts, found, strict=True):
+        encoded, total = tokenizer(text, add_special_tokens=False), 0.0
+        ids, words = [separator, *encoded["input_ids"], separator], [None, *encoded.word_ids(), None]
+        for place in range(1, len(ids) - 1):
+            seen = list(ids)
+            for other in range(place, len(ids)):
+                if encoder and words[other] == words[place]:
+                    seen[other] = tokenizer.mask_token_id
+            with torch.no_grad():
+                hidden_LD = learner.hidden(torch.tensor([seen]))[0]
+                logits_V = learner.logits(hidden_LD[[place if encoder else place - 1]])[0]
+            total += logits_V.log_softmax(0)[ids[place]].item()
+        assert own == pytest.approx(total, abs=1e-4)

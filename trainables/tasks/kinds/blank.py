@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from trainables.tasks.config import TaskConfig
 from trainables.tasks.examples import Example
-from trainables.tasks.kinds.kind import Kind, Row, Unusable, class_of, text
+from trainables.tasks.kinds.kind import Kind, Row, UnusableError, class_of, text
 from trainables.tasks.kinds.minimal_pairs import right
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ GAP = "_"
 
 
 class Blank(Kind):
-    """Texts: up to the end of the gap with the right name and with the wrong one, and what stands behind it, which is to
-    be likelier after the right one (Trinh and Le 2018, arXiv 1806.02847). A tie is half right."""
+    """Texts: up to the end of the gap with the right name and with the wrong one, and what stands behind it, which is
+    to be likelier after the right one (Trinh and Le 2018, arXiv 1806.02847). A tie is half right."""
 
     name: ClassVar[str] = "blank"
     description: ClassVar[str] = "a sentence with a gap (_), and two names of which one belongs there"
@@ -31,7 +31,7 @@ class Blank(Kind):
     def example(self, row: Row, task: TaskConfig, language: str, classes: Mapping[str, int]) -> Example:
         before, gap, behind = text(row, "text").partition(GAP)
         if not gap or not behind.strip():
-            raise Unusable(f"its text has no gap ({GAP}) with words behind it")
+            raise UnusableError(f"its text has no gap ({GAP}) with words behind it")
         names = [text(row, "option1"), text(row, "option2")]
         number = class_of(row, "label", classes or {"0": 0, "1": 1})
         return Example((before + names[number], before + names[1 - number], behind), (), "")

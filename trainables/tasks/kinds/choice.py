@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from trainables.errors import nearest
 from trainables.tasks.config import TaskConfig
 from trainables.tasks.examples import Example
-from trainables.tasks.kinds.kind import Kind, Row, Unusable, text
+from trainables.tasks.kinds.kind import Kind, Row, UnusableError, text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,12 +37,12 @@ class Choice(Kind):
         numbers = classes or {str(number): number for number in range(len(choices))}
         label = numbers.get(str(row["label"]))
         if label is None or label >= len(choices):
-            raise Unusable(f"its label is {row['label']!r:.60}, which is none of {', '.join(numbers)}")
+            raise UnusableError(f"its label is {row['label']!r:.60}, which is none of {', '.join(numbers)}")
         context = text(row, "context")
         if task.connectors:
             value, known = str(row.get("connector")), task.connectors.get(language, {})
             if value not in known:
-                raise Unusable(f"its connector is {value!r:.60}: of {language} {nearest(value, known)}")
+                raise UnusableError(f"its connector is {value!r:.60}: of {language} {nearest(value, known)}")
             context = f"{_without_full_stop(context)} {known[value]}"
             choices = [choice[:1].lower() + choice[1:] for choice in choices]
         return Example((context, *choices), (label,), "")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from trainables.tasks.config import TaskConfig
 from trainables.tasks.examples import Example
-from trainables.tasks.kinds.kind import Kind, Row, Unusable, text
+from trainables.tasks.kinds.kind import Kind, Row, UnusableError, text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,7 +28,7 @@ class Cloze(Kind):
         passage = text(row, "text").rstrip()
         context, _, word = passage.rpartition(" ")
         if not context.strip():
-            raise Unusable("its text is a single word")
+            raise UnusableError("its text is a single word")
         return Example((passage, word), (), "")
 
     def chance(self, examples: Sequence[Example]) -> float:

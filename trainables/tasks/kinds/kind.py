@@ -20,7 +20,7 @@ Row = Mapping[str, Any]
 """One of a file: values by the kind's own names of columns."""
 
 
-class Unusable(ValueError):
+class UnusableError(ValueError):
     """Why a row is no example, in a line."""
 
 
@@ -45,7 +45,7 @@ class Kind(ABC):
 
     @abstractmethod
     def example(self, row: Row, task: TaskConfig, language: str, classes: Mapping[str, int]) -> Example:
-        """What a row is. Raises Unusable. Its unit and group are filled in by the caller."""
+        """What a row is. Raises UnusableError. Its unit and group are filled in by the caller."""
 
     @abstractmethod
     def chance(self, examples: Sequence[Example]) -> float:
@@ -63,16 +63,16 @@ class Kind(ABC):
 
 
 def text(row: Row, column: str) -> str:
-    """A column's text. Raises Unusable where it is none, or empty."""
+    """A column's text. Raises UnusableError where it is none, or empty."""
     value = row[column]
     if not isinstance(value, str) or not value.strip():
-        raise Unusable(f"its {column} is {value!r:.60}, and no text")
+        raise UnusableError(f"its {column} is {value!r:.60}, and no text")
     return value
 
 
 def class_of(row: Row, column: str, classes: Mapping[str, int]) -> int:
-    """The number of a column's class. Raises Unusable where it is none of them."""
+    """The number of a column's class. Raises UnusableError where it is none of them."""
     value = str(row[column])
     if value not in classes:
-        raise Unusable(f"its {column} is {value!r:.60}, which is none of {', '.join(classes)}"[:300])
+        raise UnusableError(f"its {column} is {value!r:.60}, which is none of {', '.join(classes)}"[:300])
     return classes[value]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from trainables.tasks.config import TaskConfig
 from trainables.tasks.examples import Example
 from trainables.tasks.kinds.classify import most_frequent
-from trainables.tasks.kinds.kind import Kind, Row, Unusable
+from trainables.tasks.kinds.kind import Kind, Row, UnusableError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,9 +30,9 @@ class Tag(Kind):
     def example(self, row: Row, task: TaskConfig, language: str, classes: Mapping[str, int]) -> Example:
         words, tags = row["words"], row["tags"]
         if not (isinstance(words, list) and isinstance(tags, list) and len(words) == len(tags) > 0):
-            raise Unusable("its words and tags are no two lists of one length")
+            raise UnusableError("its words and tags are no two lists of one length")
         if unknown := next((tag for tag in tags if str(tag) not in classes), None):
-            raise Unusable(f"its tag {unknown!r:.60} is none of {', '.join(classes)}"[:300])
+            raise UnusableError(f"its tag {unknown!r:.60} is none of {', '.join(classes)}"[:300])
         return Example(tuple(map(str, words)), tuple(classes[str(tag)] for tag in tags), "")
 
     def features(self, model: LanguageModel, examples: Sequence[Example]) -> NDArray[np.float32]:

@@ -1,0 +1,293 @@
+"""Examples read from files and data sets, and what is said of wrong ones."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import datasets
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.helpers.language_models import make_tokenizer
+from trainables.errors import InputError
+from trainables.storage import Location
+from trainables.tasks.config import TaskConfig
+from trainables.tasks.examples import evenly
+from trainables.tasks.prepared import MANIFEST_NAME, Tasks, prepare_tasks, read_parts
+from trainables.tasks.reading import Source
+
+ROWS = [{"text": f"text {number}", "second": "so", "label": ("no", "yes")[number % 2]} for number in range(40)]
+
+
+def task(kind="classify", files=None, place=None, **more):
+    local = {"files": files or {"train": "train.jsonl", "test": "test.jsonl"}, **(place or {})}
+    return TaskConfig.model_validate({"name": "own", "kind": kind, "languages": ["en"], "local": local, **more})
+
+
+def write(path, rows):
+    content = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+
+
+def read(own, folder, language="en"):
+    source = Source(own, str(folder))
+    return source.examples("test", language, source.classes())
+
+
+def message(own, folder):
+    with pytest.raises(InputError) as caught:
+        prepare_tasks([own], Location(folder / "store"), str(folder), None, None)
+    return str(caught.value)
+
+
+def texts(examples):
+    return [example.texts for example in examples]
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "jsonl.gz", "parquet", "tsv", "tsv.gz", "csv"])
+def test_formats_read_the_same(tmp_path, suffix):
+    rows = [{"text": 'He said: "no"', "label": "a"}, {"text": "two, or three", "label": "b"}]
+    file = tmp_path / f"test.{suffix}"
+    if suffix == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), file)
+    elif suffix == "csv":
+        file.write_text('text,label\n"He said: ""no""",a\n"two, or three",b\n')
+    elif "tsv" in suffix:
+        content = b'text\tlabel\nHe said: "no"\ta\r\ntwo, or three\tb\n\n'
+        file.write_bytes(gzip.compress(content) if suffix.endswith("gz") else content)
+    else:
+        write(file, rows)
+    found = read(task(files={"test": file.name}, labels=["a", "b"]), tmp_path)
+    assert texts(found) == [('He said: "no"',), ("two, or three",)]
+    assert [example.labels for example in found] == [(0,), (1,)]
+
+
+def test_quotes_of_csv_hold_line_ends(tmp_path):
+    (tmp_path / "test.csv").write_text('text,label\n"one\ntwo",a\n')
+    assert texts(read(task(files={"test": "test.csv"}, labels=["a"]), tmp_path)) == [("one\ntwo",)]
+
+
+def test_a_table_without_names(tmp_path):
+    (tmp_path / "test.tsv").write_text("a\tone\nb\ttwo\n")
+    own = task(files={"test": "test.tsv"}, place={"header": ["label", "text"]}, labels=["a", "b"])
+    assert texts(read(own, tmp_path)) == [("one",), ("two",)]
+
+
+CONLLU = """# text = It's up
+1-2\tIt's\t_\t_\t_\t_\t_\t_\t_\t_
+1\tIt\tit\tPRON\t_\t_\t3\tnsubj\t_\t_
+2\t's\tbe\tAUX\t_\t_\t3\tcop\t_\t_
+2.1\tgone\tgo\tVERB\t_\t_\t_\t_\t_\t_
+3\tup\tup\tADV\t_\t_\t0\troot\t_\t_
+
+1\tNo\tno\tINTJ\t_\t_\t0\troot\t_\t_
+"""
+
+
+@pytest.mark.parametrize("form", ["conll", "conllu", "tsv"])
+def test_sentences_word_by_word(tmp_path, form):
+    plain = "It\tPRON\n's\tAUX\nup\tADV\n\nNo\tINTJ\n"
+    (tmp_path / f"test.{form}").write_text(CONLLU if form == "conllu" else plain)
+    place = {"format": "conll"} if form == "tsv" else {}
+    own = task("tag", {"test": f"test.{form}"}, place, labels=["ADV", "AUX", "INTJ", "PRON"])
+    found = read(own, tmp_path)
+    assert texts(found) == [("It", "'s", "up"), ("No",)]
+    assert [example.labels for example in found] == [(3, 1, 0), (2,)]
+
+
+@pytest.mark.parametrize("folded", [True, False])
+def test_a_hugging_face_folder(tmp_path, folded):
+    whole = datasets.Dataset.from_list(ROWS)
+    if folded:
+        whole = datasets.DatasetDict({"train": whole, "validation": whole.select(range(4))})
+    whole.save_to_disk(tmp_path / "set")
+    place = {"dataset": "set", "splits": {"train": "train", "test": "validation" if folded else "train"}}
+    own = task(labels=["no", "yes"]).model_copy(update={"local": None})
+    own = TaskConfig.model_validate(own.model_dump(exclude={"local"}) | {"local": place})
+    assert len(read(own, tmp_path)) == (4 if folded else len(ROWS))
+
+
+def test_classes_are_those_of_the_training_split(tmp_path):
+    write(tmp_path / "train.jsonl", ROWS)
+    assert Source(task(), str(tmp_path)).classes() == {"no": 0, "yes": 1}
+
+
+def test_a_class_may_have_several_names(tmp_path):
+    write(tmp_path / "train.jsonl", [{"text": "a", "label": 0}, {"text": "b", "label": 1}])
+    write(tmp_path / "test.jsonl", ROWS[:2])
+    own = task(labels=[["no", 0], ["yes", 1]])
+    tasks = Tasks(prepare_tasks([own], Location(tmp_path / "store"), str(tmp_path), None, None))
+    assert tasks.manifest.tasks["own"].classes == ("no", "yes")
+    assert {example.labels for example in tasks.examples("own", "test", "en")} == {(0,), (1,)}
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        ([*ROWS[:2], {"txet": "a", "label": "no"}], ("no column 'text'", "did you mean 'txet'", "line 3")),
+        ([*ROWS[:3], {"text": "a", "label": "maybe"}], ("'maybe'", "none of no, yes", "test.jsonl, line 4")),
+        ([{"text": " ", "label": "no"}], ("its text is ' '", "line 1")),
+        ([{"text": 3, "label": "no"}], ("its text is 3",)),
+        ([], ("no example of 'en' in its test split", "test.jsonl")),
+    ],
+)
+def test_a_wrong_row_is_one_message(tmp_path, rows, says):
+    write(tmp_path / "train.jsonl", ROWS)
+    write(tmp_path / "test.jsonl", rows)
+    found = message(task(), tmp_path)
+    assert all(part in found for part in says), found
+
+
+@pytest.mark.parametrize(
+    ("own", "says"),
+    [
+        (task(files={"train": "train.jsonl", "test": "tset.jsonl"}), ("no file matches", "test.jsonl", "files.test")),
+        (task(files={"test": "test.jsonl"}), ("no train split", "files: {train: PATH}")),
+        (task(files={"train": "train.jsonl", "test": "test.csv"}), ("has 1 fields", "test.csv, line 3", "text, label")),
+        (task(files={"train": "train.jsonl", "test": "long.csv"}), ("cannot be cut into fields", "long.csv, line 2")),
+        (task("tag", {"train": "x.conll", "test": "x.conll"}), ("no word with its tag", "x.conll, line 2", "1 fields")),
+        (task(files={"train": "train.jsonl", "test": "cut.tsv.gz"}), ("cut.tsv.gz", "truncated or damaged")),
+        (task(files={"train": "train.jsonl", "test": "plain.tsv.gz"}), ("another format than its name says",)),
+        (task(files={"train": "train.jsonl", "test": "latin.tsv"}), ("not UTF-8", "latin.tsv, line 2")),
+        (task(files={"train": "train.jsonl", "test": "test.json"}), ("rename the file to .jsonl",)),
+        (task("classfy"), ("unknown kind of task 'classfy'", "did you mean 'classify'", "task own: kind")),
+        (
+            task(files={"train": "train.jsonl", "test": "{language}.tsv"}, languages=["de"]),
+            ("no file matches", "de.tsv"),
+        ),
+    ],
+)
+def test_wrong_files_are_one_message(tmp_path, own, says):
+    write(tmp_path / "train.jsonl", ROWS)
+    write(tmp_path / "test.jsonl", ROWS)
+    (tmp_path / "test.csv").write_text("text,label\na,no\nb\n")
+    (tmp_path / "long.csv").write_text(f"text,label\n{'a' * 200_000},no\n")
+    (tmp_path / "x.conll").write_text("a\tNOUN\nb\n")
+    (tmp_path / "cut.tsv.gz").write_bytes(gzip.compress(b"text\tlabel\n" + b"a\tno\n" * 999)[:-12])
+    (tmp_path / "plain.tsv.gz").write_text("text\tlabel\na\tno\n")
+    (tmp_path / "latin.tsv").write_bytes("text\tlabel\nfüß\tno\n".encode("latin-1"))
+    (tmp_path / "test.json").write_text("[]")
+    found = message(own, tmp_path)
+    assert all(part in found for part in says), found
+
+
+def test_without_a_folder_there_is_only_the_hub(tmp_path):
+    with pytest.raises(InputError, match="no folder is named"):
+        Source(task(), None)
+
+
+def test_too_many_classes_are_no_classes(tmp_path):
+    write(tmp_path / "train.jsonl", [{"text": "a", "label": number} for number in range(2000)])
+    write(tmp_path / "test.jsonl", ROWS)
+    assert "more than 1000 classes" in message(task(), tmp_path)
+
+
+def test_a_language_of_unknown_pieces(tmp_path):
+    write(tmp_path / "test.jsonl", [{"text": "жир бобр жар"}] * 3)
+    own = task("cloze", {"test": "test.jsonl"})
+    with pytest.raises(InputError, match="does not know the task own's 'en'"):
+        prepare_tasks([own], Location(tmp_path / "store"), str(tmp_path), None, make_tokenizer())
+    write(tmp_path / "test.jsonl", [{"text": "bal bel bil"}] * 3)
+    prepare_tasks([own], Location(tmp_path / "store"), str(tmp_path), None, make_tokenizer())
+
+
+def test_none_of_the_texts_languages(tmp_path):
+    write(tmp_path / "test.jsonl", [{"text": "one two"}])
+    with pytest.raises(InputError, match="none of the text's languages"):
+        prepare_tasks([task("cloze", {"test": "test.jsonl"})], Location(tmp_path), str(tmp_path), ["sw"], None)
+
+
+@settings(max_examples=20, deadline=None)
+@given(order=st.permutations(range(len(ROWS))), cluster=st.sampled_from([None, "id"]))
+def test_the_order_of_examples_is_not_that_of_the_file(tmp_path_factory, order, cluster):
+    folder = tmp_path_factory.mktemp("own")
+    rows = [row | {"id": number // 2} for number, row in enumerate(ROWS)]
+    write(folder / "train.jsonl", rows)
+    write(folder / "test.jsonl", rows)
+    own = task(cluster=cluster)
+    first = read_parts(Source(own, str(folder)), ["en"], {"no": 0, "yes": 1})
+    write(folder / "train.jsonl", [rows[number] for number in order])
+    write(folder / "test.jsonl", [rows[number] for number in order])
+    again = read_parts(Source(own, str(folder)), ["en"], {"no": 0, "yes": 1})
+    assert again == first
+    assert texts(first["en" and ("test", "en")]) != [(row["text"],) for row in rows]
+
+
+@pytest.mark.parametrize("cluster", ["row", "id"])
+def test_translations_are_aligned(tmp_path, cluster):
+    """The first of one language are translations of the first of another, in all splits; also of those cut off."""
+    languages = ("de", "en", "sw")
+    for language in languages:
+        rows = [{"text": f"{language} {number}", "label": "no", "id": number} for number in range(60)]
+        write(tmp_path / f"{language}.jsonl", rows if cluster == "row" else rows[::-1] if language == "en" else rows)
+    files = {"train": "{language}.jsonl", "test": "{language}.jsonl"}
+    own = task(files=files, languages=languages, cluster=cluster)
+    parts = read_parts(Source(own, str(tmp_path)), languages, {"no": 0})
+    for split in ("train", "dev", "test"):
+        numbers = [[text.split()[1] for (text,) in texts(parts[split, language])] for language in languages]
+        assert numbers[0] == numbers[1] == numbers[2]
+        units = [[example.unit for example in parts[split, language]] for language in languages]
+        assert units[0] == units[1] == units[2]
+    assert not {e.unit for e in parts["train", "en"]} & {e.unit for e in parts["dev", "en"]}
+
+
+def test_without_a_cluster_languages_share_no_unit(tmp_path):
+    for language in ("de", "en"):
+        write(tmp_path / f"{language}.jsonl", ROWS)
+    own = task(files={"train": "{language}.jsonl", "test": "{language}.jsonl"}, languages=["de", "en"])
+    parts = read_parts(Source(own, str(tmp_path)), ["de", "en"], {"no": 0, "yes": 1})
+    assert not {e.unit for e in parts["test", "de"]} & {e.unit for e in parts["test", "en"]}
+
+
+def test_transfer_trains_in_one_language(tmp_path):
+    write(tmp_path / "train.jsonl", ROWS)
+    for language in ("de", "en"):
+        write(tmp_path / f"test-{language}.jsonl", ROWS)
+    files = {"train": "train.jsonl", "test": "test-{language}.jsonl"}
+    own = task(files=files, languages=["de", "en"], transfer="en")
+    parts = read_parts(Source(own, str(tmp_path)), ["de", "en"], {"no": 0, "yes": 1})
+    assert [language for split, language in parts if split == "train"] == ["en"]
+    assert len(parts["train", "en"]) == len(ROWS)  # dev is cut from what is tested
+
+
+def test_groups_count_the_same_in_a_subsample(tmp_path):
+    rows = [{"good": f"a {n}", "bad": f"b {n}", "kind": "often" if n % 5 else "seldom"} for n in range(50)]
+    write(tmp_path / "test.jsonl", rows)
+    found = read(task("minimal_pairs", {"test": "test.jsonl"}, group="kind"), tmp_path)
+    groups = [found[number].group for number in evenly(found, 12)]
+    assert (groups.count("often"), groups.count("seldom")) == (6, 6)
+
+
+def test_prepared_twice_is_the_same(tmp_path):
+    write(tmp_path / "train.jsonl", ROWS)
+    write(tmp_path / "test.jsonl", ROWS)
+    first, again = (
+        prepare_tasks([task()], Location(tmp_path / store), str(tmp_path), None, None) for store in ("one", "two")
+    )
+    assert first.name == again.name
+    parts = read_parts(Source(task(), str(tmp_path)), ["en"], {"no": 0, "yes": 1})
+    for (split, language), examples in parts.items():
+        assert Tasks(first).examples("own", split, language) == examples
+    assert Tasks(first).manifest.tasks["own"].counts["test"] == {"en": 40}
+    write(tmp_path / "test.jsonl", ROWS[:-1])
+    assert prepare_tasks([task()], Location(tmp_path / "one"), str(tmp_path), None, None).name != first.name
+
+
+@pytest.mark.parametrize("damage", ["changed", "gone", "manifest", "no manifest"])
+def test_a_damaged_file_is_refused(tmp_path, damage):
+    write(tmp_path / "train.jsonl", ROWS)
+    write(tmp_path / "test.jsonl", ROWS)
+    folder = prepare_tasks([task()], Location(tmp_path / "store"), str(tmp_path), None, None)
+    file = folder / (MANIFEST_NAME if "manifest" in damage else "own.parquet")
+    if damage in ("gone", "no manifest"):
+        file.local.unlink()
+    else:
+        content = file.read_bytes()
+        file.write_bytes(content[:-9] + b"x" + content[-8:])
+    with pytest.raises(InputError, match="prepared examples of tasks cannot be read"):
+        Tasks(folder).examples("own", "test", "en")
