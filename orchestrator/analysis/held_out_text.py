@@ -91,3 +91,9 @@ def text_error(a: ItemScores, b: ItemScores) -> float | None:
     """Standard error by text of the difference of two models; None where text has too few units to tell."""
     found = evidence_of_items([(a, b)])
     return float(found.text_variance) ** 0.5 if np.isfinite(found.text_degrees) else None
+
+
+def kept(items: ItemScores, own: NDArray[np.bool_]) -> ItemScores:
+    """A part of the items, (I,): those that are marked."""
+    columns = ("language_I", "item_I", "value_I", "weight_I")
+    return items._replace(**{name: getattr(items, name)[own] for name in columns})

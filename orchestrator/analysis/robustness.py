@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from orchestrator import formatting
 from orchestrator.analysis.comparison import Variant
-from orchestrator.analysis.held_out_text import evidence_of, evidence_of_items, items_of
+from orchestrator.analysis.held_out_text import evidence_of, evidence_of_items, items_of, kept
 from orchestrator.analysis.selection import Runs
 from orchestrator.analysis.statistics.evidence import Evidence
 from orchestrator.analysis.statistics.rule import FEWEST, Rule
@@ -109,7 +108,7 @@ def _scored(history: History, scorer: str, worth: Worth) -> ItemScores | None:
 
 def _without(own: _ItemsOf, language: str, worth: Worth) -> ItemScores | None:
     items = own(worth)
-    return None if items is None else _kept(items, items.language_I != language)
+    return None if items is None else kept(items, items.language_I != language)
 
 
 def _half(own: _ItemsOf, number: int, worth: Worth) -> ItemScores | None:
@@ -117,10 +116,5 @@ def _half(own: _ItemsOf, number: int, worth: Worth) -> ItemScores | None:
     items = own(worth)
     if items is None:
         return None
-    kept = _kept(items, items.item_I % 2 == number)
-    return kept if set(kept.language_I) == set(items.language_I) else None
-
-
-def _kept(items: ItemScores, own: NDArray[np.bool_]) -> ItemScores:
-    columns = ("language_I", "item_I", "value_I", "weight_I")
-    return items._replace(**{name: getattr(items, name)[own] for name in columns})
+    own_half = kept(items, items.item_I % 2 == number)
+    return own_half if set(own_half.language_I) == set(items.language_I) else None

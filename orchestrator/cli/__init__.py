@@ -125,6 +125,11 @@ _OPTIONS = [
     _option("run", "--resume", "go on with the study if it has begun, or print its answer", action="store_true"),
     _option(_TRAINING, "--plain", "plain lines instead of the live dashboard", action="store_true"),
     _option("compare", "--methods", "write the paragraph for a paper instead", action="store_true"),
+    _option("compare", "--json", "print all of it as JSON instead (h2h schema --of report)", action="store_true"),
+    _option("report", "studies", "studies' folders, or what names them", metavar="STUDY", nargs="+"),
+    _option("report", "--out", "HTML file to write (default: NAME.html)", metavar="FILE"),
+    _option("report", "--figures", "also write figures (SVG, PDF, PNG) and tables (LaTeX, Markdown)", metavar="DIR"),
+    _option("schema", "--of", "what it is of (default: study)", choices=("study", "report"), default="study"),
     _option(
         "plan",
         "--no-calibration",
