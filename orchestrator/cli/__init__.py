@@ -129,6 +129,9 @@ _OPTIONS = [
     _option("report", "studies", "studies' folders, or what names them", metavar="STUDY", nargs="+"),
     _option("report", "--out", "HTML file to write (default: NAME.html)", metavar="FILE"),
     _option("report", "--figures", "also write figures (SVG, PDF, PNG) and tables (LaTeX, Markdown)", metavar="DIR"),
+    _option("serve", "storage", "the folder that studies lie in, here or on an object store", metavar="STORAGE"),
+    _option("serve", "--host", "address to listen on (default: 127.0.0.1, this machine alone)", default="127.0.0.1"),
+    _option("serve", "--port", "port to listen on; 0 takes a free one (default: 8421)", type=int, default=8421),
     _option("schema", "--of", "what it is of (default: study)", choices=("study", "report"), default="study"),
     _option(
         "plan",

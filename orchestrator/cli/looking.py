@@ -77,6 +77,27 @@ def _report(options: Options) -> int:
     return 0
 
 
+@command("show the studies of a storage as live pages in a browser, read-only")
+def _serve(options: Options) -> int:
+    import asyncio
+    from contextlib import suppress
+
+    from orchestrator.config.folder import STUDY_FILE
+    from trainables.storage import Location
+
+    with loading(f"serving {options.storage}"):
+        from orchestrator.reporting.serve.server import serve
+
+        storage = Location(options.storage)
+        if (storage / STUDY_FILE).exists():
+            storage = storage.parent
+        if storage.local is not None and not storage.local.is_dir():
+            raise InputError(f"there is no folder {storage}", where="STORAGE", remedy="the folder that studies lie in")
+    with suppress(KeyboardInterrupt):
+        asyncio.run(serve(storage, options.host, options.port, lambda address: print(address, flush=True)))
+    return 0
+
+
 @command("derive everything a study reports from its ledger again; exits 1 on a mismatch or damage")
 def _verify(options: Options) -> int:
     from orchestrator.verification.verify import verify

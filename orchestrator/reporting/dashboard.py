@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from typing import TypeVar
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -13,7 +14,6 @@ from orchestrator.analysis.methods import estimand
 from orchestrator.config.folder import LEDGER
 from orchestrator.ledger import registry
 from orchestrator.ledger.history import History
-from orchestrator.ledger.records import Record
 from orchestrator.ledger.segments import LedgerReader
 from orchestrator.reporting import result_tables
 from orchestrator.reporting.layout import SideBySide
@@ -26,6 +26,9 @@ POLL_SECONDS = 0.5
 REMOTE_POLL_SECONDS = 5.0  # an object store is asked less often: every question costs money
 QUIET_SECONDS = 8.0  # a log in which nothing noteworthy was written for so long says what goes on
 ARM_WIDTH = 48  # columns an arm's panel needs
+
+
+_Read = TypeVar("_Read")
 
 
 class Stage:
@@ -100,7 +103,7 @@ class Silence:
         self._since: float | None = None
         self._why = ""
 
-    def heard(self, read: Callable[[], list[Record]]) -> list[Record]:
+    def heard(self, read: Callable[[], list[_Read]]) -> list[_Read]:
         """What there is to read; nothing while there is no answer. Raises OSError where it is refused."""
         try:
             found = read()

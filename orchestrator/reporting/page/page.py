@@ -28,7 +28,7 @@ from orchestrator.reporting.table import Table
 from trainables.errors import printable
 
 if TYPE_CHECKING:
-    from orchestrator.analysis.comparison import Pair
+    from orchestrator.analysis.comparison import Comparison, Pair
 
 _TEMPLATES = "orchestrator.reporting.page"
 
@@ -87,14 +87,28 @@ def report_page(reports: Sequence[StudyReport]) -> str:
     sections = [section(report, f"s{place}-") for place, report in enumerate(reports)]
     several = report_tables.studies(reports) if len(reports) > 1 else None
     title = reports[0].name if several is None else f"{len(reports)} studies"
-    script = source("page.js")
-    return (
-        environment()
-        .get_template("report.html")
-        .render(
-            title=title, sections=sections, several=several, script=script, style=source("style.css"), policy=policy()
-        )
-    )
+    own = {"script": source("page.js"), "style": source("style.css"), "policy": policy()}
+    return render("report.html", title=title, sections=sections, several=several, **own)
+
+
+def report_part(report: StudyReport) -> str:
+    """One study's part of a page."""
+    return _macro("study", section(report), 1)
+
+
+def answer_part(comparison: Comparison, verdict: str) -> str:
+    """Of that, the answer: its ``id`` is ``answer``."""
+    return _macro("answer", glances(comparison), verdict)
+
+
+def _macro(name: str, *arguments: object) -> str:
+    parts = _environment().get_template("parts.html").module
+    return str(getattr(parts, name)(*arguments))
+
+
+def render(template: str, **content: object) -> str:
+    """A page by its template."""
+    return _environment().get_template(template).render(content)
 
 
 def section(report: StudyReport, prefix: str = "") -> Section:
@@ -104,7 +118,7 @@ def section(report: StudyReport, prefix: str = "") -> Section:
     return Section(
         prefix=prefix,
         report=report,
-        glances=tuple(_glance(report, pair) for pair in report.comparison.pairs),
+        glances=glances(report.comparison),
         figures=tuple(figure for figure in drawn if not figure.choice),
         by_unit=tuple(figure for figure in drawn if figure.choice),
         tables=report_tables.tables(report),
@@ -118,13 +132,23 @@ def _choice(name: str) -> str:
     return formatting.UNIT_TITLES[unit.replace("-", "_")] if kind == "learning" else ""
 
 
-def _glance(report: StudyReport, pair: Pair) -> Glance:
-    row = pair.yardsticks[report.comparison.primary]
+def verdicts(comparison: Comparison) -> tuple[str, ...]:
+    """A line for each pair of arms."""
+    return tuple(f"{glance.pair}: {glance.verdict}, {glance.difference}" for glance in glances(comparison))
+
+
+def glances(comparison: Comparison) -> tuple[Glance, ...]:
+    """Each pair of arms in a few words."""
+    return tuple(_glance(comparison, pair) for pair in comparison.pairs)
+
+
+def _glance(comparison: Comparison, pair: Pair) -> Glance:
+    row = pair.yardsticks[comparison.primary]
     decided = pair.verdict in (pair.a, pair.b)
     words = f"{pair.verdict} is ahead" if decided else pair.verdict
     p = "" if row.p_adjusted is None else f", p {formatting.p_value(row.p_adjusted, '= ')}"
     standing = ", exploratory" if pair.standing == "exploratory" else ""
-    said = f"{report.comparison.primary}, n = {formatting.plural(row.n, 'seed')}{p}{standing}"
+    said = f"{comparison.primary}, n = {formatting.plural(row.n, 'seed')}{p}{standing}"
     return Glance(
         pair=f"{pair.a} – {pair.b}",
         verdict=words,
@@ -135,7 +159,7 @@ def _glance(report: StudyReport, pair: Pair) -> Glance:
 
 
 @cache
-def environment() -> Environment:
+def _environment() -> Environment:
     """The templates, which escape everything that is no markup of ours."""
     found = Environment(
         loader=PackageLoader(_TEMPLATES),
