@@ -7,13 +7,14 @@ from collections.abc import Iterator, Sequence
 import altair as alt
 
 from orchestrator import formatting
-from orchestrator.analysis.comparison import Comparison, Difference, Gap, Pair, Row
+from orchestrator.analysis.comparison import Comparison, Difference, Pair, Row
 from orchestrator.analysis.paired_seeds import LanguageDifference, PairedSeeds
 from orchestrator.analysis.report import StudyReport
 from orchestrator.reporting.charts.chart import ARM_COLOURS, QUIET, ROW, WIDTH, Chart, Datum, made, named_rows, of
 from orchestrator.reporting.table import Table
 
 _STUDENT = "95%, Student's t over seeds"
+MOST_GAPS = 6
 _ZERO: tuple[Datum, ...] = ({"zero": 0},)
 
 
@@ -23,7 +24,7 @@ def by_seed(report: StudyReport) -> Iterator[Chart]:
     rows = [(pair, pair.yardsticks[primary]) for pair in comparison.pairs]
     if not any(row.n for _, row in rows):
         return
-    names = [_with_gaps(f"{pair.a} – {pair.b}", row, pair.missing) for pair, row in rows]
+    names = [_named(pair, row) for pair, row in rows]
     own = {(found.a, found.b): found for found in report.pairs}
     seeds: list[Datum] = [
         {"row": name, "value": seed.difference, "tip": _seed_in_words(pair, own[pair.a, pair.b], place)}
@@ -48,7 +49,8 @@ def by_seed(report: StudyReport) -> Iterator[Chart]:
     )
     drawing = alt.layer(*([band] if margins else []), _zero(), thin, *_intervals("intervals", names, _axis(rows[0][1])))
     shaded = " Shaded: the margin of equivalence." if margins else ""
-    legend = f"Thick: mean and interval ({_method(comparison)}). Thin: single seeds.{shaded}"
+    told = f"Thick: mean and interval ({_method(comparison)}). Thin: single seeds.{shaded}"
+    legend = " ".join([told, *_missing(comparison)])
     yield made(
         "differences",
         f"Difference of {primary} on the test split, seed by seed",
@@ -71,7 +73,7 @@ def by_yardstick(report: StudyReport) -> Iterator[Chart]:
         if not rows:
             continue
         role = "" if name == comparison.primary else ", exploratory"
-        named = [_with_gaps(f"{pair.a} – {pair.b}", row, ()) for pair, row in rows]
+        named = [_named(pair, row) for pair, row in rows]
         axis = _axis(rows[0][1], f"{name}{role}")
         data[name] = _data([row for _, row in rows], named)
         panel = alt.layer(_zero(), *_intervals(name, named, axis))
@@ -117,10 +119,18 @@ def _method(comparison: Comparison) -> str:
     return f"{_STUDENT}{text}{', by the rule of adaptive stopping' if looks else ''}"
 
 
-def _with_gaps(name: str, row: Difference, missing: Sequence[Gap]) -> str:
-    gaps = "".join(f"\nmissing: seed {gap.seed} ({gap.arm} {gap.outcome})" for gap in missing[:2])
-    more = f"\nand {len(missing) - 2} more missing" if len(missing) > 2 else ""
-    return f"{name}\nn = {formatting.plural(row.n, 'seed')}{gaps}{more}"
+def _named(pair: Pair, row: Difference) -> str:
+    return f"{pair.a} – {pair.b}\nn = {formatting.plural(row.n, 'seed')}"
+
+
+def _missing(comparison: Comparison) -> Iterator[str]:
+    """The runs without which their seeds are no pairs."""
+    for pair in comparison.pairs:
+        gaps = [f"seed {gap.seed} ({gap.arm} {gap.outcome})" for gap in pair.missing]
+        more = f" and {len(gaps) - MOST_GAPS} more" if len(gaps) > MOST_GAPS else ""
+        if gaps:
+            of = f" of {pair.a} – {pair.b}" if len(comparison.pairs) > 1 else ""
+            yield f"Missing{of}: {', '.join(gaps[:MOST_GAPS])}{more}."
 
 
 def _axis(row: Row, title: str = "difference") -> alt.Axis:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import altair as alt
 
@@ -10,12 +10,14 @@ from orchestrator import formatting
 from orchestrator.analysis.report import StudyReport
 from orchestrator.reporting.charts.chart import (
     ARM_COLOURS,
+    INK,
     KIND_COLOURS,
     QUIET,
     ROW,
     WIDTH,
     Chart,
     Datum,
+    Drawing,
     colours,
     made,
     named_rows,
@@ -66,56 +68,63 @@ def by_kind(report: StudyReport) -> Iterator[Chart]:
 
 def time_to_target(report: StudyReport) -> Iterator[Chart]:
     """What the first of two arms spends to reach the target, over what the second does."""
-    data: list[Datum] = []
-    rows, seeds = [], set()
-    for pair in report.comparison.pairs:
-        for unit, found in pair.time_to_target.items():
-            if found is None or found.ratio is None:
-                continue
-            bound = {"=": "", "<=": "at most ", ">=": "at least "}[found.relation or "="]
-            low, high = found.interval or (None, None)
-            name = f"{pair.a} over {pair.b}\n{formatting.UNIT_TITLES[unit]}, n = {formatting.plural(found.n, 'seed')}"
-            ends = f" [{_end(low)}, {_end(high)}]" if found.interval else ""
-            target = formatting.score(found.target)
-            data.append(
-                {
-                    "row": name,
-                    "ratio": found.ratio,
-                    "low": low,
-                    "high": high,
-                    "label": f"{bound}{found.ratio:.2f}",
-                    "tip": f"{bound}{found.ratio:.2f}{ends} times as much to reach {target}",
-                }
-            )
-            seeds.add(found.n)
-            reached = f"{found.reached_a} and {found.reached_b}"
-            place = f"{pair.a} over {pair.b}, {formatting.UNIT_TITLES[unit]}"
-            rows.append([place, str(found.n), target, reached, f"{bound}{found.ratio:.2f}{ends}"])
-    if not data:
+    found = [
+        (pair, unit, reached, reached.ratio)
+        for pair in report.comparison.pairs
+        for unit, reached in pair.time_to_target.items()
+        if reached is not None and reached.ratio is not None
+    ]
+    if not found:
         return
-    names = list(dict.fromkeys(str(row["row"]) for row in data))
-    shared = alt.Chart(of("ratios")).encode(named_rows(names), alt.Description("tip:N"), alt.Tooltip("tip:N"))
-    axis = alt.Axis(title="times the second arm's spending (less than 1: the first gets there with less)")
-    x = alt.X("ratio:Q", axis=axis, scale=alt.Scale(type="log"))
-    one = alt.Chart(of("one")).mark_rule(color=QUIET, strokeDash=[4, 3], aria=False).encode(alt.X("one:Q"))
-    whole = "isValid(datum.low) && isValid(datum.high)"
-    bars = (
-        shared.transform_filter(whole)
-        .mark_rule(strokeWidth=4, color=ARM_COLOURS[0])
-        .encode(alt.X("low:Q"), alt.X2("high:Q"))
-    )
-    dots = shared.mark_point(size=90, filled=True, opacity=1, color=ARM_COLOURS[0]).encode(x)
-    said = shared.mark_text(dy=-12, color=QUIET, fontSize=12, aria=False).encode(alt.X("ratio:Q"), alt.Text("label:N"))
-    few = "" if min(seeds) >= 6 else " None below 6 seeds."
+    known = [
+        end for _, _, reached, ratio in found for end in (ratio, 1.0, *(reached.interval or ())) if end is not None
+    ]
+    edges = min(known) / 1.2, max(known) * 1.2  # of what is open
+    data: list[Datum] = []
+    rows = []
+    for pair, unit, reached, ratio in found:
+        low, high = reached.interval or (ratio, ratio)
+        title, target = formatting.UNIT_TITLES[unit], formatting.score(reached.target)
+        bound = {"=": "", "<=": "at most ", ">=": "at least "}[reached.relation or "="]
+        ends = f" [{_end(low)}, {_end(high)}]" if reached.interval else ""
+        data.append(
+            {
+                "row": f"{pair.a} over {pair.b}\n{title}, n = {formatting.plural(reached.n, 'seed')}",
+                "ratio": ratio,
+                "low": edges[0] if low is None else low,
+                "high": edges[1] if high is None else high,
+                "open": low is None or high is None,
+                "label": f"{bound}{ratio:.2f}",
+                "tip": f"{bound}{ratio:.2f}{ends} times as much to reach {target}",
+            }
+        )
+        both = f"{reached.reached_a} and {reached.reached_b}"
+        rows.append([f"{pair.a} over {pair.b}, {title}", str(reached.n), target, both, f"{bound}{ratio:.2f}{ends}"])
     yield made(
         "time-to-target",
         f"Spending to reach the same {report.comparison.primary}",
-        f"Point: ratio of the arms' mean curves of annealed models; interval: 95%, bootstrap over seeds in pairs.{few} "
-        "Exploratory.",
-        alt.layer(one, bars, dots, said).properties(width=WIDTH, height=ROW * 1.4 * len(names)),
+        "Point: ratio of the arms' mean curves of annealed models, or a bound of it; bar: 95%, bootstrap over seeds in "
+        "pairs, none of fewer than 6; dashed: an end is open. Exploratory.",
+        _ratios([str(row["row"]) for row in data]),
         Table.of(["pair and unit", "n", "target", "runs that reach it", "ratio"], rows, numbers=True),
         {"ratios": data, "one": [{"one": 1}]},
     )
+
+
+def _ratios(names: Sequence[str]) -> Drawing:
+    shared = alt.Chart(of("ratios")).encode(named_rows(names), alt.Description("tip:N"), alt.Tooltip("tip:N"))
+    axis = alt.Axis(title="times the second arm's spending (less than 1: the first gets there with less)")
+    x = alt.X("ratio:Q", axis=axis, scale=alt.Scale(zero=False))
+    one = alt.Chart(of("one")).mark_rule(color=QUIET, strokeDash=[4, 3], aria=False).encode(alt.X("one:Q"))
+    dash = alt.condition("datum.open", alt.value([6, 4]), alt.value([1, 0]))
+    bars = shared.mark_rule(strokeWidth=4, color=ARM_COLOURS[0]).encode(
+        alt.X("low:Q"), alt.X2("high:Q"), strokeDash=dash
+    )
+    dots = shared.mark_point(size=90, filled=True, opacity=1, color=ARM_COLOURS[0]).encode(x)
+    said = shared.mark_text(dy=-12, dx=30, color=INK, fontSize=12, aria=False).encode(
+        alt.X("ratio:Q"), alt.Text("label:N")
+    )
+    return alt.layer(one, bars, dots, said).properties(width=WIDTH, height=ROW * 1.4 * len(names))
 
 
 def _end(end: float | None) -> str:

@@ -251,7 +251,7 @@ def test_legends_say_n_method_and_missing_runs():
 
     found = charts(report_of(History.of(written)))
     drawn = {name: chart.to_json() for name, chart in found.items()}
-    assert "missing: seed 2 (vanilla lost)" in drawn["differences"]
+    assert found["differences"].legend.endswith("Missing: seed 2 (vanilla lost).")
     assert "n = 3 seeds" in drawn["differences"]
     assert "vanilla: n = 3 of 4 runs, 1 lost" in drawn["learning-tokens"]
     for name in ("differences", "learning-tokens", "yardsticks", "languages", "profile"):
@@ -307,3 +307,20 @@ def test_json_is_by_its_schema_and_reads_back(folder, capsys):
     jsonschema.validate(json.loads(text), schema)
     assert json.loads(text)["format"] == "headtohead.report/1"
     assert StudyReport.model_validate_json(text) == Results(folder).report
+
+
+def test_time_to_target_draws_bounds_as_bounds():
+    from orchestrator.reporting.charts import charts
+
+    written = [study(seeds=7, anytime=(0.25, 0.5, 0.75))]
+    for seed in range(1, 8):
+        written += ledgers.run_with_branches("headless", seed, 0.40 + 0.001 * seed)
+        written += ledgers.run_with_branches("vanilla", seed, 0.20, outcome="diverged" if seed == 3 else "completed")
+    report = report_of(History.of(written))
+    found = report.comparison.pairs[0].time_to_target["tokens"]
+    assert (found.relation, found.interval[0]) == ("<=", None), "vanilla never gets there at one seed"
+    row = charts(report)["time-to-target"].data["ratios"][0]
+    assert row["label"] == f"at most {found.ratio:.2f}"
+    assert row["open"]
+    assert row["low"] < min(found.ratio, found.interval[1])
+    assert row["high"] == found.interval[1]
