@@ -90,7 +90,7 @@ def named_rows(names: Sequence[str]) -> alt.Y:
         domain=False,
         ticks=False,
     )
-    return alt.Y("row:N", scale=alt.Scale(domain=list(names)), axis=axis)
+    return alt.Y("row:N", scale=alt.Scale(domain=list(map(printable, names))), axis=axis)
 
 
 def made(

@@ -118,7 +118,7 @@ class Feed:
             try:
                 self._answer.refresh(self._make_answer)
                 self._undrawn = ""
-            except InputError as error:  # a file that the answer needs is gone
+            except (InputError, OSError) as error:  # a file that the answer needs is gone, or the storage is silent
                 self._undrawn = str(error)
         now = self._make_now()
         if now != self._now:
@@ -130,7 +130,7 @@ class Feed:
         """What the report is drawn of; None where there is nothing yet, or a file is gone."""
         try:
             return None if self.history.study is None else report_of(self.history)
-        except InputError:
+        except (InputError, OSError):  # as of the answer, which says it
             return None
 
     def draw(self, state: StudyReport | None) -> None:

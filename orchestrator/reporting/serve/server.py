@@ -132,7 +132,7 @@ class Server:
         cookie = f"h2h-{request.url.port}"  # cookies of one host know no ports
         given = request.query.get("token")
         known = given if given is not None else request.cookies.get(cookie, "")
-        if not hmac.compare_digest(known.encode(), self._token.encode()):
+        if not hmac.compare_digest(known.encode(errors="replace"), self._token.encode()):
             said = "A token is needed: open the address that h2h serve printed.\n"
             return web.Response(status=403, text=said, headers=_HEADERS)
         if given is not None:

@@ -12,13 +12,14 @@ from scipy import stats
 from orchestrator.analysis.report import StudyReport, report_of
 from orchestrator.cli import main
 from orchestrator.ledger.history import History
-from orchestrator.ledger.records import ArmDesign, EndRecord
+from orchestrator.ledger.records import ArmDesign, EndRecord, MeasureRecord
 from orchestrator.reporting.page.page import report_page
 from orchestrator.reporting.results import Results
 from tests.helpers import ledgers
 from tests.helpers.demonstration import records, with_branches
 from tests.helpers.ledgers import MASKED, around, changed, event, phase, run, study, write_ledger
 from tests.helpers.pages import cells_of, read_page, unknown_numbers
+from trainables.evaluation import Score
 
 HOSTILE = "</script><script>alert(1)</script>'\"><img src=x onerror=alert(2)> אבג \u202eevil"
 LATIN = {"headless", "vanilla"}
@@ -33,8 +34,15 @@ def hostile():
         for arm in MASKED:
             lost = seed == 3 and arm == "vanilla"
             for record in run(arm, seed, level, configuration={"learning_rate": HOSTILE}, outcome="completed"):
-                is_end = isinstance(record, EndRecord) and lost
-                yield changed(record, outcome="failed", reason=HOSTILE) if is_end else record
+                if isinstance(record, EndRecord) and lost:
+                    record = changed(record, outcome="failed", reason=HOSTILE)
+                if isinstance(record, MeasureRecord):
+                    scores = {
+                        name: Score(overall=own.overall, languages={"en": own.overall, HOSTILE: own.overall})
+                        for name, own in record.yardsticks.items()
+                    }
+                    record = record.model_copy(update={"yardsticks": scores})
+                yield record
 
 
 def three_arms(seeds=12, searched=164):

@@ -5,7 +5,12 @@ import base64
 import hashlib
 import json
 import re
+import signal
+import subprocess
+import sys
 import time
+import urllib.error
+import urllib.request
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 
@@ -314,6 +319,19 @@ def test_before_two_reports_no_time_is_told():
     assert seconds_left(history.trials["confirm-headless-001"], "tokens") is None
     assert study_seconds_left(history) is None
     assert not [said for said in now_of(history, 40.0).said if "left" in said]
+
+
+@pytest.mark.slow
+def test_the_command_says_its_address_and_ends_in_order(tmp_path):
+    write_study(tmp_path, "s", RECORDS[:1])
+    command = [sys.executable, "-m", "orchestrator.cli", "serve", str(tmp_path / "s"), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        address = process.stdout.readline().strip()
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\?token=[\w-]{32}", address)
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(address[:-1] + ("a" if address[-1] != "a" else "b"))
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
 
 
 @pytest.mark.slow
