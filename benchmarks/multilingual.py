@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.analysis.answer import answer_of
-from orchestrator.analysis.results import Results
 from orchestrator.cli import main as h2h
+from orchestrator.reporting.results import Results
 
 
 def study(corpus: Path, flops: float, seeds: int) -> dict[str, Any]:

@@ -6,13 +6,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from orchestrator.analysis.results import Results
     from orchestrator.analysis.scores import ScoreComparison, compare_scores
+    from orchestrator.reporting.results import Results
     from orchestrator.study import Study
 
 __all__ = ["Results", "ScoreComparison", "Study", "compare_scores"]
 _MODULES = {
-    "Results": "orchestrator.analysis.results",
+    "Results": "orchestrator.reporting.results",
     "ScoreComparison": "orchestrator.analysis.scores",
     "Study": "orchestrator.study",
     "compare_scores": "orchestrator.analysis.scores",

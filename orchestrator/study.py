@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from pydantic import JsonValue
 
-from orchestrator.analysis.results import Results
 from orchestrator.config.errors import place
 from orchestrator.config.files import dump_study, freeze, load_study, make_study, open_frozen, require_same, study_file
 from orchestrator.config.folder import LEDGER, STUDY_FILE, anew
@@ -19,6 +18,7 @@ from orchestrator.ledger.protocol import require_unchanged
 from orchestrator.ledger.recorder import Recorder
 from orchestrator.ledger.records import ComparisonRecord, ExtensionRecord, StopRecord, TasksRecord
 from orchestrator.ledger.segments import read_ledger
+from orchestrator.reporting.results import Results
 from trainables.errors import InputError
 from trainables.evaluation.yardstick import MOST_TASK_ITEMS
 from trainables.object_store import Patience

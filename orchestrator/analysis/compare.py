@@ -54,8 +54,7 @@ def compare(history: History) -> Comparison:
     """Compare the arms on what the ledger holds so far; see :mod:`orchestrator.analysis.comparison` for the rules."""
     design = history.design
     runs = {arm: chosen_runs(history, arm) for arm in design.arms}
-    # sorted() is stable: headless arms come first, and otherwise the study's own order holds.
-    arms = sorted(design.arms, key=lambda arm: not design.arms[arm].headless)
+    arms = _in_order(design)
     decisions = _decisions(history, runs, arms)
     pairs = [_pair(history, names, runs, decision, len(decisions)) for names, decision in decisions.items()]
     summaries = {arm: _describe_arm(history, arm, runs[arm]) for arm in arms}
@@ -71,6 +70,11 @@ def compare(history: History) -> Comparison:
         extensions=tuple(record.changes for record in history.extensions),
         control=design.control,
     )
+
+
+def _in_order(design: Design) -> list[str]:
+    """sorted() is stable: headless arms come first, and otherwise the study's own order holds."""
+    return sorted(design.arms, key=lambda arm: not design.arms[arm].headless)
 
 
 def answered(history: History) -> bool:
@@ -144,6 +148,13 @@ def _withheld(
         return "sensitivity"
     both = verdict == "equivalent"
     return "floor" if below(history, names, pairs, level=level, both=both).keys() - {"bigram"} else None
+
+
+def settled_runs(history: History) -> dict[tuple[str, str], tuple[Runs, Runs]]:
+    """The runs that the numbers of each pair of arms rest on."""
+    runs = {arm: chosen_runs(history, arm) for arm in history.design.arms}
+    decisions = _decisions(history, runs, _in_order(history.design))
+    return {(a, b): _settled(history, runs[a], runs[b], decision) for (a, b), decision in decisions.items()}
 
 
 def _settled(history: History, a: Runs, b: Runs, decision: Decision) -> tuple[Runs, Runs]:

@@ -297,6 +297,10 @@ class ArmSummary(ArmDesign):
     boundaries: tuple[Boundary, ...] = ()
     """Where its search ended: no pair of an arm with one has a verdict. Empty too where the ledger has no space."""
 
+    def spent_in_all(self, unit: Unit) -> float:
+        """By all its phases."""
+        return sum(spent.get(unit, 0.0) for spent in self.spent.values())
+
 
 class Comparison(Config):
     """What the confirmation says so far."""

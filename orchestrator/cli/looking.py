@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 def _watch(options: Options) -> int:
     from rich.console import Console
 
-    from orchestrator.analysis.results import Results
     from orchestrator.reporting.dashboard import follow
+    from orchestrator.reporting.results import Results
 
     with loading(f"reading {options.study}"):
         folder = folder_named(options)
@@ -36,11 +36,12 @@ def _watch(options: Options) -> int:
 @command("print a study's comparison and verdict so far")
 def _compare(options: Options) -> int:
     folder = folder_named(options)
-    if not options.methods:
+    if not (options.methods or options.json):
         return show_answer(folder)
-    from orchestrator.analysis.results import Results
+    from orchestrator.reporting.results import Results
 
-    print(Results(folder).methods)
+    results = Results(folder)
+    print(results.report.model_dump_json(indent=2) if options.json else results.methods)
     return 0
 
 
@@ -48,10 +49,54 @@ def show_answer(folder: Location) -> int:
     """Print what a study found."""
     from rich.console import Console
 
-    from orchestrator.analysis.results import Results
     from orchestrator.reporting.dashboard import print_results
+    from orchestrator.reporting.results import Results
 
     print_results(Results(folder).history, folder, Console())
+    return 0
+
+
+@command("write a study's report, or that of several, as one HTML file; and its figures")
+def _report(options: Options) -> int:
+    from trainables.storage import Location
+
+    out, figures = (Location(place) if place else None for place in (options.out, options.figures))
+    for place, flag in ((out.parent if out else None, "--out"), (figures, "--figures")):
+        if place is not None and place.local is not None and not place.local.is_dir():
+            raise InputError(f"there is no folder {place}", where=flag, remedy=f"mkdir -p {place}, or another one")
+    with loading(f"drawing {', '.join(options.studies)}"):
+        from orchestrator.reporting.page.page import report_page
+        from orchestrator.reporting.results import Results
+
+        found = [Results(folder_named(Options(study=name, overrides=[]))) for name in options.studies]
+        page = report_page([results.report for results in found])
+    out = out or Location(f"{found[0].report.name if len(found) == 1 else 'studies'}.html")
+    out.write_bytes(page.encode())
+    print(f"wrote {out}")
+    for results in found if figures else ():
+        to = f"{figures}/{results.report.name}" if len(found) > 1 else f"{figures}"
+        print(f"wrote {len(results.write_figures(to))} files to {to}")
+    return 0
+
+
+@command("show the studies of a storage as live pages in a browser, read-only")
+def _serve(options: Options) -> int:
+    import asyncio
+    from contextlib import suppress
+
+    from orchestrator.config.folder import STUDY_FILE
+    from trainables.storage import Location
+
+    with loading(f"serving {options.storage}"):
+        from orchestrator.reporting.serve.server import serve
+
+        storage = Location(options.storage)
+        if (storage / STUDY_FILE).exists():
+            storage = storage.parent
+        if storage.local is not None and not storage.local.is_dir():
+            raise InputError(f"there is no folder {storage}", where="STORAGE", remedy="the folder that studies lie in")
+    with suppress(KeyboardInterrupt):
+        asyncio.run(serve(storage, options.host, options.port, lambda address: print(address, flush=True)))
     return 0
 
 
@@ -184,11 +229,13 @@ def _list(options: Options) -> int:
     return 0
 
 
-@command("print the JSON Schema of a study file, for editors")
+@command("print the JSON Schema of a study file, for editors, or of what compare --json prints")
 def _schema(options: Options) -> int:
+    from orchestrator.analysis.report import StudyReport
     from orchestrator.config.study import study_schema
 
-    print(json.dumps(study_schema(), indent=2))
+    schema = study_schema() if options.of == "study" else StudyReport.model_json_schema(mode="serialization")
+    print(json.dumps(schema, indent=2))
     return 0
 
 

@@ -14,8 +14,8 @@ from orchestrator.cli.looking import show_answer
 from trainables.errors import InputError
 
 if TYPE_CHECKING:
-    from orchestrator.analysis.results import Results
     from orchestrator.execution.jobs import StudyJob
+    from orchestrator.reporting.results import Results
     from orchestrator.study import Study
 
 

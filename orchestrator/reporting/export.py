@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from orchestrator.analysis.results import Results
 from orchestrator.analysis.selection import chosen_runs
 from orchestrator.config.files import open_frozen
 from orchestrator.ledger.history import History
 from orchestrator.ledger.trials import TrialHistory
 from orchestrator.reporting.model_card import model_card
+from orchestrator.reporting.results import Results
 from orchestrator.scheduling.trained import trained
 from trainables.errors import InputError, nearest, refusal, storage_errors
 from trainables.storage import Location

@@ -1,16 +1,45 @@
 """Reading a ledger beside what is drawn: a storage that does not answer ends nothing, and a person is told."""
 
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from textwrap import shorten
+from typing import TypeVar
 
 from orchestrator.ledger.records import Record
 from orchestrator.ledger.segments import LedgerReader
 from orchestrator.reporting.log_lines import clock
 from trainables.object_store import REQUEST_SECONDS, Patience
 
+_Read = TypeVar("_Read")
+
 ANSWER_SECONDS = 3.0  # a storage that has not answered for so long is said not to
 WHY_WIDTH = 120  # columns; clients tell all that they tried
+
+
+class Silence:
+    """A storage that does not answer for a while ends nothing; a person is told."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._why = ""
+
+    def heard(self, read: Callable[[], list[_Read]]) -> list[_Read]:
+        """What there is to read; nothing while there is no answer. Raises OSError where it is refused."""
+        try:
+            found = read()
+        except (FileNotFoundError, PermissionError):
+            raise
+        except OSError as error:
+            self._since, self._why = self._since or time.time(), str(error)
+            return []
+        self._since = None
+        return found
+
+    def __str__(self) -> str:
+        if self._since is None:
+            return ""
+        return f"the storage has not answered since {clock(self._since)}, and is asked again: {self._why}"
 
 
 class Listening:

@@ -19,12 +19,12 @@ from orchestrator.ledger.records import PHASES
 from orchestrator.ledger.trials import TrialHistory
 from orchestrator.reporting.layout import FirstFitting, bar, labelled, panel
 from orchestrator.reporting.log_lines import clock, waiting_in_words
+from orchestrator.reporting.pace import per_second
 from trainables.training.config import Unit
 
 MOST_RUNNING, MOST_EVENTS, MOST_DOTS = 8, 4, 12
 """Running trials and events shown; confirmation runs shown as dots, above which a number says it."""
 
-SPEED_MEASURES = 5  # reports over which a trial's speed is taken
 SILENT_SECONDS = 120  # a study that has not been heard of for so long, though it is not done, is said to be silent
 
 STOP = {
@@ -135,13 +135,9 @@ def running_panel(trials: Sequence[TrialHistory]) -> Panel:
 
 
 def _speed(trial: TrialHistory) -> str:
-    """Tokens a second over the last reports of the attempt that runs."""
-    recent = [m for m in trial.measures if m.attempt == trial.attempts][-SPEED_MEASURES:]
-    seconds = recent[-1].time - recent[0].time if recent else 0.0
-    if seconds <= 0:
-        return "–"
-    tokens = recent[-1].spent["tokens"] - recent[0].spent["tokens"]
-    return "".join(formatting.scaled(tokens / seconds))
+    """Tokens a second."""
+    pace = per_second(trial, "tokens")
+    return "–" if pace is None else "".join(formatting.scaled(pace))
 
 
 def pair_panel(comparison: Comparison, pair: Pair) -> Panel:

@@ -6,7 +6,6 @@ from typing import NamedTuple
 from orchestrator import formatting
 from orchestrator.analysis.comparison import ArmSummary, Comparison, Pair, Row, Summary, TaskRow
 from orchestrator.ledger.history import History
-from orchestrator.ledger.records import TRAINING_PHASES
 from orchestrator.reporting.table import Row as Line
 from orchestrator.reporting.table import Table
 
@@ -20,14 +19,13 @@ def arms_table(comparison: Comparison) -> Table:
     rows = []
     for arm, summary in arms.items():
         confirm = summary.counts["confirm"]
-        total = sum(summary.spent[phase].get(comparison.unit, 0.0) for phase in TRAINING_PHASES)
         rows.append(
             [
                 arm,
                 formatting.settings(summary.configuration or {}, "\n"),
                 f"{confirm.completed} of {confirm.planned}",
                 *(_mean_and_deviation(summary.yardsticks[name]) for name in yardsticks),
-                formatting.quantity(total, comparison.unit),
+                formatting.quantity(summary.spent_in_all(comparison.unit), comparison.unit),
             ]
         )
     return Table.of(["arm", "best\nconfiguration", "seeds", *yardsticks, "spent"], rows)

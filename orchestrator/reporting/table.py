@@ -94,3 +94,38 @@ def to_markdown(table: Table) -> str:
     rules = ["---:" if align == "right" else "---" for _, align in table._aligned()]
     lines = [line(table.columns), line(rules), *(line(row.cells) for row in table.rows)]
     return "\n\n".join(["\n".join(lines), *table.notes])
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "–": "--",
+    "±": r"\ensuremath{\pm}",
+    "≈": r"\ensuremath{\approx}",
+    "\n": " ",
+}
+
+
+def to_latex(table: Table) -> str:
+    """As a ``tabular`` with the rules of the package booktabs, its notes below it."""
+
+    def escaped(text: str) -> str:
+        return "".join(_LATEX.get(character, character) for character in text)
+
+    def line(cells: Iterable[str]) -> str:
+        return f"{' & '.join(map(escaped, cells))} \\\\"
+
+    columns = "".join("r" if align == "right" else "l" for _, align in table._aligned())
+    body = [line(table.columns), r"\midrule", *(line(row.cells) for row in table.rows)]
+    notes = [f"\\par\\footnotesize {escaped(note)}" for note in table.notes]
+    return "\n".join([f"\\begin{{tabular}}{{{columns}}}", r"\toprule", *body, r"\bottomrule", r"\end{tabular}", *notes])

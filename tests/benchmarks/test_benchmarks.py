@@ -26,7 +26,7 @@ def benchmarks(monkeypatch):
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
-    for name in ("calibration", "corpora", "measure", "plain", "search", "step", "trainer", "yardsticks"):
+    for name in ("calibration", "corpora", "measure", "plain", "search", "serve", "step", "trainer", "yardsticks"):
         sys.modules.pop(name, None)
 
 
@@ -249,3 +249,12 @@ def test_decisions_leave_out_the_seed_itself(benchmarks):
         pytest.approx(2.5 / 6, abs=1e-4),
         pytest.approx(0.0833, abs=1e-4),
     ]
+
+
+@pytest.mark.slow
+def test_serve():
+    result = result_of("serve")
+    told, begun = result["told_of"].split(" of ")
+    assert told == begun
+    assert result["records_per_second"] > 10
+    assert 0 < result["core_share"] < 1

@@ -14,7 +14,6 @@ import yaml
 
 from orchestrator.analysis.compare import compare
 from orchestrator.analysis.comparison import Comparison, Pair
-from orchestrator.analysis.results import Results
 from orchestrator.cli import main
 from orchestrator.config.files import dump_study, make_study
 from orchestrator.ledger.chain import HEAD_OF_NOTHING, head_after, link, unlink
@@ -22,6 +21,7 @@ from orchestrator.ledger.history import History
 from orchestrator.ledger.protocol import protocol_digest, require_unchanged, study_digest
 from orchestrator.ledger.records import Record, parse_record
 from orchestrator.ledger.segments import read_ledger
+from orchestrator.reporting.results import Results
 from orchestrator.study import Study
 from orchestrator.verification.findings import Verification
 from orchestrator.verification.verify import verify

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import yaml
 
-from orchestrator.analysis.results import Results
 from orchestrator.cli import main
+from orchestrator.reporting.results import Results
 from trainables.corpora.stream.packed import PackedCorpus
 from trainables.evaluation.held_out import HELD_OUT_SEED
 from trainables.hashing import permute

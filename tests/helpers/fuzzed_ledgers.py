@@ -13,12 +13,12 @@ from typing import Any
 
 from rich.console import Console
 
-from orchestrator.analysis.results import Results
 from orchestrator.config.folder import studies_in
 from orchestrator.ledger.records import CorpusRecord, Record, ResourcesRecord, StopRecord, WaitingRecord, to_line
 from orchestrator.ledger.segments import read_ledger
 from orchestrator.reporting.dashboard import follow, print_results, render
 from orchestrator.reporting.model_card import model_card
+from orchestrator.reporting.results import Results
 from orchestrator.verification.verify import verify
 from tests.helpers.fuzzing import places_in, require_readable, try_all
 from tests.helpers.ledgers import event

@@ -73,9 +73,7 @@ def features(model: LanguageModel, texts: Sequence[str], parts: Sequence[Sequenc
     return sum_HSD / np.maximum(size_S, 1).astype(np.float32)[:, None]
 
 
-def _pieces(
-    model: LanguageModel, texts: Sequence[str], parts: Sequence[Sequence[tuple[int, int]]]
-) -> list[_Piece]:
+def _pieces(model: LanguageModel, texts: Sequence[str], parts: Sequence[Sequence[tuple[int, int]]]) -> list[_Piece]:
     """All texts' rows, those of one text together, texts of similar lengths beside each other."""
     found = model.tokenizer(list(texts), add_special_tokens=False, return_offsets_mapping=True)
     begin_T = np.cumsum([0, *map(len, parts)])
@@ -87,9 +85,7 @@ def _pieces(
         first_L = np.searchsorted(end_S, offset_L2[:, 0], side="right")
         num_L = np.maximum(np.searchsorted(start_S, offset_L2[:, 1], side="left") - first_L, 0)
         place_K = np.repeat(np.arange(len(ids)), num_L)
-        part_K = (
-            begin_T[text] + first_L[place_K] + np.arange(len(place_K)) - np.repeat(num_L.cumsum() - num_L, num_L)
-        )
+        part_K = begin_T[text] + first_L[place_K] + np.arange(len(place_K)) - np.repeat(num_L.cumsum() - num_L, num_L)
         for cut in range(0, max(1, len(ids)), room):
             own = slice(*np.searchsorted(place_K, [cut, cut + room]))
             pieces.append(_Piece(model.framed(ids[cut : cut + room]), place_K[own] - cut + shift, part_K[own]))

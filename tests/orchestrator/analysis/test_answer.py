@@ -12,11 +12,11 @@ from rich.console import Console
 
 from orchestrator.analysis.answer import Answer, answer_of, leaves, same
 from orchestrator.analysis.compare import compare
-from orchestrator.analysis.results import Results
 from orchestrator.ledger.history import History
 from orchestrator.ledger.records import ComparisonRecord, Record, StudyRecord
 from orchestrator.reporting.dashboard import print_results
 from orchestrator.reporting.log_lines import lines_of
+from orchestrator.reporting.results import Results
 from tests.helpers.demonstration import records
 from tests.helpers.ledgers import changed, write_ledger
 from trainables.storage import Location

@@ -14,7 +14,6 @@ from rich.console import Console
 
 from orchestrator import formatting
 from orchestrator.analysis.compare import compare
-from orchestrator.analysis.results import Results
 from orchestrator.analysis.selection import best_trials
 from orchestrator.ledger.history import History
 from orchestrator.ledger.records import EndRecord, MeasureRecord, Record, TrialRecord
@@ -22,6 +21,7 @@ from orchestrator.reporting.dashboard import render
 from orchestrator.reporting.export import _chosen_run
 from orchestrator.reporting.log_lines import lines_of
 from orchestrator.reporting.optuna_journal import OPTUNA_FILE, write_optuna_journal
+from orchestrator.reporting.results import Results
 from orchestrator.scheduling.search import SearchPhase
 from search_spaces import Configuration
 from tests.helpers.ledgers import run

@@ -15,8 +15,8 @@ from typing import IO
 
 import pytest
 
-from orchestrator.analysis.results import Results
 from orchestrator.config.files import dump_study, freeze, load_study
+from orchestrator.reporting.results import Results
 from tests.helpers.commands import run_command
 from tests.helpers.demonstration import records
 from tests.helpers.ledgers import write_ledger

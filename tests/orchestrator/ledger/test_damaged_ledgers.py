@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from orchestrator.analysis.results import Results
 from orchestrator.cli import main
 from orchestrator.ledger.layout import LEASE_FILE
 from orchestrator.ledger.recorder import Recorder
 from orchestrator.ledger.records import MeasureRecord, TrialRecord, to_line
 from orchestrator.ledger.segments import LedgerWriter
+from orchestrator.reporting.results import Results
 from orchestrator.verification.verify import verify
 from tests.helpers.ledgers import write_ledger
 from tests.helpers.timed_phases import Recorded, study

@@ -13,11 +13,11 @@ import pytest
 import torch
 
 from orchestrator.analysis.compare import compare
-from orchestrator.analysis.results import Results
 from orchestrator.cli import main
 from orchestrator.ledger.chain import HEAD_OF_NOTHING, head_after, link, unlink
 from orchestrator.ledger.history import History
 from orchestrator.ledger.records import Record, parse_record
+from orchestrator.reporting.results import Results
 from orchestrator.verification.findings import Verification
 from orchestrator.verification.verify import verify
 from tests.helpers.trained_study import write_trained_study

@@ -1,10 +1,11 @@
-"""A study's results as pandas frames, read from its ledger alone.
+"""A study's results as pandas frames, charts and one typed report, read from its ledger alone.
 
 The ledger is JSON: reading a stranger's study runs nothing of theirs, and needs no Ray.
 
 >>> results = Results("studies/headless-vs-vanilla")
 >>> results.trials.groupby("arm").recovery_accuracy.max()
 >>> print(results.verdict)
+>>> results.charts()["differences"].drawing.save("differences.html")
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.analysis.answer import Answer, answer_of
 from orchestrator.analysis.methods import methods
+from orchestrator.analysis.report import StudyReport, report_of
 from orchestrator.analysis.selection import best_of_search, chosen_runs
 from orchestrator.config.folder import LEDGER, no_study
 from orchestrator.ledger.history import read_history
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from orchestrator.ledger.trials import TrialHistory
+    from orchestrator.reporting.charts import Chart
 
 
 class Results:
@@ -114,6 +117,29 @@ class Results:
     def answer(self) -> Answer:
         """What the study says; see :func:`orchestrator.analysis.answer.answer_of`."""
         return answer_of(self.history)
+
+    @cached_property
+    def report(self) -> StudyReport:
+        """All of it as one value: what ``h2h compare --json`` writes."""
+        return report_of(self.history)
+
+    def charts(self) -> dict[str, Chart]:
+        """The figures of ``h2h report``, those for which there are numbers. ``.drawing`` is an Altair chart."""
+        from orchestrator.reporting.charts import charts
+
+        return charts(self.report)
+
+    def write_figures(self, folder: str | Location) -> list[str]:
+        """Write the figures as SVG, PDF and PNG, their specifications, and the report's tables as LaTeX and Markdown;
+        gives the files' names."""
+        from orchestrator.reporting.charts.files import write_charts, write_table
+        from orchestrator.reporting.report_tables import tables
+
+        to = folder if isinstance(folder, Location) else Location(folder)
+        written = write_charts(to, self.charts().values())
+        for name, table in tables(self.report).items():
+            written += write_table(to, f"table-{name}", table)
+        return written
 
     @property
     def methods(self) -> str:

@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from orchestrator.analysis.results import Results
 from orchestrator.ledger.records import MeasureRecord, StopRecord, TrialRecord, to_line
 from orchestrator.ledger.segments import LedgerWriter
+from orchestrator.reporting.results import Results
 from tests.helpers.demonstration import REPORTS, TOKENS, records
 from tests.helpers.ledgers import changed, write_ledger
 from trainables.errors import InputError
@@ -125,7 +125,7 @@ import builtins, pickle, sys
 def refuse(*args, **kwargs):
     raise AssertionError("a pickle was loaded")
 pickle.load = pickle.loads = pickle.Unpickler = refuse
-from orchestrator.analysis.results import Results
+from orchestrator.reporting.results import Results
 results = Results(sys.argv[1])
 frames = results.trials, results.ledger, results.comparison, results.languages
 assert all(len(frame) for frame in frames) and results.verdict and results.best("vanilla")

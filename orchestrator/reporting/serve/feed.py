@@ -1,0 +1,164 @@
+"""A study as its live page shows it: read again and again, drawn no more often than a small share of a core allows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from orchestrator.analysis.answer import answer_of
+from orchestrator.analysis.comparison import Comparison
+from orchestrator.analysis.report import StudyReport, report_of
+from orchestrator.config.folder import LEDGER
+from orchestrator.ledger.history import History
+from orchestrator.ledger.records import ComparisonRecord, EndRecord, MeasureRecord, PhaseRecord, Record, StudyRecord
+from orchestrator.ledger.segments import LedgerReader, parse_line
+from orchestrator.reporting.listening import Silence
+from orchestrator.reporting.page.page import answer_part, render, report_part, verdicts
+from orchestrator.reporting.serve.now import now_of
+from trainables.errors import InputError
+from trainables.storage import Location
+
+SHARE = 0.03
+"""Of a core that one study's answer takes, and likewise its report: what took a second is made again after half a
+minute."""
+ANSWER_SECONDS, REPORT_SECONDS = 5.0, 30.0  # the least between two
+NEWS = (EndRecord, PhaseRecord, ComparisonRecord, StudyRecord)
+
+
+class Paced:
+    """A piece of page that is made again when it is out of date, but only for a share of the time."""
+
+    def __init__(self, least_seconds: float) -> None:
+        self._least, self._due = least_seconds, 0.0
+        self.stale, self.html, self.version = True, "", 0
+
+    def is_due(self) -> bool:
+        """Whether it is to be made now."""
+        return self.stale and time.monotonic() >= self._due
+
+    def refresh(self, make: Callable[[], str]) -> None:
+        """Make it, in this thread, whose time counts."""
+        began, self.stale = time.thread_time(), False
+        try:
+            html = make()
+        finally:
+            took = time.thread_time() - began
+            self._due = time.monotonic() + max(self._least, took / SHARE)
+        if html != self.html:
+            self.html, self.version = html, self.version + 1
+
+
+class Row(NamedTuple):
+    """A study in a storage's index."""
+
+    name: str
+    standing: str
+    phase: str
+    trials: str
+    verdicts: tuple[str, ...]
+    updated: float
+    problem: str
+
+
+@dataclass(frozen=True)
+class View:
+    """What of a study is shown at one moment; all three are HTML of our templates."""
+
+    now: str
+    answer: str
+    report: str
+    versions: tuple[int, int, int]
+
+
+class Feed:
+    """One study. Its methods take time: call them in one thread at a time, but for :meth:`draw`."""
+
+    def __init__(self, folder: Location) -> None:
+        self.folder, self.name = folder, folder.name
+        self.history = History(folder=folder)
+        self._damage = self._undrawn = ""
+        self._reader, self._silent = LedgerReader(folder / LEDGER), Silence()
+        self._now, self._now_version = "", 0
+        self._answer, self.report = Paced(ANSWER_SECONDS), Paced(REPORT_SECONDS)
+
+    @property
+    def problem(self) -> str:
+        """Why what is shown is not all; empty where it is."""
+        return self._damage or self._undrawn
+
+    def read(self) -> None:
+        """Take in what is new in the ledger. Of a damaged one what came before the damage is shown."""
+        if self._damage:
+            return
+        try:
+            for line in self._silent.heard(lambda: list(self._reader.lines())):
+                self._take(parse_line(line))
+            self.history.head = self._reader.head
+        except (InputError, OSError) as error:
+            self._damage = str(error)
+
+    def _take(self, record: Record) -> None:
+        self.history.apply(record)
+        if isinstance(record, EndRecord):
+            self.history.trial(record.trial).forget_curve()
+        evaluated = isinstance(record, MeasureRecord) and record.phase != "search" and bool(record.yardsticks)
+        if evaluated or isinstance(record, NEWS):
+            self._answer.stale = self.report.stale = True
+
+    @property
+    def resting(self) -> bool:
+        """Whether nothing is expected to come soon."""
+        return bool(self.problem) or self.history.finished or self.history.stop == "end"
+
+    def view(self) -> View:
+        """What is shown now; the report in it is the last that was drawn."""
+        if self.history.study is not None and self._answer.is_due():
+            try:
+                self._answer.refresh(self._make_answer)
+                self._undrawn = ""
+            except (InputError, OSError) as error:  # a file that the answer needs is gone, or the storage is silent
+                self._undrawn = str(error)
+        now = self._make_now()
+        if now != self._now:
+            self._now, self._now_version = now, self._now_version + 1
+        versions = (self._now_version, self._answer.version, self.report.version)
+        return View(self._now, self._answer.html, self.report.html, versions)
+
+    def state(self) -> StudyReport | None:
+        """What the report is drawn of; None where there is nothing yet, or a file is gone."""
+        try:
+            return None if self.history.study is None else report_of(self.history)
+        except (InputError, OSError):  # as of the answer, which says it
+            return None
+
+    def draw(self, state: StudyReport | None) -> None:
+        """Draw the report. It takes seconds, and nothing but a state: the ledger may be read beside it."""
+        self.report.refresh(lambda: "" if state is None else report_part(state))
+
+    def _make_now(self) -> str:
+        now = None if self.history.study is None else now_of(self.history, time.time(), str(self._silent))
+        return render("now.html", now=now, problem=self.problem)
+
+    def _make_answer(self) -> str:
+        answer = answer_of(self.history)
+        return answer_part(answer.comparison, answer.verdict)
+
+    def row(self) -> Row:
+        """The study in a storage's index."""
+        history, problem = self.history, self.problem.partition("\n")[0]
+        if history.study is None:
+            return Row(self.name, "not begun", "", "", (), 0.0, problem)
+        ended = sum(trial.outcome is not None for trial in history.trials.values())
+        recorded = history.comparison and Comparison.from_json(history.comparison.comparison)
+        standing = "finished" if history.finished else "stopped" if history.stop == "end" else "running"
+        return Row(
+            name=self.name,
+            standing=standing,
+            phase=history.phase or "",
+            trials=f"{ended} of {len(history.trials)} ended",
+            verdicts=verdicts(recorded) if recorded else (),
+            updated=history.updated,
+            problem=problem,
+        )
