@@ -42,8 +42,10 @@ CLASSIFY, TAG = KINDS.find("classify")(), KINDS.find("tag")()
 LENGTH = 24
 CLASSES = 3
 WORDS = [first + second for first in "abcdefgh" for second in "abcdefgh"]
-SHORT = FineTuningConfig(learning_rates=(1e-3,), steps=8, batch_examples=4, pooling="first", weight_decay=0.1)
-LEARNS = FineTuningConfig(learning_rates=(1e-3,), steps=100, batch_examples=8)
+SHORT = FineTuningConfig(steps=8, batch_examples=4, pooling="first", weight_decay=0.1)
+LEARNS = FineTuningConfig(steps=100, batch_examples=8)
+FAST = 5e-3
+"""A learning rate for so small a model."""
 
 
 @pytest.fixture(scope="module")
@@ -181,7 +183,7 @@ def test_what_can_be_learned_is_learned(tokenizer, family, kind, make, pooling):
         pytest.skip("it is an encoder's texts that are pooled")
     _, model = make_model(tokenizer, family)
     settings = LEARNS.model_copy(update={"pooling": pooling})
-    tuned = fine_tune(model, kind, CLASSES, make(400), settings, rate=1e-3, seed=0)
+    tuned = fine_tune(model, kind, CLASSES, make(400), settings, rate=FAST, seed=0)
     test = make(200, seed=1)
     assert tuned.outcome == "completed"
     assert tuned.answers(test).mean() > 0.9
@@ -197,7 +199,7 @@ def test_shuffled_labels_teach_chance(tokenizer, kind, make):
         end = begin + len(example.labels)
         shuffled.append(example._replace(labels=tuple(int(label) for label in labels[begin:end])))
         begin = end
-    tuned = fine_tune(model, kind, CLASSES, shuffled, LEARNS, rate=1e-3, seed=0)
+    tuned = fine_tune(model, kind, CLASSES, shuffled, LEARNS, rate=FAST, seed=0)
     right_I = tuned.answers(test := make(400, seed=1))
     error = right_I.std(ddof=1) / len(test) ** 0.5
     shares = np.bincount([label for example in test for label in example.labels]) / sum(len(e.labels) for e in test)
@@ -288,7 +290,7 @@ def test_each_language_has_its_own_model_or_that_of_another(topics, tokenizer):
     right = {}
     for name in ("topics", "transferred"):
         examples = {language: topics.examples(name, "test", language) for language in ("de", "en")}
-        found = fine_tune_task(model, topics, name, examples, LEARNS, rate=1e-3, seed=0)
+        found = fine_tune_task(model, topics, name, examples, LEARNS, rate=FAST, seed=0)
         right[name] = {language: own.mean() for language, own in found.right.items()}
         assert found.outcomes == {"de": "completed", "en": "completed"}
     assert min(right["topics"].values()) > 0.9
