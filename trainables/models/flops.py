@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from torch import nn
     from transformers import PreTrainedConfig
 
 FORWARD_AND_BACKWARD = 3  # a product of the forward pass needs two of the same size in the backward pass
@@ -30,6 +31,14 @@ def body_flops(config: PreTrainedConfig, num_sequences: int, sequence_length: in
 
     last = num_targets if config.model_type == "bert" else num_tokens
     return FORWARD_AND_BACKWARD * ((layers - 1) * layer(num_tokens) + layer(last))
+
+
+def any_body_flops(body: nn.Module, num_tokens: int) -> int:
+    """Forward and backward, of a model of any family: its matrices but for look-up tables, without attention's own
+    products (arXiv 2001.08361, section 2.1)."""
+    tables = {id(p) for m in body.modules() if "Embedding" in type(m).__name__ for p in m.parameters(recurse=False)}
+    matrices = sum(p.numel() for p in body.parameters() if p.ndim == 2 and id(p) not in tables)
+    return FORWARD_AND_BACKWARD * 2 * num_tokens * matrices
 
 
 def scoring_flops(config: PreTrainedConfig, num_sequences: int, sequence_length: int, num_targets: int) -> int:

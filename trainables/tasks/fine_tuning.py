@@ -28,7 +28,9 @@ from trainables.corpora.tokenizers import separator_token
 from trainables.errors import InputError
 from trainables.evaluation.held_out import batches
 from trainables.hashing import hash_uint64, permute
-from trainables.models.flops import body_flops, classifier_flops
+from trainables.models.body import ATTENTION
+from trainables.models.config import TASKS
+from trainables.models.flops import any_body_flops, body_flops, classifier_flops
 from trainables.tasks.config import FineTuningConfig, Pooling
 from trainables.tasks.examples import Example
 from trainables.tasks.kinds import KINDS, Kind
@@ -151,11 +153,11 @@ class TunedModel:
         return "completed" if finite else "diverged"
 
     @torch.no_grad()
-    def answers(self, examples: Sequence[Example]) -> NDArray[np.float64]:
+    def answers(self, examples: Sequence[Example], chance: float) -> NDArray[np.float64]:
         """Of each example how much is right, (I,), from 0 to 1: of words their share, those that were cut off being
-        wrong. A run that diverged has in each what chance gets right of all."""
+        wrong. Of a run that diverged it is in each what chance gets right of all."""
         if self.outcome == "diverged":
-            return np.full(len(examples), self._kind.chance(examples))
+            return np.full(len(examples), chance)
         encoded = encode(self._model, self._kind, examples, self._settings.sequence_tokens)
         right_I = np.zeros(len(encoded))
         for part in batches([len(own.token_L) for own in encoded]):
@@ -263,7 +265,7 @@ def fine_tune_task(
         train = [example for language in learned for example in tasks.first(name, "train", language, most)]
         tuned = fine_tune(model, kind, len(entry.classes), train, settings, rate=rate, seed=seed)
         flops, seconds = flops + tuned.flops, seconds + tuned.device_seconds
-        right |= {language: tuned.answers(examples[language]) for language in asked}
+        right |= {language: tuned.answers(examples[language], entry.chance[language]) for language in asked}
         outcomes |= dict.fromkeys(asked, tuned.outcome)
     return TaskTuning(right, outcomes, flops, seconds)
 
@@ -286,7 +288,8 @@ def training_languages(
 def _own_body(body: nn.Module) -> nn.Module:
     """A copy that can be trained, and runs as any model of transformers'."""
     own = copy.deepcopy(body).float().requires_grad_(True)
-    own.set_attn_implementation("sdpa")  # type: ignore[operator]
+    if _config_of(own)._attn_implementation == ATTENTION:  # which needs masks that only this project makes
+        own.set_attn_implementation("sdpa")  # type: ignore[operator]
     _config_of(own).use_cache = False
     own.get_input_embeddings().padding_idx = None  # type: ignore[operator]  # else its row would have no gradient
     return own
@@ -342,9 +345,12 @@ def tuning_seed(pretraining_seed: int, number: int) -> int:
 
 def _step_flops(classifier: Classifier, shape: Sequence[int], num_labels: int) -> int:
     config, (num_sequences, length) = _config_of(classifier.body), shape
-    num_classes = classifier.output.out_features
-    head = classifier_flops(config.hidden_size, num_labels, num_classes, dense=classifier.dense is not None)
-    return body_flops(config, num_sequences, length, num_sequences * length) + head
+    if config.model_type in TASKS:
+        body = body_flops(config, num_sequences, length, num_sequences * length)
+    else:
+        body = any_body_flops(classifier.body, num_sequences * length)
+    num_classes, is_dense = classifier.output.out_features, classifier.dense is not None
+    return body + classifier_flops(int(config.hidden_size), num_labels, num_classes, dense=is_dense)
 
 
 def most_flops(config: PreTrainedConfig, settings: FineTuningConfig) -> int:

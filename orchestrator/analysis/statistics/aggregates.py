@@ -41,7 +41,8 @@ def interquartile_mean(scores: ArrayLike, *, shared_runs: bool = True) -> Interq
 
 def _middle(scores: Floats) -> Floats:
     """The mean of each row without its lowest and highest quarter, rounded down."""
-    return np.asarray(stats.trim_mean(scores, 0.25, axis=1))
+    found: Floats = np.asarray(stats.trim_mean(scores, 0.25, axis=1))
+    return found
 
 
 def probability_of_improvement(a: ArrayLike, b: ArrayLike) -> float:
