@@ -69,7 +69,7 @@ def follow(
     """Show a study while it runs, a dashboard on a terminal, else a line for every noteworthy record after ``since``,
     seconds since the epoch; returns its last state. ``until`` is asked at every turn whether to stop, else its
     comparison is waited for; ``stage`` says what is done beside the ledger."""
-    reader, history, silent = LedgerReader(folder / LEDGER), History(folder=folder), Silence()
+    reader, history, silent = LedgerReader(folder / LEDGER), History(folder=folder, keeps_curves=False), Silence()
     pause = POLL_SECONDS if folder.local else REMOTE_POLL_SECONDS
     log = _Log(console, stage)
     with Live(console=console, auto_refresh=False) if console.is_terminal else nullcontext() as live:

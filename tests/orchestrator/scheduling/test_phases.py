@@ -62,9 +62,9 @@ def test_the_best_are_completed_ones():
     completed = [t for t in history.trials_of("search", "vanilla") if t.outcome == "completed"]
     assert best == sorted(completed, key=lambda t: -t.score(PRIMARY))[:3]
     pruned = next(t for t in history.trials.values() if t.outcome == "pruned")
-    pruned.measures[-1].yardsticks[PRIMARY] = (
-        pruned.measures[-1].yardsticks[PRIMARY].model_copy(update={"overall": 5.0})
-    )
+    last = pruned.measures[-1]
+    better = last.yardsticks[PRIMARY].model_copy(update={"overall": 5.0})
+    pruned.measures.append(last.model_copy(update={"yardsticks": {PRIMARY: better}}))
     assert pruned.score(PRIMARY) == 5.0
     assert pruned not in best_trials(history, pruned.arm, 100)
 
