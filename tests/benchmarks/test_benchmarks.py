@@ -237,3 +237,16 @@ def test_decisions_leave_out_the_seed_itself(benchmarks):
         pytest.approx(2.5 / 6, abs=1e-4),
         pytest.approx(0.0833, abs=1e-4),
     ]
+
+
+@pytest.mark.slow
+def test_scale(benchmarks):
+    """The workloads go through a study and through Tune alone; the memory of few trials tells nothing."""
+    pytest.importorskip("moto")
+    result = result_of("scale")
+    for part in ("bookkeeping", "result_throughput", "fast_reports", "store"):
+        assert result[part]["seconds"] >= result[part]["floor_seconds"]
+        assert result[part]["ledger_reads"] > 0
+    assert result["bookkeeping"]["bare_tune"]["seconds"] > 0
+    assert 0 < result["ledger_writes_per_second"] < 2
+    assert result["checkpoint_mb_per_second"] > 0
