@@ -7,6 +7,10 @@ each seed from the 6th to the 14th, as by default.
 
 - busy_share_16_slots: the share of the time of 16 places in which they train, in the mean of the seeds: of the
   search (8 trial budgets an arm, the default), of the confirmation, and of both together
+- confirmation_bound: what no order of the same runs could go beyond: with more runs than places some have two
+- search_limits: the share of the search if attempts took no time to start, if besides the arms were alike, and if
+  besides all trials had one pace, so that each step ended when it was foreseen. The rest is the search's end, when the
+  budget is given out and the last long steps run
 - parallel_cost: how far the best that the search found, of the same spending, is below that of a search of one step at
   a time, relative to it; the median of the seeds
 - table: both by trial budgets an arm and parallel steps
@@ -18,8 +22,8 @@ each seed from the 6th to the 14th, as by default.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from measure import command_line, publish
 from search import PRIMARY, TOKENS, Simulation, Unwritten, noise, noisy, surrogates_of
@@ -27,22 +31,63 @@ from search import PRIMARY, TOKENS, Simulation, Unwritten, noise, noisy, surroga
 from orchestrator.config.files import load_study
 from orchestrator.config.search import SearchSpec
 from orchestrator.config.study import StudySpec
+from orchestrator.ledger.trials import TrialHistory
 from orchestrator.scheduling.confirmation import ConfirmPhase
 from orchestrator.scheduling.trials import PlannedTrial, WritesDecisions
+
+Curves = Callable[[PlannedTrial, float], float | None]
 
 SLOTS = 16
 PARALLEL = (1, 4, 8, 16)
 SEEDS = {8: 50, 4: 8, 20: 8}  # by trial budgets an arm
-SPREAD, SLOWER, START = 0.1, 1.2, 0.02
+
+
+class Pace(NamedTuple):
+    """How long trials take, in the time of a usual one."""
+
+    spread: float = 0.1
+    """Between trials: a normal deviation."""
+    slower: float = 1.2
+    """Of the vanilla arm."""
+    start: float = 0.02
+    """Of an attempt, until it trains."""
+
+
+LIMITS = {
+    "no_starts": Pace(start=0.0),
+    "and_arms_alike": Pace(start=0.0, slower=1.0),
+    "and_one_pace": Pace(start=0.0, slower=1.0, spread=0.0),
+}
 
 
 class Timed(Simulation):
     """Trials take their time."""
 
+    length = Pace()
+
     def lasts(self, planned: PlannedTrial, start: float, end: float, *, begins: bool) -> float:
         """As the module says."""
-        pace = max(0.5, 1 + SPREAD * noise(planned.trial, self.spec.seed, 0.0))
-        return (end - start) * pace * (SLOWER if planned.arm == "vanilla" else 1.0) + START * begins
+        return (end - start) * self.pace(planned) + self.length.start * begins
+
+    def pace(self, trial: PlannedTrial | TrialHistory) -> float:
+        """How long a whole one trains."""
+        own = max(0.5, 1 + self.length.spread * noise(trial.trial, self.spec.seed, 0.0))
+        return own * (self.length.slower if trial.arm == "vanilla" else 1.0)
+
+    @property
+    def share(self) -> float:
+        """Of the time of all places that in which they trained."""
+        return self.busy / self.clock / SLOTS
+
+    @property
+    def bound(self) -> float:
+        """The most that the share of as many runs could have been: of those that some places have two of, the
+        shortest."""
+        runs = self.recorder.history.trials_of("confirm")
+        lengths = sorted(self.pace(run) + self.length.start for run in runs)
+        double = len(lengths) - SLOTS
+        least = sum(lengths[: 2 * double]) / double if 0 < double <= SLOTS else lengths[-1]
+        return min(1.0, self.busy / SLOTS / least)
 
 
 def study(seed: int, budget: float, parallel: int) -> StudySpec:
@@ -61,14 +106,23 @@ def study(seed: int, budget: float, parallel: int) -> StudySpec:
     )
 
 
-def shares(seed: int, budget: float, parallel: int) -> tuple[float, float, float, float]:
-    """Of the search, the confirmation and both: the busy share; and the mean best that the arms found."""
+class Shares(NamedTuple):
+    """What one study came to."""
+
+    search: float
+    confirmation: float
+    both: float
+    confirmation_bound: float
+    found: float
+    """The mean best of the arms."""
+
+
+def shares(seed: int, budget: float, parallel: int) -> Shares:
+    """The busy shares of a study, and what it found."""
     spec = study(seed, budget, parallel)
     surrogates, recorder = surrogates_of(spec), Unwritten()
     curves = noisy(surrogates, seed)
-    search = Timed(spec, curves, recorder, SLOTS)
-    for _ in search.run():
-        pass
+    search = searched(spec, curves, recorder, Pace())
     found = []
     for arm, surrogate in surrogates.items():
         ended = [t for t in recorder.history.trials_of("search", arm) if t.outcome == "completed"]
@@ -80,8 +134,28 @@ def shares(seed: int, budget: float, parallel: int) -> tuple[float, float, float
     for _ in confirm.run():
         pass
     whole = (search.busy + confirm.busy) / (search.clock + confirm.clock)
-    own = search.busy / search.clock, confirm.busy / confirm.clock
-    return own[0] / SLOTS, own[1] / SLOTS, whole / SLOTS, statistics.fmean(found)
+    return Shares(search.share, confirm.share, whole / SLOTS, confirm.bound, statistics.fmean(found))
+
+
+def searched(spec: StudySpec, curves: Curves, recorder: Unwritten, length: Pace) -> Timed:
+    """The search, gone through."""
+    search = Timed(spec, curves, recorder, SLOTS)
+    search.length = length
+    for _ in search.run():
+        pass
+    return search
+
+
+def limits(seeds: int) -> dict[str, float]:
+    """The busy share of default searches, the less of what makes steps uneven."""
+    found = {}
+    for name, length in LIMITS.items():
+        own = []
+        for seed in range(seeds):
+            spec = study(seed, 8, SearchSpec().parallel)
+            own.append(searched(spec, noisy(surrogates_of(spec), seed), Unwritten(), length).share)
+        found[name] = round(statistics.fmean(own), 4)
+    return found
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
@@ -91,7 +165,10 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     for budget, seeds in ({8: 2} if quick else SEEDS).items():
         for parallel in PARALLEL[:3] if quick else PARALLEL:
             rows = [shares(seed, budget, parallel) for seed in range(seeds)]
-            search, confirm, whole, found = (list(column) for column in zip(*rows, strict=True))
+            found = [row.found for row in rows]
+            means = {
+                name: round(statistics.fmean(getattr(row, name) for row in rows), 4) for name in Shares._fields[:4]
+            }
             one = alone.setdefault(budget, found)
             costs = [(a - b) / a for a, b in zip(one, found, strict=True)]
             table.append(
@@ -99,9 +176,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
                     "budget_per_arm": budget,
                     "parallel": parallel,
                     "seeds": seeds,
-                    "search": round(statistics.fmean(search), 4),
-                    "confirmation": round(statistics.fmean(confirm), 4),
-                    "both": round(statistics.fmean(whole), 4),
+                    **means,
                     "parallel_cost": round(statistics.median(costs), 5),
                     "mean_parallel_cost": round(statistics.fmean(costs), 5),
                 }
@@ -111,6 +186,8 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     chosen = next((row for row in table if row["parallel"] == default), table[-1])
     result = {
         "busy_share_16_slots": {name: chosen[name] for name in ("search", "confirmation", "both")},
+        "confirmation_bound": chosen["confirmation_bound"],
+        "search_limits": limits(2 if quick else 20),
         "parallel_cost": chosen["parallel_cost"],
         "default_parallel": default,
         "table": table,

@@ -16,7 +16,7 @@ ANSWER_SECONDS = 5.0  # a cluster that is there takes a connection within them
 
 _SLOW_START = "timed out during startup"  # in what Ray raises where its own processes have not started in time
 
-_SETTINGS = {
+SETTINGS = {
     "RAY_AIR_NEW_OUTPUT": "0",
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
@@ -59,7 +59,7 @@ def _no_cluster(address: str, why: str) -> InputError:
 def ray_session(address: str | None, machine: Machine, *, dashboard: bool) -> Iterator[None]:
     """Connect to the cluster, or (address None) start one of this machine's own, on the loopback only, with Ray's
     ``dashboard`` where its state is asked for. Raises InputError if no cluster answers, or Ray does not start."""
-    for name, value in (_SETTINGS | (LOOPBACK_ONLY if address is None else {})).items():
+    for name, value in (SETTINGS | (LOOPBACK_ONLY if address is None else {})).items():
         os.environ.setdefault(name, value)
     import ray
 

@@ -112,7 +112,10 @@ def _resources(workers: WorkerConfig) -> dict[str, float]:
 
 
 class _Silence(TrialProgressCallback):  # type: ignore[misc]
-    """In the place of Tune's own, which says how each trial ended at any verbosity."""
+    """In the place of Tune's own, which says how each trial ended at any verbosity, and keeps all trials to know."""
+
+    def log_result(self, *_: Any, **__: Any) -> None:
+        """The ledger says it."""
 
     def on_trial_complete(self, *_: Any, **__: Any) -> None:
         """The ledger says it."""
@@ -172,6 +175,7 @@ class _PhaseScheduler(FIFOScheduler):  # type: ignore[misc]
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
         """Tune takes in what the searcher suggested."""
         super().on_trial_add(tune_controller, trial)
+        _forget_ended(tune_controller._tune_controller)
         executor = self._executor
         self._trials = {name: t for name, t in self._trials.items() if name in executor.running}
         self._trials[_name_of(trial)] = trial
@@ -246,6 +250,18 @@ class _PhaseScheduler(FIFOScheduler):  # type: ignore[misc]
     def on_trial_error(self, tune_controller: Any, trial: Any) -> None:
         if self._is_running(trial):
             self._executor.failed(_name_of(trial), _failure(trial))
+
+
+def _forget_ended(controller: Any) -> None:
+    """Tune keeps all trials to its end, 35 KB each, and goes through them at every step. The ledger has them."""
+    ended = {t for t in controller._trials if t.is_finished()} - controller._trial_to_actor.keys()
+    ended -= controller._resetting_trials
+    if ended:
+        controller._trials[:] = [trial for trial in controller._trials if trial not in ended]
+    for known in ("_live_trials", "_stopped_trials", "_failed_trials", "_trials_to_cache"):
+        getattr(controller, known).difference_update(ended)
+    for trial in ended:
+        controller._trial_metadata.pop(trial.trial_id, None)
 
 
 def _failure(trial: Any) -> TrialFailure:

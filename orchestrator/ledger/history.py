@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from orchestrator.ledger import records
 from orchestrator.ledger.segments import LedgerReader, damaged, parse_line
@@ -16,6 +16,7 @@ from orchestrator.ledger.spending import Attempt, AttemptSpending
 from orchestrator.ledger.trials import TrialHistory
 from trainables.storage import Location
 from trainables.training.config import Unit
+from trainables.training.state import Built, Environment
 
 
 class Arrived(NamedTuple):
@@ -34,6 +35,13 @@ class Ended(NamedTuple):
     outcome: records.AttemptOutcome
 
 
+class Decision(NamedTuple):
+    """An arm's search decided whose step is next."""
+
+    number: int  # of the trial
+    after: int  # so many results of the arm, those that it could depend on
+
+
 SearchEvent = Arrived | Ended  # what the decisions of an arm's search depend on, in its order
 
 
@@ -42,6 +50,7 @@ class History:
     """A study's state. Feed it records in the ledger's order; it never looks ahead."""
 
     folder: Location | None = field(default=None, compare=False)  # the study's, where files lie beside the ledger
+    keeps_curves: bool = field(default=True, compare=False)  # of search trials that have ended; else they are forgotten
     study: records.StudyRecord | None = None  # of the last session
     first: records.StudyRecord | None = None  # of the first one
     corpus: records.CorpusRecord | None = None
@@ -59,12 +68,14 @@ class History:
     comparison: records.ComparisonRecord | None = None  # the study's answer; None while it has none that holds
     floors: dict[str, str] = field(default_factory=dict)  # by arm, the confirmation run that measured its floors first
     search: dict[str, list[SearchEvent]] = field(default_factory=dict)  # by arm
-    decisions: dict[str, dict[int, records.DecisionRecord]] = field(default_factory=dict)  # of searches, by arm
+    decisions: dict[str, dict[int, Decision]] = field(default_factory=dict)  # of searches, by arm
     stop: records.Status | None = None  # `begin` once this session was asked to save and stop, `end` once it has
     seeds_paid: int | None = None  # confirmation seeds that the study's cap paid for, where it ended the phase early
     started: float | None = None  # time of the first record, seconds since the epoch
     updated: float = 0.0  # time of the last one
     head: str = field(default="", compare=False)  # of the ledger that it was read of (``orchestrator.ledger.chain``)
+    _environments: list[Environment] = field(default_factory=list, repr=False)  # of all trials, each once
+    _built: list[tuple[Built, ...]] = field(default_factory=list, repr=False)
 
     @classmethod
     def of(cls, written: Iterable[records.Record], folder: Location | None = None) -> History:
@@ -116,18 +127,19 @@ class History:
             case records.ExtensionRecord():
                 self._extend(record)
             case records.DecisionRecord():
-                self.decisions.setdefault(record.arm, {})[record.decision] = record
+                self.decisions.setdefault(record.arm, {})[record.decision] = Decision(record.number, record.after)
             case records.TrialRecord():
                 self._ask(record, before)
             case records.BegunRecord():
                 trial = self.trial(record.trial)
                 trial.attempt_records[-1].begin(record)
                 trial.floors = trial.floors or record.floors  # a file of items is of the first
-                trial.environment = record.environment or trial.environment
+                if record.environment is not None:
+                    trial.environment = _one_of(self._environments, record.environment)
                 if record.floors is not None and record.phase == "confirm":
                     self.floors.setdefault(record.arm, record.trial)
                 if record.built is not None and record.built not in trial.built:
-                    trial.built += (record.built,)
+                    trial.built = _one_of(self._built, (*trial.built, record.built))
             case records.MeasureRecord():
                 self._measure(record)
             case records.EndRecord():
@@ -170,7 +182,7 @@ class History:
             trial.furthest_start, trial.stalls = record.start_step, 0
         trial.outcome, trial.reason, trial.settled = None, "", None
         # A new attempt starts from a checkpoint: what an earlier one reported beyond it was rolled back.
-        trial.measures = [m for m in trial.measures if m.step <= record.start_step]
+        trial.measures = trial.measures.kept(lambda measure: measure.step <= record.start_step)
         price = None if self.study is None else self.study.usd_per_hour
         trial.attempt_records.append(Attempt(trial.attempts, record.time, record.workers, price))
 
@@ -196,6 +208,9 @@ class History:
         trial.outcome = None if outcome == "interrupted" or outcome == "retried" else outcome
         if trial.phase == "search":
             self.search.setdefault(trial.arm, []).append(Ended(trial.number, outcome))
+            if not self.keeps_curves:
+                trial.forget_curve()
+            trial.measures.pack()
 
     @property
     def design(self) -> records.Design:
@@ -251,9 +266,19 @@ class History:
                 trial.attempt_records[-1].ended = time
 
 
-def read_history(folder: Location) -> History:
+_Value = TypeVar("_Value")
+
+
+def _one_of(known: list[_Value], value: _Value) -> _Value:
+    """The equal one that is known: what thousands of trials have in common is in memory once."""
+    if value not in known:
+        known.append(value)
+    return known[known.index(value)]
+
+
+def read_history(folder: Location, *, keeps_curves: bool = True) -> History:
     """What a ledger adds up to. Raises InputError, with file and line, if a record is damaged or does not follow."""
-    history = History(folder=folder.parent)
+    history = History(folder=folder.parent, keeps_curves=keeps_curves)
     reader = LedgerReader(folder)
     for line in reader.lines():
         try:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from orchestrator.ledger.history import read_history
-from orchestrator.ledger.records import EndRecord, EventRecord, Phase, PhaseRecord, Record
+from orchestrator.ledger.records import EventRecord, Phase, PhaseRecord, Record
 from orchestrator.ledger.segments import LedgerWriter
 from trainables.storage import Location
 
@@ -15,15 +15,13 @@ class Recorder:
 
     def __init__(self, folder: Location, say: Callable[[str], None] = lambda _: None) -> None:
         self._writer = LedgerWriter(folder, say)  # first: from here on nobody else writes
-        self.history = read_history(folder)
+        self.history = read_history(folder, keeps_curves=False)
 
     def record(self, record: Record, *, durable: bool = False) -> None:
         """Add one record; see :meth:`LedgerWriter.append`."""
         self._writer.append(record, durable=durable)
         self.history.apply(record)
         self.history.head = self._writer.head
-        if isinstance(record, EndRecord) and record.phase == "search":
-            self.history.trials[record.trial].forget_curve()
 
     @contextmanager
     def phase(self, name: Phase) -> Iterator[None]:

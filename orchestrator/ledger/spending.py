@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TypeVar
 
 from orchestrator.ledger.records import AttemptOutcome, BegunRecord
@@ -23,7 +24,7 @@ from trainables.training.config import MEASURED_UNITS, Unit
 from trainables.training.state import Overhead, Spent
 
 
-@dataclass
+@dataclass(slots=True)
 class Attempt:
     """What the ledger has of one attempt. Amounts of spending are the trial's, from its first attempt on."""
 
@@ -42,17 +43,19 @@ class Attempt:
     def begin(self, record: BegunRecord) -> None:
         """Take in that its process has built the trial."""
         self.begun, self.workers = record.time, record.workers
-        self.start, self.overhead = dict(record.spent), dict(record.overhead)
+        self.start = record.spent if any(record.spent.values()) else _nothing(tuple(record.spent))
+        self.overhead = record.overhead
         self.placement_seconds = max(0.0, self.begun - self.asked - sum(self.overhead.values()))
 
     def report(self, spent: Spent, overhead: Overhead) -> None:
         """Take in what a report says."""
         # What is repeated from before the checkpoint was reached by an attempt before.
-        self.reached = {unit: max(amount, self.start.get(unit, amount)) for unit, amount in spent.items()}
-        self.overhead = dict(overhead)
+        self.reached, self.overhead = spent, overhead
+        if any(amount < self.start.get(unit, amount) for unit, amount in spent.items()):
+            self.reached = {unit: max(amount, self.start.get(unit, amount)) for unit, amount in spent.items()}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class AttemptSpending:
     """One attempt's costs, or the sum of several; see the module."""
 
@@ -145,6 +148,12 @@ def attempt_spendings(attempts: Sequence[Attempt], now: float, *, from_nothing: 
         usd = sum(beside) * (attempt.usd_per_hour or 0.0) / 3600
         spendings.append(AttemptSpending(useful, lost, overhead, unreported, *beside, usd))
     return spendings
+
+
+@cache
+def _nothing(units: tuple[Unit, ...]) -> Spent:
+    """What most attempts begin with: one for all."""
+    return dict.fromkeys(units, 0.0)
 
 
 _Key = TypeVar("_Key", bound=str)

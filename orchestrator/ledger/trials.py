@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from orchestrator.ledger.records import MeasureRecord, Outcome, TrainingPhase
+from orchestrator.ledger.reports import Reports
 from orchestrator.ledger.spending import Attempt, AttemptSpending, attempt_spendings
 from search_spaces import Configuration
 from trainables.training.state import Built, Environment, Floors, Spent
@@ -13,7 +14,7 @@ def trial_name(phase: TrainingPhase, arm: str, number: int, share: float | None 
     return f"{phase}-{arm}-{number:03d}" + ("" if share is None else f"-at-{share:g}")
 
 
-@dataclass
+@dataclass(slots=True)
 class TrialHistory:
     """One trial: its configuration and what counts of its attempts' reports."""
 
@@ -31,7 +32,7 @@ class TrialHistory:
     furthest_start: int = 0  # the newest checkpoint, as a step, that an attempt was to go on from
     plan: int = 0  # the study's `plans` when it began
     attempt_records: list[Attempt] = field(default_factory=list)  # for :meth:`spendings`
-    measures: list[MeasureRecord] = field(default_factory=list)  # those that no later attempt rolled back, by step
+    measures: Reports = field(default_factory=Reports)
     floors: Floors | None = None  # where it measured them
     environment: Environment | None = None  # of the last attempt
     built: tuple[Built, ...] = ()  # what its attempts trained, and on what: each once
@@ -48,17 +49,18 @@ class TrialHistory:
         """Of an ended trial's reports keep the last one and those with yardsticks: a long search stays in memory. One
         that stopped at a rung may go on from before it: what is repeated then is told from what is new by all."""
         if self.outcome not in (None, "pruned"):
-            self.measures = [m for m in self.measures if m.yardsticks or m is self.measures[-1]]
+            last = self.measures[-1:]
+            self.measures = self.measures.kept(lambda measure: bool(measure.yardsticks) or measure in last)
 
     @property
     def spent(self) -> Spent:
         """What the trial has spent so far, by budget unit; {} before the first report."""
-        return self.measures[-1].spent if self.measures else {}
+        return self.measures.spent
 
     @property
     def progress(self) -> float:
         """Share of the trial's budget that is spent, 0 to 1."""
-        return self.measures[-1].progress if self.measures else 0.0
+        return self.measures.progress
 
     def spendings(self, now: float) -> list[AttemptSpending]:
         """What each attempt cost, useful, lost and overhead apart, those that run up to ``now``."""
@@ -87,7 +89,4 @@ class TrialHistory:
 
     def score(self, yardstick: str) -> float | None:
         """The yardstick's last overall value, or None where it was never taken."""
-        for measure in reversed(self.measures):
-            if yardstick in measure.yardsticks:
-                return measure.yardsticks[yardstick].overall
-        return None
+        return dict(self.measures.scores).get(yardstick)

@@ -75,7 +75,7 @@ def follow(
     seconds since the epoch; returns its last state. ``until`` is asked at every turn whether to stop, else its
     comparison is waited for; ``stage`` says what is done beside the ledger. ``patience``: for so many seconds the study
     that this process leads waits for a storage that does not answer."""
-    listening, history = Listening(LedgerReader(folder / LEDGER), patience), History(folder=folder)
+    listening, history = Listening(LedgerReader(folder / LEDGER), patience), History(folder=folder, keeps_curves=False)
     pause = POLL_SECONDS if folder.local else REMOTE_POLL_SECONDS
     log = _Log(console, stage)
     screen = Live(console=console, auto_refresh=False) if console.is_terminal else nullcontext()

@@ -9,12 +9,10 @@ machines: a decision waits for the results that it depends on, and the same resu
 from __future__ import annotations
 
 import heapq
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from orchestrator.ledger.history import Arrived, Ended
-from orchestrator.ledger.records import DecisionRecord
+from orchestrator.ledger.history import Arrived, Decision, Ended
 from orchestrator.ledger.trials import TrialHistory
 from orchestrator.scheduling.halving import Pays, Step
 from orchestrator.scheduling.sampler import ArmSampler
@@ -58,7 +56,7 @@ class ArmSearch:
         parallel: int,
         pays: Callable[[], Pays],
         find: Callable[[int], TrialHistory | None],
-        carried_out: Mapping[int, DecisionRecord],
+        carried_out: Mapping[int, Decision],
     ) -> None:
         self.sampler, self._parallel, self._pays, self._find = sampler, parallel, pays, find
         self._carried_out = dict(carried_out)
@@ -69,7 +67,7 @@ class ArmSearch:
         self.ended_at: float | None = None  # when nothing ran any more and nothing could begin
         self.decided: dict[int, Decided] = {}  # steps that have not come up, by trial
         self._running: list[tuple[float, int]] = []  # a heap: when a step ends, of which trial
-        self._known: dict[int, deque[Result]] = {}  # results that have not come up
+        self._known: dict[int, list[Result]] = {}  # results that have not come up
         self._seen: set[tuple[int, int | None]] = set()  # of which trial and rung, None for its end, one is known
         self._broken = 0  # trials in a row
 
@@ -90,7 +88,7 @@ class ArmSearch:
         key = result.number, result.rung if isinstance(result, Arrived) else None
         if key not in self._seen:
             self._seen.add(key)
-            self._known.setdefault(result.number, deque()).append(result)
+            self._known.setdefault(result.number, []).append(result)
 
     def unwritten(self) -> list[Decided]:
         """Decisions made since this was last asked."""
@@ -116,7 +114,10 @@ class ArmSearch:
             heapq.heappop(self._running)
             self.clock = end
             del self.decided[number]
-            self._take_in(number, self._known[number].popleft())
+            first, *later = self._known.pop(number)
+            if later:
+                self._known[number] = later
+            self._take_in(number, first)
 
     def next_step(self, pays: Pays | None = None) -> Step | None:
         """What is next for a free slot."""

@@ -49,13 +49,14 @@ class ConfirmPhase(_WholeRuns):
     lost. With ``confirm.stopping`` no seed begins after those that answer the question; with a cap, none that it does
     not pay for, with the runs of all arms.
 
-    While it is not answered as many seeds run at a time as ``slots`` have room for: those begun beyond the answer are
-    in no number of it.
+    While it is not answered each of the ``slots`` that is free begins the next run, up to half as many seeds again as
+    there is room for, so that none waits for the slower arm: those begun beyond the answer are in no number of it. With
+    room for one seed only, the next one begins when the one before has ended.
     """
 
     def __init__(self, spec: StudySpec, history: History, corpus: str, slots: int = 1) -> None:
         self._spec, self._history = spec, history
-        self._seeds_at_a_time = max(1, slots // (len(spec.arms) * spec.confirm.top))
+        self._seeds_at_a_time = max(1, slots // (len(spec.arms) * spec.confirm.top)) * 3 // 2
         self._cap = None if spec.cap is None else StudyBudget(spec, history, spec.cap)
         self._running: set[str] = set()
         self._best: dict[str, list[Configuration]] = {arm: [{}] for arm in spec.arms}  # as they are written

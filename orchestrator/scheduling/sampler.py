@@ -4,11 +4,10 @@ All of it is a function of the study's seed and of what happened in the arm's se
 (:mod:`orchestrator.scheduling.arm_search`): going through that again leads to the same next suggestion.
 """
 
-import copy
 import hashlib
 import random
 import warnings
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 import optuna
@@ -180,11 +179,11 @@ class _TpeOfFixedSpace(optuna.samplers.TPESampler):
 
 
 class _ShownTrials(optuna.storages.InMemoryStorage):
-    """Optuna's trials as a sampler is to see them."""
+    """Optuna's trials as a sampler is to see them: of one study, so their ids are their numbers."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._shown: dict[int, FrozenTrial] = {}
+        self._spaces: dict[tuple[tuple[str, BaseDistribution], ...], dict[str, BaseDistribution]] = {}
 
     def show(
         self,
@@ -194,27 +193,19 @@ class _ShownTrials(optuna.storages.InMemoryStorage):
         value: float | None = None,
         steps: Mapping[int, float] | None = None,
     ) -> None:
-        """Show a trial so from now on. One study has all the trials, so their ids are their numbers."""
-        shown = copy.copy(self.get_trial(number))
+        """Show a trial so from now on."""
+        shown = self.get_trial(number)  # the one that lies here, which nobody else changes
         # What it was run with, should another Optuna now suggest otherwise.
-        shown.params = dict(configuration)
+        shown.params = configuration
+        space = shown.distributions  # one for all trials of it: thousands stay in memory
+        shown.distributions = self._spaces.setdefault(tuple(space.items()), space)
         shown.state, shown.intermediate_values = state, dict(steps or {})
         shown.values = None if value is None else [value]
-        self._shown[number] = shown
 
     def worst(self, worse: Callable[[Iterable[float]], float]) -> float | None:
         """The worst score of the complete trials; None where none is."""
-        scores = [t.value for t in self._shown.values() if t.state == TrialState.COMPLETE and t.value is not None]
-        return worse(scores) if scores else None
-
-    def get_all_trials(
-        self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
-    ) -> list[FrozenTrial]:
-        if states == (TrialState.WAITING,):
-            return list(super().get_all_trials(study_id, deepcopy, states))
-        trials = [self._shown.get(t.number, t) for t in super().get_all_trials(study_id, deepcopy=False)]
-        trials = [t for t in trials if states is None or t.state in states]
-        return copy.deepcopy(trials) if deepcopy else trials
+        complete = self.get_all_trials(0, deepcopy=False, states=(TrialState.COMPLETE,))
+        return worse(t.value for t in complete if t.value is not None) if complete else None
 
 
 def direction(higher_is_better: bool) -> StudyDirection:

@@ -258,3 +258,16 @@ def test_serve():
     assert told == begun
     assert result["records_per_second"] > 10
     assert 0 < result["core_share"] < 1
+
+
+@pytest.mark.slow
+def test_scale(benchmarks):
+    """The workloads go through a study and through Tune alone; the memory of few trials tells nothing."""
+    pytest.importorskip("moto")
+    result = result_of("scale")
+    for part in ("bookkeeping", "result_throughput", "fast_reports", "store"):
+        assert result[part]["seconds"] >= result[part]["floor_seconds"]
+        assert result[part]["ledger_reads"] > 0
+    assert result["bookkeeping"]["bare_tune"]["seconds"] > 0
+    assert 0 < result["ledger_writes_per_second"] < 2
+    assert result["checkpoint_mb_per_second"] > 0

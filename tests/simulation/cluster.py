@@ -17,6 +17,7 @@ from ray.tune.search import Searcher
 
 import trainables.trial
 from orchestrator.execution.tune_run import _PhaseScheduler, _PhaseSearcher
+from tests.helpers.tune import tune_controller
 from tests.simulation.world import Condition, Process, World
 from trainables.errors import InputError
 from trainables.trial import Lost, TrialFailure
@@ -109,7 +110,7 @@ class Tune:
         self.comes_last = 0.0
         self.trials: list[Worker] = []
         cache = SimpleNamespace(increase_max=lambda *_, **__: None)
-        self._tune_controller = SimpleNamespace(_actor_cache=cache, _reuse_actors=False)
+        self._tune_controller = tune_controller(_actor_cache=cache, _reuse_actors=False)._tune_controller
 
     def receive(self, trial: Worker, kind: str, content: Any) -> None:
         if self.process.alive:

@@ -24,6 +24,7 @@ from orchestrator.ledger.records import EndRecord, Record
 from orchestrator.scheduling.trials import Planner
 from tests.helpers.ledgers import study
 from tests.helpers.trials import make_measure
+from tests.helpers.tune import tune_controller
 from trainables.errors import InputError
 from trainables.storage import FullDiskError, Location
 from trainables.trial import DiskFull, Lost, OutOfMemory, TrialFailure, WorkerConfig, WrongInput, _explained, failure_of
@@ -191,7 +192,7 @@ def test_an_end_that_could_not_be_written_is_written_when_tune_tells_of_the_erro
     executor.recorder.full = True
     scheduler, trial = _PhaseScheduler(executor), tune_trial()
     monkeypatch.setattr(FIFOScheduler, "on_trial_add", lambda *_: None)
-    scheduler.on_trial_add(None, trial)
+    scheduler.on_trial_add(tune_controller(), trial)
     with pytest.raises(FullDiskError):
         scheduler.on_trial_complete(None, trial, {})
     assert not executor._phase.told
@@ -211,7 +212,7 @@ def test_a_trial_that_ends_in_error_without_a_word_is_started_again(tmp_path, mo
     executor = session(tmp_path, 3, [])
     executor.next()
     scheduler, trial = _PhaseScheduler(executor), tune_trial()
-    scheduler.on_trial_add(None, trial)
+    scheduler.on_trial_add(tune_controller(), trial)
     assert scheduler.choose_trial_to_run(None) == "the next one"
     assert NAME in executor.running, "it runs"
     trial.status, trial.error_file = TuneTrial.ERROR, str(error) if raised else ""
@@ -222,7 +223,7 @@ def test_a_trial_that_ends_in_error_without_a_word_is_started_again(tmp_path, mo
     reason = "the process did not come back" if raised else "its process ended"
     assert reason in executor.history_of(NAME).reason
     assert executor.next().attempt == 2
-    scheduler.on_trial_add(None, tune_trial())
+    scheduler.on_trial_add(tune_controller(), tune_trial())
     scheduler.choose_trial_to_run(None)
     assert NAME in executor.running, "the error was of the attempt before"
 
@@ -234,12 +235,12 @@ def test_what_comes_late_of_an_attempt_is_not_the_next_ones(tmp_path, monkeypatc
     executor = session(tmp_path, 3, [])
     scheduler, first, second = _PhaseScheduler(executor), tune_trial(), tune_trial()
     executor.next()
-    scheduler.on_trial_add(None, first)
+    scheduler.on_trial_add(tune_controller(), first)
     report = {"report": json.dumps({"status": "interrupted", "measure": make_measure().model_dump()})}
     scheduler.on_trial_result(None, first, report)
     assert executor.recorder.ends == ["interrupted"]
     assert executor.next().attempt == 2
-    scheduler.on_trial_add(None, second)
+    scheduler.on_trial_add(tune_controller(), second)
     if late == "report":
         assert scheduler.on_trial_result(None, first, report) == "STOP"
     elif late == "error":
@@ -257,22 +258,53 @@ def test_a_process_in_the_middle_of_a_ray_train_run_is_not_used_again(tmp_path, 
     executor = session(tmp_path, 3, [])
     executor.workers, executor.keeps_processes = WORKER.model_copy(update={"launcher": "ray_train"}), True
     monkeypatch.setattr(executor, "prunes", lambda measure: True)
-    inner = SimpleNamespace(_reuse_actors=None, _actor_cache=SimpleNamespace(increase_max=lambda *_, **__: None))
-    tune_controller = SimpleNamespace(_tune_controller=inner)
+    cache = SimpleNamespace(increase_max=lambda *_, **__: None)
+    controller = tune_controller(_reuse_actors=None, _actor_cache=cache)
+    inner = controller._tune_controller
     executor.next()
     scheduler, trial = _PhaseScheduler(executor), tune_trial()
     trial.placement_group_factory = None
-    scheduler.on_trial_add(tune_controller, trial)
-    scheduler.choose_trial_to_run(tune_controller)
+    scheduler.on_trial_add(controller, trial)
+    scheduler.choose_trial_to_run(controller)
     assert inner._reuse_actors, "a trial that comes to its end leaves its process to the next one"
     report = {"report": json.dumps({"status": "running", "measure": make_measure().model_dump()})}
-    assert scheduler.on_trial_result(tune_controller, trial, report) == "STOP"
+    assert scheduler.on_trial_result(controller, trial, report) == "STOP"
     assert not inner._reuse_actors, "it is pruned in the middle of its run"
-    scheduler.choose_trial_to_run(tune_controller)
+    scheduler.choose_trial_to_run(controller)
     assert inner._reuse_actors
     executor.interrupted = True
-    scheduler.choose_trial_to_run(tune_controller)
+    scheduler.choose_trial_to_run(controller)
     assert not inner._reuse_actors, "what has not begun waits for its workers too"
+
+
+def test_of_trials_that_have_ended_tune_keeps_nothing(tmp_path, monkeypatch):
+    """It would keep all to the end of the study."""
+    monkeypatch.setattr(FIFOScheduler, "on_trial_add", lambda *_: None)
+
+    class Made(SimpleNamespace):
+        __hash__ = object.__hash__
+
+    names = ("ended", "failed", "stopping", "runs", "new")
+    trials = {
+        name: Made(trial_id=name, config={"trial": {"trial": NAME}}, is_finished=lambda own=name: own not in names[3:])
+        for name in names
+    }
+    ended, failed, stopping, runs, new = trials.values()
+    controller = tune_controller()
+    inner = controller._tune_controller
+    inner._trials += trials.values()
+    inner._live_trials |= {failed, stopping, runs, new}
+    inner._stopped_trials |= {ended, stopping}
+    inner._failed_trials.add(failed)
+    inner._trials_to_cache |= {ended, runs}
+    inner._trial_metadata |= {"ended": "...", "runs": "..."}
+    inner._trial_to_actor |= {stopping: "its process has not ended", runs: "another"}
+    scheduler = _PhaseScheduler(session(tmp_path, 3, []))
+    scheduler.on_trial_add(controller, new)
+    assert inner._trials == [stopping, runs, new]
+    assert inner._live_trials == {stopping, runs, new}
+    assert (inner._stopped_trials, inner._failed_trials, inner._trials_to_cache) == ({stopping}, set(), {runs})
+    assert inner._trial_metadata == {"runs": "..."}
 
 
 @pytest.mark.parametrize(

@@ -62,9 +62,9 @@ def test_the_best_are_completed_ones():
     completed = [t for t in history.trials_of("search", "vanilla") if t.outcome == "completed"]
     assert best == sorted(completed, key=lambda t: -t.score(PRIMARY))[:3]
     pruned = next(t for t in history.trials.values() if t.outcome == "pruned")
-    pruned.measures[-1].yardsticks[PRIMARY] = (
-        pruned.measures[-1].yardsticks[PRIMARY].model_copy(update={"overall": 5.0})
-    )
+    last = pruned.measures[-1]
+    better = last.yardsticks[PRIMARY].model_copy(update={"overall": 5.0})
+    pruned.measures.append(last.model_copy(update={"yardsticks": {PRIMARY: better}}))
     assert pruned.score(PRIMARY) == 5.0
     assert pruned not in best_trials(history, pruned.arm, 100)
 
@@ -183,6 +183,27 @@ def test_a_spare_seed_of_all_arms_replaces_one_of_which_a_run_was_lost(stopping)
         assert all(t.outcome in ("completed", "lost") for t in trials)
 
 
+@pytest.mark.parametrize(("slots", "then"), [(2, 1), (3, 1), (4, 4), (5, 5), (16, 16)])
+def test_a_free_slot_begins_the_next_run_where_there_is_room_for_two_seeds(slots, then):
+    """Where the slower arm's runs were waited for, the slots of the others would be idle. With room for one seed, the
+    answer is asked for after each."""
+    spec = study("search.budget_per_arm=0", "confirm.seeds=40", "confirm.stopping.minimum=2")
+    driver = Driver(spec, partial(ConfirmPhase, slots=slots), trouble=False, capacity=slots)
+
+    def end_the_first():
+        driver.start_all()
+        name = min(driver.running, key=lambda name: driver.running[name][0].seed)
+        while name in driver.running:
+            driver.advance(name)
+
+    for _ in range(4):
+        end_the_first()
+    assert {run.seed for run in driver.history.trials_of("confirm") if run.outcome == "completed"} == {1, 2}
+    end_the_first()
+    driver.start_all()
+    assert len(driver.running) == then
+
+
 def test_seeds_side_by_side_fill_the_slots_and_change_no_answer():
     """With a look after each seed: those that had begun beyond the answer are in no number, and are said."""
 
@@ -209,6 +230,6 @@ def test_seeds_side_by_side_fill_the_slots_and_change_no_answer():
         told.append((len(driver.history.trials_of("confirm")), pair, verdict_in_words(comparison)))
     (few, pair, said), (more, again, said_again) = told
     assert (few, again) == (12, pair)
-    assert 12 < more <= 12 + 8
+    assert 12 < more <= 12 + 8 + 4, "one arm's runs all end before the other's"
     assert "ran beside it" not in said
     assert f"{(more - 12) // 2} more seed" in said_again
