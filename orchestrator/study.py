@@ -20,7 +20,6 @@ from orchestrator.ledger.records import ComparisonRecord, ExtensionRecord, StopR
 from orchestrator.ledger.segments import read_ledger
 from orchestrator.reporting.results import Results
 from trainables.errors import InputError
-from trainables.evaluation.yardstick import MOST_TASK_ITEMS
 from trainables.object_store import Patience
 from trainables.storage import Location
 
@@ -113,7 +112,7 @@ class Study:
         require_same(self.spec, frozen.spec, self.folder)
         return frozen._run(address)
 
-    def evaluate(self, suite: TasksSpec, address: str | None = None, *, items: int = MOST_TASK_ITEMS) -> TasksRecord:
+    def evaluate(self, suite: TasksSpec, address: str | None = None, *, items: int = 500) -> TasksRecord:
         """Ask the models of the confirmation downstream tasks that the study did not plan: exploratory, and recorded as
         such. What was asked already is not asked again. Returns what the ledger says of the tasks. Raises InputError:
         the study has not come to its end, its checkpoints are gone, or something is wrong with the tasks."""

@@ -10,7 +10,6 @@ from orchestrator.config.task_files import TasksSpec
 from orchestrator.ledger.history import History
 from orchestrator.ledger.records import TaskDescription, TasksRecord
 from trainables.errors import InputError
-from trainables.evaluation.yardstick import MOST_TASK_ITEMS
 from trainables.storage import Location
 from trainables.tasks.config import FineTuningConfig
 from trainables.tasks.prepared import Tasks, prepare_tasks
@@ -28,7 +27,7 @@ def prepared_tasks(
     folder = prepare_tasks(suite.tasks_in(languages), store, suite.folder, languages, tokenizer)
     if suite.fine_tuning is not None:
         _require_affordable(spec, suite, suite.fine_tuning, Tasks(folder))
-    return record_of(Tasks(folder), spec.yardsticks.evaluation.task_items or MOST_TASK_ITEMS)
+    return record_of(Tasks(folder), spec.yardsticks.evaluation.task_items)
 
 
 def _require_affordable(spec: StudySpec, suite: TasksSpec, settings: FineTuningConfig, tasks: Tasks) -> None:

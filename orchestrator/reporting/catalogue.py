@@ -10,6 +10,7 @@ from rich.text import Text
 
 from orchestrator import formatting
 from orchestrator.config.files import load_study, study_names
+from orchestrator.config.task_files import load_suite, load_task, suite_names, task_names
 from orchestrator.config.yaml_text import parse_yaml
 from orchestrator.reporting.table import Align, Table, on_terminal
 from search_spaces import Space, space_names, space_path
@@ -18,6 +19,7 @@ from trainables.corpora.reading.files import readers
 from trainables.evaluation import YARDSTICKS
 from trainables.models.config import SHAPES, Task
 from trainables.objectives import OBJECTIVES
+from trainables.tasks.kinds import KINDS
 
 _FAMILIES: dict[Task, str] = {"masked": "encoder", "causal": "decoder"}
 
@@ -30,6 +32,12 @@ def catalogue() -> RenderableType:
         _titled("Objectives", "arms.ARM.objective", _pairs(_objectives())),
         _titled("Search spaces", "arms.ARM.space", _pairs(_spaces())),
         _titled("Yardsticks", "yardsticks.primary, yardsticks.others", _pairs(yardsticks)),
+        _titled("Tasks", "yardsticks.tasks.suite", _pairs(_tasks())),
+        _titled(
+            "Kinds of tasks",
+            "kind, in a task's file",
+            _pairs((k.name, f"{k.description}; columns: {', '.join(k.columns)}") for k in KINDS),
+        ),
         _titled("Shapes", "model.shape", _shapes_table()),
         _titled("Text", "corpora.sources", _pairs(_sources())),
     )
@@ -58,6 +66,14 @@ def _spaces() -> Iterator[tuple[str, str]]:
     for name in space_names():
         space = Space.model_validate(parse_yaml(space_path(name).read_bytes(), name))
         yield name, ", ".join(space.dimensions)
+
+
+def _tasks() -> Iterator[tuple[str, str]]:
+    for name in suite_names():
+        suite = load_suite(name)
+        yield f"{name} (suite)", f"{suite.description}: {', '.join(suite.tasks)}"
+    for name in task_names():
+        yield name, load_task(name, "").description
 
 
 def _sources() -> Iterator[tuple[str, str]]:

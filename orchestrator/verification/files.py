@@ -1,11 +1,13 @@
 """The files beside the ledger, held against the digests and the scores that it has of them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from pydantic import JsonValue
 
+from orchestrator.config.confirmation import TASKS
 from orchestrator.ledger.history import History
-from orchestrator.ledger.items import read_floors, read_items
+from orchestrator.ledger.items import read_evaluation, read_floors, read_items, read_tuning
 from orchestrator.ledger.records import BROKEN
 from orchestrator.ledger.trials import TrialHistory
 from orchestrator.verification.findings import Verification
@@ -123,6 +125,29 @@ def check_floors(found: Verification, history: History, folder: Location) -> boo
         if any(trial.built and trial.measures for trial in history.trials_of("confirm", arm)):
             found.check("floors", f"{arm}: a confirmation run measured them", arm in history.floors, True)
     return whole
+
+
+def check_asked(found: Verification, history: History, folder: Location) -> None:
+    """What models were asked when their training had ended, and what they were fine-tuned to, add up as recorded."""
+    evaluations = [record for own in history.evaluations.values() for record in own.values()]
+    for evaluation in evaluations:
+        recorded = {str(scorer): {TASKS: score} for scorer, score in evaluation.scores.items()}
+        _check_file(found, evaluation.trial, recorded, partial(read_evaluation, folder, evaluation))
+    for tuning in history.tunings.values():
+        recorded = {f"fine-tuning {number}": {TASKS: score} for number, score in enumerate(tuning.scores)}
+        where = f"{tuning.trial}, fine-tuned to {tuning.task} at {tuning.rate:g}"
+        _check_file(found, where, recorded, partial(read_tuning, folder, tuning))
+
+
+def _check_file(
+    found: Verification, where: str, recorded: ByScorer, read: Callable[[], Mapping[tuple[str, str], ItemScores]]
+) -> None:
+    try:
+        items = read()
+    except InputError as error:
+        found.check("tasks", error.where, error.what, "the file of its record")
+        return
+    _check_sums(found, "tasks", where, recorded, items)
 
 
 def _check_sums(

@@ -10,7 +10,7 @@ from orchestrator.ledger.history import History
 from orchestrator.ledger.segments import LedgerReader, Line, parse_line
 from orchestrator.verification.answer import check_comparison
 from orchestrator.verification.consistency import check_balance, check_data, check_plan, check_protocol, check_trials
-from orchestrator.verification.files import check_checkpoints, check_floors, check_items, check_names
+from orchestrator.verification.files import check_asked, check_checkpoints, check_floors, check_items, check_names
 from orchestrator.verification.findings import Verification
 from trainables.errors import InputError
 from trainables.storage import Location
@@ -54,6 +54,7 @@ def verify(
     check_balance(found, written)
     check_names(found, history, folder)
     check_checkpoints(found, history, folder)
+    check_asked(found, history, folder)
     whole = check_items(found, history, folder)
     if check_floors(found, history, folder) and whole:
         check_comparison(found, written, folder)

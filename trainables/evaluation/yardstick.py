@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from trainables.evaluation.held_out import HeldOut
     from trainables.evaluation.passes import Taking
 
-MOST_TASK_ITEMS = 500  # of a task and language, where nothing says how many
 WORST = LARGEST / 10  # a mean of several is rounded, and must fit into a record too
 
 Transform = Literal["identity", "exp"]
@@ -38,9 +37,8 @@ class EvaluationConfig(Config):
     their tokens count, of an encoder those that are masked."""
     sequences_on_the_way: int = Field(64, ge=1)
     """The same of evaluations before a trial's end: at the search's rungs, and for the curves."""
-    task_items: int | None = Field(None, ge=1)
-    """Examples of each task and language at a trial's end, at most: the first of a shuffled order. null: as many as
-    take 2% of a trial's training, 5% of a short one's; 500 where its tokens are not known beforehand."""
+    task_items: int = Field(500, ge=1)
+    """Examples of each downstream task and language at a trial's end, at most: the first of a shuffled order."""
     task_items_on_the_way: int = Field(50, ge=1)
     """The same of evaluations before a trial's end."""
     mask_rate: float = Field(0.15, gt=0, le=0.9)
@@ -52,8 +50,7 @@ class EvaluationConfig(Config):
 
     def most_task_items(self, *, final: bool) -> int:
         """Of each task and language, at most."""
-        most = self.task_items or MOST_TASK_ITEMS
-        return most if final else min(self.task_items_on_the_way, most)
+        return self.task_items if final else min(self.task_items_on_the_way, self.task_items)
 
 
 class Score(Config):
