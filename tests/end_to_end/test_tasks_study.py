@@ -29,12 +29,9 @@ def write_tasks(folder: Path) -> list[str]:
                 file.write(json.dumps(pair) + "\n")
         for split, own in {"train": texts[:80], "dev": texts[80:110], "test": texts[110:]}.items():
             with (folder / f"long-{split}-{language}.jsonl").open("w") as file:
-                for text in own:
-                    words = text.split()
-                    row = {
-                        "text": " ".join(words[: 3 if len(words) % 2 else 6]),
-                        "label": "short" if len(words) % 2 else "long",
-                    }
+                for number, text in enumerate(own):
+                    words, label = text.split(), "short" if number % 2 else "long"
+                    row = {"text": " ".join(words[: 3 if label == "short" else 6]), "label": label}
                     file.write(json.dumps(row) + "\n")
     order = {"kind": "minimal_pairs", "cluster": "id", "local": {"files": {"test": "order-{language}.jsonl"}}}
     length = {

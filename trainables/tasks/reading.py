@@ -73,6 +73,13 @@ class Source:
                         why=f"the column '{column}' holds a different value nearly everywhere",
                         remedy="name the column of the classes: columns: {label: COLUMN}",
                     )
+        if len(found) < 2:
+            raise InputError(
+                f"the task {self.task.name} has {len(found)} class: there is nothing to tell apart",
+                where=self._pattern("train", self._training_languages()[0]),
+                why=f"the column '{column}' holds {', '.join(sorted(found))[:60] or 'nothing'} everywhere",
+                remedy="name the column of the classes: columns: {label: COLUMN}",
+            )
         return {label: number for number, label in enumerate(sorted(found))}
 
     def _training_languages(self) -> Sequence[str]:
