@@ -3,7 +3,7 @@ the embedding, I examples, K their labels (a text has one, a sentence one a word
 
 Logistic regression on standardised features with an L2 penalty, as SentEval has it (Conneau and Kiela 2018, arXiv
 1803.05449). Layer and penalty are chosen on a split of their own: the layer at a middling penalty, then the penalty at
-that layer, which is a fraction of all pairs of them. Nothing is drawn by chance. Ridge regression would take a tenth of
+that layer, which is a fraction of all pairs of them. Nothing is drawn by chance. Ridge regression takes a fraction of
 the time, and tells 6 to 8 in 100 words fewer of a tiny model's parts of speech.
 """
 
