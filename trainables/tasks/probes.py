@@ -3,7 +3,8 @@ the embedding, I examples, K their labels (a text has one, a sentence one a word
 
 Logistic regression on standardised features with an L2 penalty, as SentEval has it (Conneau and Kiela 2018, arXiv
 1803.05449). Layer and penalty are chosen on a split of their own: the layer at a middling penalty, then the penalty at
-that layer, which is a fraction of all pairs of them. Nothing is drawn by chance.
+that layer, which is a fraction of all pairs of them. Nothing is drawn by chance. Ridge regression takes a fraction of
+the time, and tells 6 to 8 in 100 words fewer of a tiny model's parts of speech.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ from trainables.tasks.kinds import KINDS, Kind
 from trainables.tasks.model import Ints, LanguageModel
 from trainables.tasks.prepared import Tasks
 
-TRAINING_EXAMPLES = 1000
-"""What a probe is fitted to, at most; and what its layer and penalty are chosen on."""
+TRAINING_EXAMPLES, TRAINING_LABELS = 2000, 10_000
+"""What a probe is fitted to, at most, and at most what its layer and penalty are chosen on. Of tags, more labels bring
+little: 35,000 of English gain a point of accuracy and take four times as long."""
 INVERSE_PENALTIES = (0.001, 0.01, 0.1, 1.0)
 """scikit-learn's ``C``: the strongest penalty first."""
 MIDDLING = 0.1
-TOLERANCE = 1e-3
-ITERATIONS = 1000
+TOLERANCE, ITERATIONS = 1e-3, 1000
 
 
 class Probed(NamedTuple):
@@ -98,13 +99,19 @@ def probe_task(
     kind, transfer = KINDS.find(entry.kind)(), entry.transfer
     found: dict[str, Probed] = {}
     for language in (transfer,) if transfer else tuple(examples):
-        train = tasks.first(name, "train", language, TRAINING_EXAMPLES)
+        train = _some(tasks, name, "train", language)
         if split == "dev" or not entry.counts["dev"].get(language):
             train, chosen_on = train[len(train) // 5 :], train[: len(train) // 5]
         else:
-            chosen_on = tasks.first(name, "dev", language, TRAINING_EXAMPLES)
+            chosen_on = _some(tasks, name, "dev", language)
         found |= probe(model, kind, train, chosen_on, examples if transfer else {language: examples[language]})
     return found
+
+
+def _some(tasks: Tasks, name: str, split: Split, language: str) -> list[Example]:
+    found = tasks.first(name, split, language, TRAINING_EXAMPLES)
+    within = np.cumsum([len(example.labels) for example in found]) <= TRAINING_LABELS
+    return found[: max(1, int(within.sum()))]
 
 
 def _featured(model: LanguageModel, kind: Kind, examples: Sequence[Example]) -> Iterator[tuple[Ints, Floats, Ints]]:

@@ -204,11 +204,9 @@ def test_a_sentence_is_right_by_the_share_of_its_words(tokenizer, examples):
     assert num_right_I.sum() / size_I.sum() > most_frequent(examples[2][LANGUAGE]) + 0.1
 
 
-def trained(family, tokenizer, text, steps):
+def trained(family, tokenizer, text, steps, **changes):
     """By a plain loop, at a constant rate."""
-    config, body = (
-        small_body(family, tokenizer, hidden_dropout_prob=0.0) if family == "bert" else small_body(family, tokenizer)
-    )
+    config, body = small_body(family, tokenizer, **changes)
     separator = tokenizer.sep_token_id
     ids = [token for own in tokenizer(text, add_special_tokens=False)["input_ids"] for token in (separator, *own)]
     row_NL = torch.tensor(ids[: len(ids) // 32 * 32]).view(-1, 32)
@@ -231,20 +229,29 @@ def trained(family, tokenizer, text, steps):
     return language_model(family, tokenizer, body, config)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("family", ["bert", "gpt_neox"])
-def test_a_model_that_is_trained_for_longer_is_better(family, tokenizer, text, examples):
-    """Eight times longer: by probes of its words, and by minimal pairs."""
+def right_pairs(model):
     pairs = [Example((pair.good, pair.bad), (), "") for pair in minimal_pairs(LANGUAGE, 200)]
-    tags, right = {}, {}
-    for steps in (50, 400):
-        model = trained(family, tokenizer, text, steps)
-        found = probe(model, KINDS.find("tag")(), *examples)[LANGUAGE]
-        tags[steps] = found.right_I.mean()
-        right[steps] = KINDS.find("minimal_pairs")().answers(model, pairs).mean()
-    print(tags, right)
-    assert tags[400] > tags[50]
-    assert right[400] > right[50]
+    return KINDS.find("minimal_pairs")().answers(model, pairs).mean()
+
+
+@pytest.mark.slow
+def test_a_decoder_that_is_trained_eight_times_longer_is_better(tokenizer, text, examples):
+    """By probes of its words, by more than twice the standard error, and by minimal pairs."""
+    short, long = (trained("gpt_neox", tokenizer, text, steps) for steps in (50, 400))
+    less, more = (probe(model, KINDS.find("tag")(), *examples)[LANGUAGE] for model in (short, long))
+    lead_I = more.right_I - less.right_I
+    assert lead_I.mean() > 2 * lead_I.std() / len(lead_I) ** 0.5
+    assert right_pairs(long) > right_pairs(short) + 0.1
+
+
+@pytest.mark.slow
+def test_an_encoder_that_is_trained_eight_times_longer_is_better(tokenizer, text):
+    """By minimal pairs. So small a one's probes are its embedding's, which training hardly moves."""
+    changes = {"num_hidden_layers": 1, "initializer_range": 0.1} | dict.fromkeys(
+        ("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.0
+    )
+    short, long = (trained("bert", tokenizer, text, steps, **changes) for steps in (150, 1200))
+    assert right_pairs(long) > right_pairs(short) + 0.1
 
 
 # --- of prepared tasks --------------------------------------------------------------------------------------------
