@@ -141,7 +141,8 @@ class FineTuningConfig(Config):
     clip_norm: float = Field(1.0, gt=0)
     """Gradients are scaled down to this norm."""
     pooling: Pooling = "mean"
-    """What of an encoder's last hidden states is classified: their mean, or the first one. A decoder's is the last."""
+    """What of an encoder's last hidden states is classified: their mean, or the first one, which pretraining here does
+    not teach to stand for a text. A decoder's is the last."""
     together: bool = False
     """Whether a task that has training examples in several languages is learned in all of them by one model; else each
     language has its own. Not of a task with `transfer`."""
