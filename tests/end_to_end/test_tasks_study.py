@@ -47,7 +47,7 @@ def write_tasks(folder: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_study_asks_its_models_tasks(tmp_path, capsys):
+def test_a_study_asks_its_models_tasks(tmp_path, monkeypatch, capsys):
     suite = write_tasks(tmp_path)
     study = small_study("asked", tmp_path, confirm={"seeds": 4, "describe_only": True, "evaluations": 2})
     study["yardsticks"] |= {"tasks": {"suite": suite, "fine_tuning": FITTED}}
@@ -68,6 +68,7 @@ def test_a_study_asks_its_models_tasks(tmp_path, capsys):
     rates = {(record.arm, record.rate) for record in tuned if record.split == "test"}
     assert len(rates) == 2, "one rate an arm"
     assert len([record for record in tuned if record.split == "test"]) == 8
+    monkeypatch.setenv("COLUMNS", "200")
     assert "length, fine-tuned" in shown(capsys, ["compare", f"{tmp_path}/asked"])
     assert main(["verify", f"{tmp_path}/asked", "--data", "--rescore", "1"]) == 0
     capsys.readouterr()
