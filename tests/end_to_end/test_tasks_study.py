@@ -86,7 +86,10 @@ def test_a_study_asks_its_models_tasks(tmp_path, monkeypatch, capsys):
     assert main(["verify", f"{tmp_path}/asked"]) == 0
     capsys.readouterr()
 
+    assert main(["report", f"{tmp_path}/asked", "--out", f"{tmp_path}/asked.html"]) == 0
+    assert "Downstream tasks (exploratory)" in (tmp_path / "asked.html").read_text()
     assert main(["export", f"{tmp_path}/asked", "--arm", "vanilla", "--to", f"{tmp_path}/model"]) == 0
+    assert "length, probe" in (tmp_path / "model" / "README.md").read_text()
     assert "veldan" in shown(capsys, ["evaluate", f"{tmp_path}/model", "--tasks", order])
 
 

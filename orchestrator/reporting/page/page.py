@@ -35,6 +35,7 @@ _TEMPLATES = "orchestrator.reporting.page"
 _TITLES = {
     "arms": "Arms: mean ± standard deviation over seeds, on the test split",
     "comparison": "Differences, with their 95% intervals",
+    "tasks": "Downstream tasks (exploratory)",
     "differed": "What each arm was",
     "robustness": "The verdict where one choice of the analysis is another",
     "search": "How the searches went (exploratory)",
