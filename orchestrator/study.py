@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from orchestrator.config.errors import place
 from orchestrator.config.files import dump_study, freeze, load_study, make_study, open_frozen, require_same, study_file
-from orchestrator.config.folder import LEDGER, STUDY_FILE, anew
+from orchestrator.config.folder import LEDGER, STUDY_FILE, anew, tasks_in
 from orchestrator.config.study import StudySpec
 from orchestrator.ledger.history import History, read_history
 from orchestrator.ledger.protocol import require_unchanged
@@ -20,6 +20,7 @@ from orchestrator.ledger.records import ComparisonRecord, ExtensionRecord, StopR
 from orchestrator.ledger.segments import read_ledger
 from orchestrator.reporting.results import Results
 from trainables.errors import InputError
+from trainables.evaluation.yardstick import TASK_ITEMS
 from trainables.object_store import Patience
 from trainables.storage import Location
 
@@ -112,7 +113,7 @@ class Study:
         require_same(self.spec, frozen.spec, self.folder)
         return frozen._run(address)
 
-    def evaluate(self, suite: TasksSpec, address: str | None = None, *, items: int = 500) -> TasksRecord:
+    def evaluate(self, suite: TasksSpec, address: str | None = None, *, items: int = TASK_ITEMS) -> TasksRecord:
         """Ask the models of the confirmation downstream tasks that the study did not plan: exploratory, and recorded as
         such. What was asked already is not asked again. Returns what the ledger says of the tasks. Raises InputError:
         the study has not come to its end, its checkpoints are gone, or something is wrong with the tasks."""
@@ -132,7 +133,7 @@ class Study:
             )
         self.say("reading the downstream tasks")
         corpus = corpus_of(history, self.spec, self.folder)
-        store = corpus.folder.parent.parent / "tasks"
+        store = tasks_in(corpus.folder.parent.parent)
         record = prepared_tasks(self.spec, suite, store, corpus.tokenizer())
         record = record.model_copy(update={"items": items, "exploratory": True})
         with closing(Recorder(self.folder / LEDGER, self.say)) as recorder:
@@ -293,7 +294,7 @@ class Study:
             return None
         from orchestrator.planning.tasks import prepared_tasks, require_same_tasks
 
-        store = Location(self.spec.storage) / "tasks"
+        store = tasks_in(Location(self.spec.storage))
         if history.tasks is not None and (store / history.tasks.digest / "manifest.json").exists():
             return history.tasks
         self.say("reading the downstream tasks")
@@ -346,7 +347,7 @@ class Study:
 
         with recorder.phase("fine_tuning"):
             recorder.flush()  # what runs elsewhere reads the ledger
-            tune_runs(recorder, self.spec, self.folder, Location(self.spec.storage) / "tasks" / tasks.digest, self.say)
+            tune_runs(recorder, self.spec, self.folder, tasks_in(Location(self.spec.storage)) / tasks.digest, self.say)
 
     def _require_whole(self, executor: Executor) -> None:
         if executor.full_disk:

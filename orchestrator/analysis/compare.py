@@ -54,7 +54,7 @@ def compare(history: History) -> Comparison:
     """Compare the arms on what the ledger holds so far; see :mod:`orchestrator.analysis.comparison` for the rules."""
     design = history.design
     runs = {arm: chosen_runs(history, arm) for arm in design.arms}
-    arms = _in_order(design)
+    arms = in_order(design)
     decisions = _decisions(history, runs, arms)
     pairs = [_pair(history, names, runs, decision, len(decisions)) for names, decision in decisions.items()]
     summaries = {arm: _describe_arm(history, arm, runs[arm]) for arm in arms}
@@ -72,8 +72,8 @@ def compare(history: History) -> Comparison:
     )
 
 
-def _in_order(design: Design) -> list[str]:
-    """sorted() is stable: headless arms come first, and otherwise the study's own order holds."""
+def in_order(design: Design) -> list[str]:
+    """The arms as they are compared: headless ones first, and otherwise in the study's own order."""
     return sorted(design.arms, key=lambda arm: not design.arms[arm].headless)
 
 
@@ -153,7 +153,7 @@ def _withheld(
 def settled_runs(history: History) -> dict[tuple[str, str], tuple[Runs, Runs]]:
     """The runs that the numbers of each pair of arms rest on."""
     runs = {arm: chosen_runs(history, arm) for arm in history.design.arms}
-    decisions = _decisions(history, runs, _in_order(history.design))
+    decisions = _decisions(history, runs, in_order(history.design))
     return {(a, b): _settled(history, runs[a], runs[b], decision) for (a, b), decision in decisions.items()}
 
 

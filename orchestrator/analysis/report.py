@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from pydantic import Field, JsonValue
+from pydantic import JsonValue
 
 from orchestrator.analysis.answer import answer_of
 from orchestrator.analysis.comparison import Comparison
@@ -124,13 +124,6 @@ class StudyReport(Config):
     trials: tuple[TrialRow, ...]
     events: tuple[tuple[float, str], ...]
     """Messages for a person, with their times."""
-
-
-class Reports(Config):
-    """Several studies."""
-
-    format: Literal["headtohead.reports/1"] = "headtohead.reports/1"
-    studies: tuple[StudyReport, ...] = Field(min_length=1)
 
 
 def report_of(history: History) -> StudyReport:

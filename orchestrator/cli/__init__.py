@@ -126,7 +126,7 @@ _OPTIONS = [
         required=True,
     ),
     _option("evaluate", "--data", "folder that holds the tasks' files (default: the hub)", metavar="FOLDER"),
-    _option("evaluate", "--items", "examples of each task and language", metavar="N", type=int, default=500),
+    _option("evaluate", "--items", "examples of each task and language (default: 500)", metavar="N", type=int),
     _option("evaluate", "--languages", "of a model that is no study's (default: all)", metavar="CODE", nargs="+"),
     _option(f"{_ON_RAY} evaluate", "--address", "a Ray cluster's address (default: RAY_ADDRESS, else this machine)"),
     _option("submit", "--address", "the job server, as http://127.0.0.1:8265", required=True),

@@ -243,20 +243,24 @@ def _schema(options: Options) -> int:
 def _evaluate(options: Options) -> int:
     from rich.console import Console
 
+    from orchestrator.config.errors import validated
     from orchestrator.config.task_files import TasksSpec
+    from trainables.evaluation.yardstick import TASK_ITEMS
 
-    suite = TasksSpec(suite=tuple(options.tasks) if len(options.tasks) > 1 else options.tasks[0], folder=options.data)
+    named = options.tasks if len(options.tasks) > 1 else options.tasks[0]
+    suite = validated(TasksSpec, {"suite": named, "folder": options.data}, "--tasks")
+    items = TASK_ITEMS if options.items is None else options.items
     with loading(f"loading {options.study}"):
         from orchestrator.reporting.evaluation import evaluated_model, evaluated_study
 
         console = Console()
     if (Path(options.study) / "config.json").is_file():
-        shown = evaluated_model(options.study, suite, options.items, options.languages)
+        shown = evaluated_model(options.study, suite, items, options.languages)
     else:
         study = study_named(options)
         study.say = lambda stage, how_far="", /: print(f"h2h: {stage} {how_far}...", file=sys.stderr, flush=True)
         with study.placed():
-            tasks = study.evaluate(suite, options.address, items=options.items)
+            tasks = study.evaluate(suite, options.address, items=items)
         shown = evaluated_study(study.results.history, tasks)
     console.print(shown)
     return 0

@@ -7,6 +7,11 @@ STUDY_FILE = "study.yaml"
 LEDGER = "ledger"
 
 
+def tasks_in(storage: Location) -> Location:
+    """Where a storage has prepared downstream tasks, each set of them in a folder by its digest."""
+    return storage / "tasks"
+
+
 def no_study(folder: Location) -> InputError:
     """Why nothing of a study can be read in a folder, and where there is something."""
     if (folder / STUDY_FILE).exists():

@@ -17,7 +17,7 @@ from orchestrator.ledger.items import evaluation_file, tuning_file
 from orchestrator.ledger.recorder import Recorder
 from orchestrator.ledger.records import EvaluationRecord, TasksRecord, TuningRecord
 from orchestrator.ledger.trials import TrialHistory
-from orchestrator.scheduling.trained import trained
+from orchestrator.scheduling.trained import Trained, trained
 from trainables.evaluation.yardstick import Items, Score, mean_over
 from trainables.hashing import checksum
 from trainables.objectives.objective import Scorer
@@ -185,52 +185,52 @@ def as_they_end(
 
 def ask(folder: str, trial: str, tasks: str, items: int) -> Asked:
     """What the model of a trial of the study in a folder gets right of the prepared tasks, of so many items each."""
-    import torch
-
     from trainables.evaluation.held_out import HeldOut
     from trainables.evaluation.item_scores import to_parquet
     from trainables.evaluation.passes import take
 
-    study = Location(folder)
-    history, spec = read_history(study / LEDGER), open_frozen(study)
-    config, corpus, learner = trained(history, spec, history.trial(trial), study)
+    config, corpus, learner = _trained(folder, trial)
     evaluation = config.evaluation.model_copy(update={"task_items": items})
     held_out = HeldOut(corpus, evaluation, "test", tasks=Location(tasks))
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    taken = take(learner.to(device), held_out, (TASKS,))
+    taken = take(learner, held_out, (TASKS,))
     scores = {scorer: own.scores[TASKS] for scorer, own in taken.items()}
     content = to_parquet({str(scorer): own.items for scorer, own in taken.items()})
     return Asked(trial, scores, content, environment())
 
 
-def tune(folder: str, wanted: Tuning, tasks: str) -> Tuned:
-    """Fine-tune the model of a trial of the study in a folder, once with each seed."""
+def _trained(folder: str, trial: str) -> Trained:
+    """A trial's model, on a GPU where there is one."""
     import torch
 
-    from trainables.evaluation.held_out import HeldOut
+    study = Location(folder)
+    history = read_history(study / LEDGER)
+    found = trained(history, open_frozen(study), history.trial(trial), study)
+    return found._replace(learner=found.learner.to(torch.device("cuda" if torch.cuda.is_available() else "cpu")))
+
+
+def tune(folder: str, wanted: Tuning, tasks: str) -> Tuned:
+    """Fine-tune the model of a trial of the study in a folder, once with each seed."""
     from trainables.evaluation.item_scores import to_parquet
-    from trainables.evaluation.passes import Passes, Taking
     from trainables.tasks.fine_tuning import fine_tune_task, tuning_seed
     from trainables.tasks.model import LanguageModel
     from trainables.tasks.prepared import Tasks
     from trainables.tasks.yardstick import beyond_chance
 
-    study = Location(folder)
-    history, spec = read_history(study / LEDGER), open_frozen(study)
-    run, suite = history.trial(wanted.trial), spec.yardsticks.tasks
+    suite = open_frozen(Location(folder)).yardsticks.tasks
     assert suite is not None
     assert suite.fine_tuning is not None
-    config, corpus, learner = trained(history, spec, run, study)
-    learner = learner.to(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
-    text, scorers = HeldOut(corpus, config.evaluation, "test"), learner.objective.scorers[:1]
-    model = LanguageModel.of_taking(Taking(Passes(learner, text, scorers), scorers[0]))
+    config, corpus, learner = _trained(folder, wanted.trial)
+    manifest, scorer = corpus.manifest, learner.objective.scorers[0]
+    model = LanguageModel.of_learner(
+        learner, scorer, corpus.tokenizer(), manifest.separator_token, manifest.sequence_length
+    )
     prepared, name = Tasks(Location(tasks)), wanted.task
     most, chance = config.evaluation.most_task_items(final=True), prepared.manifest.tasks[name].chance
     examples = {language: prepared.first(name, wanted.split, language, most) for language in prepared.languages(name)}
     scores, items, flops, seconds, diverged = list[Score](), dict[str, dict[str, dict[str, Items]]](), 0, 0.0, 0
     for number in range(wanted.seeds):
         found = fine_tune_task(
-            model, prepared, name, examples, suite.fine_tuning, rate=wanted.rate, seed=tuning_seed(run.seed, number)
+            model, prepared, name, examples, suite.fine_tuning, rate=wanted.rate, seed=tuning_seed(config.seed, number)
         )
         flops, seconds = flops + found.flops, seconds + found.device_seconds
         diverged += sum(outcome == "diverged" for outcome in set(found.outcomes.values()))

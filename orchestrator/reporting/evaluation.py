@@ -9,6 +9,7 @@ from itertools import combinations
 from rich.console import Group, RenderableType
 
 from orchestrator import formatting
+from orchestrator.analysis.compare import in_order
 from orchestrator.analysis.rows import holm_adjusted
 from orchestrator.analysis.selection import chosen_runs
 from orchestrator.analysis.tasks import evaluated_rows
@@ -27,7 +28,7 @@ def evaluated_study(history: History, tasks: TasksRecord) -> RenderableType:
     """Task by task, of every two arms of one kind of model."""
     arms, found = history.design.arms, list[TaskPair]()
     runs = {arm: chosen_runs(history, arm) for arm in arms}
-    for a, b in combinations(sorted(arms, key=lambda arm: not arms[arm].headless), 2):
+    for a, b in combinations(in_order(history.design), 2):
         if arms[a].task == arms[b].task:
             found += [TaskPair(a, b, row) for row in evaluated_rows(history, tasks, runs[a], runs[b])]
     adjusted = holm_adjusted([pair.row for pair in found])

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from orchestrator.config.folder import tasks_in
 from orchestrator.config.study import StudySpec
 from orchestrator.ledger.history import History
 from orchestrator.ledger.records import AttemptOutcome, DecisionRecord, MeasureRecord, TrainingPhase
@@ -107,10 +108,7 @@ class Planner:
             budget = budget.scaled(share)
             # As long as the longer run's.
             training = training.model_copy(update={"warmup": training.warmup / share})
-        evaluation, tasks = spec.yardsticks.evaluation, None
-        if (prepared := self.history.tasks) is not None:
-            tasks = str(Location(self.corpus).parent.parent / "tasks" / prepared.digest)
-            evaluation = evaluation.model_copy(update={"task_items": prepared.items})
+        prepared, storage = self.history.tasks, Location(self.corpus).parent.parent
         config = TrialConfig(
             trial=name,
             objective=own.objective,
@@ -123,8 +121,8 @@ class Planner:
             alpha=spec.corpora.alpha,
             maximum_repetition=spec.corpora.maximum_repetition,
             document_attention=spec.corpora.document_attention,
-            evaluation=evaluation,
-            tasks=tasks,
+            evaluation=spec.yardsticks.evaluation,
+            tasks=None if prepared is None else str(tasks_in(storage) / prepared.digest),
             split="validation" if searching else "test",
             yardsticks=spec.yardsticks.names[:1] if searching else spec.yardsticks.names,
             rungs=spec.search.halving.fractions if searching else (),

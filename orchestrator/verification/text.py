@@ -7,6 +7,7 @@ from collections import defaultdict
 import numpy as np
 
 from orchestrator.config.files import open_frozen
+from orchestrator.config.folder import tasks_in
 from orchestrator.ledger.history import History
 from orchestrator.scheduling.trained import corpus_of
 from orchestrator.verification.findings import Verification
@@ -32,7 +33,7 @@ def check_text(found: Verification, history: History, folder: Location) -> None:
         found.check("text", str(corpus.folder), dict(history.corpus.files), dict(corpus.digests()))
     else:
         found.notes.append("the ledger has no digest of the manifest: only what trials trained on is bound to it")
-    check_tasks(found, history, corpus.folder.parent.parent / "tasks")
+    check_tasks(found, history, tasks_in(corpus.folder.parent.parent))
     sound = len(found.mismatches)
     for own in corpus.manifest.splits.values():
         for shard in (shard for counts in own.values() for shard in counts.shards):

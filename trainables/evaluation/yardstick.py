@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from trainables.evaluation.held_out import HeldOut
     from trainables.evaluation.passes import Taking
 
+TASK_ITEMS = 500  # of a downstream task and language, where nothing says how many
 WORST = LARGEST / 10  # a mean of several is rounded, and must fit into a record too
 
 Transform = Literal["identity", "exp"]
@@ -37,7 +38,7 @@ class EvaluationConfig(Config):
     their tokens count, of an encoder those that are masked."""
     sequences_on_the_way: int = Field(64, ge=1)
     """The same of evaluations before a trial's end: at the search's rungs, and for the curves."""
-    task_items: int = Field(500, ge=1)
+    task_items: int = Field(TASK_ITEMS, ge=1)
     """Examples of each downstream task and language at a trial's end, at most: the first of a shuffled order."""
     task_items_on_the_way: int = Field(50, ge=1)
     """The same of evaluations before a trial's end."""
