@@ -37,7 +37,8 @@ from orchestrator.analysis.selection import Runs, best_of_search, chosen_runs, c
 from orchestrator.analysis.sensitivity import is_sensitive, margin_of
 from orchestrator.analysis.statistics.planning import Settling, minimum_detectable_effect, what_would_settle
 from orchestrator.analysis.statistics.rule import FEWEST_EQUIVALENT, Decision, Rule, Verdict, Withheld
-from orchestrator.analysis.tasks import task_rows
+from orchestrator.analysis.statistics.time_to_target import TimeToTarget
+from orchestrator.analysis.tasks import over_tasks, task_rows
 from orchestrator.analysis.worth import Pairs, pairs_of, up_to
 from orchestrator.config.confirmation import ALPHA, TASKS
 from orchestrator.ledger.history import History
@@ -177,6 +178,7 @@ def _pair(
     primary = design.yardsticks.primary
     runs_a, runs_b = _settled(history, runs[a], runs[b], decision)
     pairs, branches = pairs_of(history, primary, runs_a, runs_b), branches_of(history, runs_a, runs_b)
+    of_tasks = pairs_of(history, TASKS, runs_a, runs_b)
     # Of a fixed number the runs that broke after the last pair are told too.
     ended = _ended(history, runs[a], runs[b]) if design.minimum_seeds is None else (runs_a, runs_b)
     both_ended = paired_runs(*ended, ("completed", *BROKEN), primary)
@@ -193,6 +195,16 @@ def _pair(
     told = decision.verdict != "continue" and decision.withheld is None and not floors.keys() - {"bigram"}
     chosen = any(len(confirmed(history, arm)) > 1 for arm in names)
     minimum = design.minimum_seeds
+
+    def race(yardstick: str, target: float | None) -> dict[Unit, TimeToTarget | None]:
+        known = history.trials_of("anytime"), design.lower_is_better(yardstick)
+        return {
+            unit: describe_time_to_target(both_ended, unit, yardstick, target, *known)
+            if steady or unit != "device_seconds"
+            else None
+            for unit in MATCHED_UNITS
+        }
+
     return Pair(
         a=a,
         b=b,
@@ -216,22 +228,12 @@ def _pair(
         matched={
             unit: matched(history, *((runs_a, runs_b) if pairs else (runs[a], runs[b])), unit) for unit in MATCHED_UNITS
         },
-        time_to_target={
-            unit: describe_time_to_target(
-                both_ended,
-                history.trials_of("anytime"),
-                unit,
-                primary,
-                design.yardsticks.target,
-                design.lower_is_better(primary),
-            )
-            if steady or unit != "device_seconds"
-            else None
-            for unit in MATCHED_UNITS
-        },
+        time_to_target=race(primary, design.yardsticks.target),
+        tasks_time_to_target=race(TASKS, None) if TASKS in design.yardsticks.names and primary != TASKS else {},
         branches=tuple(at_shares(history, branches)),
         variants=variants(history, names, (runs_a, runs_b), branches, rule) if told else (),
-        tasks=tuple(task_rows(history, pairs_of(history, TASKS, runs_a, runs_b))),
+        tasks=tuple(task_rows(history, of_tasks)),
+        over_tasks=over_tasks(history, of_tasks),
     )
 
 

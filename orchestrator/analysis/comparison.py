@@ -25,6 +25,7 @@ p-values and intervals are those of a fixed number of pairs, also where stopping
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from math import comb
 from typing import Literal
 
@@ -111,11 +112,30 @@ class TaskRow(Row):
     chance: float
     """What an answer without a look gets right."""
     untrained: float | None
-    """What the models that the arms began with get right, the better of the two; None where that is not known."""
+    """What the models that the arms began with get right, or their embeddings alone, the best of these; None where that
+    is not known."""
     informative: bool
     """Whether an arm is surely above both: of what neither has learned, differences tell nothing."""
+    bag_a: float | None = None
+    """Of a probe, what the embeddings of a's models tell alone; None where that is not known."""
+    bag_b: float | None = None
     tuning_share: float | None = None
     """Of fine-tuned models: the share of the difference's variance that more fine-tunings of each would take away."""
+
+
+class OverTasks(Config):
+    """Several tasks in one number, beside their mean: of what is right beyond chance, without fine-tuning (Agarwal et
+    al. 2021, arXiv 2108.13264)."""
+
+    tasks: int
+    middle_a: float | None
+    """The interquartile mean over a's runs and tasks; None of few tasks."""
+    middle_a_interval: Interval | None
+    """95%, of the runs alone, by the bootstrap."""
+    middle_b: float | None
+    middle_b_interval: Interval | None
+    improvement: float
+    """The chance that a run of a is better than one of b, in the mean over tasks."""
 
 
 class Matched(Difference):
@@ -188,6 +208,9 @@ class Pair(Config):
     """Of the primary yardstick; empty until the pair has its verdict."""
     tasks: tuple[TaskRow, ...] = ()
     """Downstream tasks, exploratory: p is adjusted over all of them and all pairs of arms."""
+    over_tasks: OverTasks | None = None
+    tasks_time_to_target: Mapping[Unit, TimeToTarget | None] = {}
+    """By the yardstick `tasks`, where it is taken and is not the primary one; its target is the worse final mean."""
 
     @property
     def barred(self) -> bool:

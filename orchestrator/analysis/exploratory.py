@@ -14,10 +14,10 @@ from trainables.training.config import Unit
 
 def describe_time_to_target(
     paired: Mapping[int, tuple[TrialHistory, TrialHistory]],
-    branches: Iterable[TrialHistory],
     unit: Unit,
     yardstick: str,
     target: float | None,
+    branches: Iterable[TrialHistory],
     lower_is_better: bool,
 ) -> TimeToTarget | None:
     """What the first of two arms spends to reach a target, over what the second does, by their ended runs by seed.

@@ -4,16 +4,19 @@ That yardstick's items are right beyond chance, (right - chance) / (1 - chance);
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from statistics import fmean
 
 import numpy as np
 
-from orchestrator.analysis.comparison import TaskRow, Tier
+from orchestrator.analysis.comparison import OverTasks, TaskRow, Tier
 from orchestrator.analysis.held_out_text import evidence_above, evidence_of_items, items_before, items_of
 from orchestrator.analysis.rows import row_of
 from orchestrator.analysis.selection import Runs
+from orchestrator.analysis.statistics.aggregates import FEWEST_TASKS, interquartile_mean, probability_of_improvement
 from orchestrator.analysis.statistics.components import variance_components
 from orchestrator.analysis.worth import Pairs, untrained_worth
-from orchestrator.config.confirmation import ALPHA, TASKS
+from orchestrator.config.confirmation import ALPHA, EMBEDDING_BAG, TASKS
 from orchestrator.ledger.history import History
 from orchestrator.ledger.items import read_evaluation, read_tuning
 from orchestrator.ledger.records import Design, TaskDescription, TasksRecord, TuningRecord
@@ -28,12 +31,40 @@ Both = Sequence[tuple[ItemScores, ItemScores]]
 def task_rows(history: History, pairs: Pairs) -> Iterator[TaskRow]:
     """Of a study's own tasks, by pairs of models seed by seed; none where no task was taken, or of a model nothing is
     known by item. Raises InputError where a file of item scores is gone or another."""
-    both = [(items_of(history, TASKS, a), items_of(history, TASKS, b)) for a, b in pairs.values()]
-    known = [(a, b) for a, b in both if a is not None and b is not None]
-    if history.tasks is not None and known and len(known) == len(both):
+    known = _known(history, TASKS, pairs)
+    if history.tasks is not None and known:
         untrained = _untrained(history, pairs)
-        yield from rows_of(history.design, history.tasks, known, untrained)
+        bags = _known(history, EMBEDDING_BAG, pairs)
+        yield from rows_of(history.design, history.tasks, known, untrained, bags)
         yield from _tuned_rows(history, history.tasks, pairs, untrained)
+
+
+def over_tasks(history: History, pairs: Pairs) -> OverTasks | None:
+    """Of a study's own tasks, those alone that need no fine-tuning; None of a single task or where nothing is known."""
+    known = _known(history, TASKS, pairs)
+    if history.tasks is None or len(history.tasks.tasks) < 2 or not known:
+        return None
+    score_SM, other_SM = (
+        [[_part(items, task).overall for task in history.tasks.tasks] for items in side]
+        for side in zip(*known, strict=True)
+    )
+    enough = len(history.tasks.tasks) >= FEWEST_TASKS
+    middle_a, middle_b = (interquartile_mean(own) if enough else None for own in (score_SM, other_SM))
+    return OverTasks(
+        tasks=len(history.tasks.tasks),
+        middle_a=middle_a and middle_a.mean,
+        middle_a_interval=middle_a and middle_a.interval,
+        middle_b=middle_b and middle_b.mean,
+        middle_b_interval=middle_b and middle_b.interval,
+        improvement=probability_of_improvement(score_SM, other_SM),
+    )
+
+
+def _known(history: History, yardstick: str, pairs: Pairs) -> Both:
+    """Empty unless it is known of every model."""
+    both = [(items_of(history, yardstick, a), items_of(history, yardstick, b)) for a, b in pairs.values()]
+    known = [(a, b) for a, b in both if a is not None and b is not None]
+    return known if len(known) == len(both) else []
 
 
 def evaluated_rows(history: History, tasks: TasksRecord, a: Runs, b: Runs) -> Iterator[TaskRow]:
@@ -47,14 +78,24 @@ def evaluated_rows(history: History, tasks: TasksRecord, a: Runs, b: Runs) -> It
         records = (found[a[seed].trial], found[b[seed].trial])
         one, other = (read_evaluation(folder, own)[TASKS, next(iter(own.scores))] for own in records)
         known.append((one, other))
-    yield from rows_of(history.design, tasks, known, [])
+    yield from rows_of(history.design, tasks, known, [], [])
 
 
-def rows_of(design: Design, tasks: TasksRecord, known: Both, untrained: Sequence[ItemScores]) -> Iterator[TaskRow]:
-    """Task by task; ``untrained`` are of the models that the arms began with."""
+def rows_of(
+    design: Design, tasks: TasksRecord, known: Both, untrained: Sequence[ItemScores], bags: Both
+) -> Iterator[TaskRow]:
+    """Task by task; ``untrained`` are of the models that the arms began with and of their embeddings alone, ``bags``
+    of the trained models' embeddings alone."""
     for task, description in tasks.tasks.items():
-        tier: Tier = "probe" if KINDS.find(description.kind).learns else "zero-shot"
-        yield _row(design, task, tier, description, known, untrained)
+        learns = KINDS.find(description.kind).learns
+        row = _row(design, task, "probe" if learns else "zero-shot", description, known, untrained)
+        if learns and bags:
+            own = [
+                [_of_task(items, task, description.chance).overall for items in side]
+                for side in zip(*bags, strict=True)
+            ]
+            row = row.model_copy(update={"bag_a": fmean(own[0]), "bag_b": fmean(own[1])})
+        yield row
 
 
 def _tuned_rows(
@@ -99,7 +140,7 @@ def _row(
     design: Design, task: str, tier: Tier, description: TaskDescription, known: Both, untrained: Sequence[ItemScores]
 ) -> TaskRow:
     own = [(_of_task(a, task, description.chance), _of_task(b, task, description.chance)) for a, b in known]
-    before = [_of_task(items, task, description.chance) for items in untrained]
+    before = [_of_task(items, task, description.chance) for items in untrained if _has(items, task)]
     scores = [(a.overall, b.overall) for a, b in own]
     chance = float(np.mean(list(description.chance.values())))
     bars = [(chance, None), *((items.overall, items) for items in before)]
@@ -116,19 +157,29 @@ def _row(
 
 
 def _untrained(history: History, pairs: Pairs) -> list[ItemScores]:
-    """Of the models that the two arms began with, where they were measured."""
+    """Of the models that the two arms began with, and of their embeddings alone, where they were measured."""
     arms = dict.fromkeys(worth.of.arm for both in pairs.values() for worth in both)
-    known = (untrained_worth(history, TASKS, arm) for arm in arms)
-    items = [items_before(history, TASKS, worth) for worth in known if worth is not None]
-    return [own for own in items if own is not None]
+    found = []
+    for yardstick, arm in product((TASKS, EMBEDDING_BAG), arms):
+        if (worth := untrained_worth(history, yardstick, arm)) is not None:
+            found.append(items_before(history, yardstick, worth))
+    return [own for own in found if own is not None]
+
+
+def _has(items: ItemScores, task: str) -> bool:
+    return any(name.partition("/")[0] == task for name in items.language_I.tolist())
 
 
 def _of_task(items: ItemScores, task: str, chance: Mapping[str, float]) -> ItemScores:
     """One task's items by language, as shares that are right."""
-    part = items.some(np.array([name.partition("/")[0] == task for name in items.language_I.tolist()]))
+    part = _part(items, task)
     language_I = np.array([name.partition("/")[2] for name in part.language_I.tolist()])
     chance_I = np.array([chance[language] for language in language_I.tolist()])
     return part._replace(language_I=language_I, value_I=part.value_I * (1 - chance_I) + chance_I * part.weight_I)
+
+
+def _part(items: ItemScores, task: str) -> ItemScores:
+    return items.some(np.array([name.partition("/")[0] == task for name in items.language_I.tolist()]))
 
 
 def _is_above(models: Sequence[ItemScores], bars: Sequence[tuple[float, ItemScores | None]]) -> bool:

@@ -16,6 +16,7 @@ from trainables.errors import InputError
 
 if TYPE_CHECKING:
     from orchestrator.study import Study
+    from trainables.corpora.stream.packed import PackedCorpus
     from trainables.storage import Location
 
 
@@ -143,7 +144,8 @@ def _plan(options: Options) -> int:
             require_feasible(study.spec)
         corpora = check_places(study.spec, network=False)
         margin = "" if study.spec.confirm.margin is None else _margin_in_words(study)
-    for line in (*groups_in_words(corpora.sources), *filter(None, [margin])):
+        tasks = _tasks_in_words(study)
+    for line in (*groups_in_words(corpora.sources), *filter(None, [margin, tasks])):
         console.print(line, style="dim", highlight=False, markup=False)
     if options.calibration:
         with console.status("measuring a step of each arm"):
@@ -155,16 +157,42 @@ def _plan(options: Options) -> int:
 def _margin_in_words(study: Study) -> str:
     """Whether the held-out text can resolve the margin. Raises InputError where it cannot."""
     from orchestrator.planning.resolution import require_resolvable
+
+    if (corpus := _prepared(study)) is None:
+        return "Whether the held-out text can resolve the margin is known once it is prepared (h2h prepare)."
+    return require_resolvable(study.spec, corpus)
+
+
+def _tasks_in_words(study: Study) -> str:
+    """How much of the downstream tasks is asked. Raises InputError where something is wrong with them."""
+    suite = study.spec.yardsticks.tasks
+    if suite is None:
+        return ""
+    if any(task.hub is not None and not task.is_local(suite.folder) for task in suite.tasks):
+        return "Tasks are read from the Hugging Face hub, and how much is asked of them is chosen, when the study runs."
+    from tempfile import TemporaryDirectory
+
+    from orchestrator.planning.tasks import plan_tasks
+    from orchestrator.reporting.plan_table import tasks_in_words
+    from trainables.storage import Location
+
+    corpus = _prepared(study)
+    with TemporaryDirectory() as scratch:
+        found = plan_tasks(study.spec, suite, Location(scratch), None if corpus is None else corpus.tokenizer())
+    return tasks_in_words(found)
+
+
+def _prepared(study: Study) -> PackedCorpus | None:
+    """The study's text, if it is prepared, and its sources are here."""
     from trainables.storage import is_here
 
     datasets = [source.dataset for source in study.spec.corpora.sources if source.dataset is not None]
+    if not all(map(is_here, datasets)):
+        return None
     try:
-        if not all(map(is_here, datasets)):
-            raise InputError("the sources are not here")
-        corpus = study.corpus()
+        return study.corpus()
     except InputError:
-        return "Whether the held-out text can resolve the margin is known once it is prepared (h2h prepare)."
-    return require_resolvable(study.spec, corpus)
+        return None
 
 
 @command("prepare a study's text alone, or verify what is prepared")
@@ -248,7 +276,7 @@ def _evaluate(options: Options) -> int:
     from trainables.evaluation.yardstick import TASK_ITEMS
 
     named = options.tasks if len(options.tasks) > 1 else options.tasks[0]
-    suite = validated(TasksSpec, {"suite": named, "folder": options.data}, "--tasks")
+    suite = validated(TasksSpec, {"suite": named, "folder": options.data, "fine_tuning": None}, "--tasks")
     items = TASK_ITEMS if options.items is None else options.items
     with loading(f"loading {options.study}"):
         from orchestrator.reporting.evaluation import evaluated_model, evaluated_study

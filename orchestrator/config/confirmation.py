@@ -15,6 +15,8 @@ MARGIN_SHARE = 0.25
 
 TASKS = "tasks"
 """The yardstick of downstream tasks."""
+EMBEDDING_BAG = "embedding_bag"
+"""That of the control of probes."""
 ALPHA = 0.05  # level of every test: the chance, over all pairs of arms, of naming a winner where there is none
 
 
@@ -85,12 +87,20 @@ class YardstickSpec(Config):
 
     @model_validator(mode="after")
     def _known(self) -> YardstickSpec:
-        if self.tasks is None and TASKS in self.names:
+        named = [name for name in (TASKS, EMBEDDING_BAG) if name in (self.primary, *self.others)]
+        if self.tasks is None and named:
             raise InputError(
                 "no downstream tasks are named",
                 where="tasks",
-                why=f"the yardstick {TASKS} is taken on them",
+                why=f"the yardstick {named[0]} is taken on them",
                 remedy="--set yardsticks.tasks='{suite: quick, folder: FOLDER}'",
+            )
+        if self.tasks is not None and not self.tasks.probes and EMBEDDING_BAG in named:
+            raise InputError(
+                f"{EMBEDDING_BAG} has no task to be taken on",
+                where="others",
+                why="no task of the suite has training examples, and it is the control of probes",
+                remedy="leave it out",
             )
         for name in self.names:
             found = find_yardstick(name, "primary" if name == self.primary else "others")
@@ -106,5 +116,5 @@ class YardstickSpec(Config):
     @property
     def names(self) -> tuple[str, ...]:
         """The primary one first."""
-        own = () if self.tasks is None else (TASKS,)
+        own = () if self.tasks is None else (TASKS, EMBEDDING_BAG)[: 1 + self.tasks.probes]
         return tuple(dict.fromkeys((self.primary, *self.others, *own)))

@@ -27,6 +27,8 @@ class SuiteConfig(Config):
     """What it is for."""
     tasks: tuple[str, ...]
     """Names of tasks."""
+    fine_tuning: FineTuningConfig | None = None
+    """How models are fine-tuned to them, where a study does not say it."""
 
 
 class TasksSpec(Config):
@@ -37,7 +39,8 @@ class TasksSpec(Config):
     folder: str | None = None
     """The folder that holds the files of shipped tasks; null: they are read from the Hugging Face hub."""
     fine_tuning: FineTuningConfig | None = None
-    """Also fine-tune the confirmation's models to the tasks that have training examples; null: probe them alone."""
+    """Also fine-tune the confirmation's models to the tasks that have training examples; null: probe them alone. Left
+    out: as the suite says."""
     fine_tuned: tuple[Key, ...] | None = None
     """To which of the suite's tasks; null: all that have training examples."""
 
@@ -46,6 +49,12 @@ class TasksSpec(Config):
     def _known(cls, suite: str | tuple[str | TaskConfig, ...]) -> str | tuple[str | TaskConfig, ...]:
         load_tasks(suite, "suite")
         return suite
+
+    @model_validator(mode="after")
+    def _as_the_suite_says(self) -> Self:
+        if "fine_tuning" not in self.model_fields_set and isinstance(self.suite, str) and self.suite in suite_names():
+            object.__setattr__(self, "fine_tuning", load_suite(self.suite).fine_tuning)  # frozen from here on
+        return self
 
     @model_validator(mode="after")
     def _fine_tuned(self) -> Self:
@@ -61,6 +70,11 @@ class TasksSpec(Config):
         if self.fine_tuning is not None and not learned:
             raise InputError("no task of the suite has training examples", where="fine_tuning", remedy="leave it out")
         return self
+
+    @property
+    def probes(self) -> bool:
+        """Whether a task has training examples."""
+        return any(KINDS.find(task.kind).learns for task in self.tasks)
 
     @property
     def tuned(self) -> tuple[str, ...]:

@@ -190,7 +190,7 @@ def ask(folder: str, trial: str, tasks: str, items: int) -> Asked:
     from trainables.evaluation.passes import take
 
     config, corpus, learner = _trained(folder, trial)
-    evaluation = config.evaluation.model_copy(update={"task_items": items})
+    evaluation = config.evaluation.model_copy(update={"task_items": items, "learned_task_items": items})
     held_out = HeldOut(corpus, evaluation, "test", tasks=Location(tasks))
     taken = take(learner, held_out, (TASKS,))
     scores = {scorer: own.scores[TASKS] for scorer, own in taken.items()}
@@ -225,7 +225,7 @@ def tune(folder: str, wanted: Tuning, tasks: str) -> Tuned:
         learner, scorer, corpus.tokenizer(), manifest.separator_token, manifest.sequence_length
     )
     prepared, name = Tasks(Location(tasks)), wanted.task
-    most, chance = config.evaluation.most_task_items(final=True), prepared.manifest.tasks[name].chance
+    most, chance = config.evaluation.most_task_items(final=True, learned=True), prepared.manifest.tasks[name].chance
     examples = {language: prepared.first(name, wanted.split, language, most) for language in prepared.languages(name)}
     scores, items, flops, seconds, diverged = list[Score](), dict[str, dict[str, dict[str, Items]]](), 0, 0.0, 0
     for number in range(wanted.seeds):

@@ -178,12 +178,16 @@ class ArmPlan:
         return scoring_flops(self.learner.config, sequences, length, targets)
 
     @property
+    def run_flops(self) -> float | None:
+        """FLOPs of a confirmation run's training; None where they depend on the machine."""
+        flops = self.trial_in_units().get("flops")
+        return None if flops is None else flops * self.spec.confirm_budget.amount / self.spec.budget.amount
+
+    @property
     def evaluation_share(self) -> float | None:
         """FLOPs of a confirmation run's evaluations as a share of its training's; None where those are not known."""
-        flops = self.trial_in_units().get("flops")
-        if flops is None:
+        if (run := self.run_flops) is None:
             return None
-        run = flops * self.spec.confirm_budget.amount / self.spec.budget.amount
         on_the_way = (self.spec.confirm.evaluations - 1) * self.evaluation_flops(final=False)
         return (on_the_way + self.evaluation_flops(final=True)) / run
 

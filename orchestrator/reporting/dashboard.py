@@ -131,8 +131,8 @@ def print_results(history: History, folder: Location, console: Console) -> None:
     console.print(on_terminal(arms, arms.upright))
     if comparison.pairs:
         console.print(on_terminal(result_tables.comparison_table(comparison)))
-    if tasks := result_tables.tasks_of(comparison):
-        console.print(on_terminal(result_tables.tasks_table(tasks)))
+    if (tasks := result_tables.own_tasks_table(comparison)).rows:
+        console.print(on_terminal(tasks))
     if history.trials:
         console.print(on_terminal(result_tables.spending_table(history)))
         console.print(on_terminal(result_tables.search_table(comparison)))

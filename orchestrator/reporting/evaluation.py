@@ -41,13 +41,13 @@ def evaluated_model(path: str, suite: TasksSpec, items: int, languages: Sequence
     with the tasks."""
     from trainables.tasks.model import LanguageModel
     from trainables.tasks.prepared import Tasks, prepare_tasks
-    from trainables.tasks.yardstick import suite_items
+    from trainables.tasks.yardstick import Asked, suite_items
 
     model = LanguageModel.of_folder(path)
     with tempfile.TemporaryDirectory() as scratch:
         folder = prepare_tasks(suite.tasks, Location(scratch), suite.folder, languages, model.tokenizer)
         tasks = Tasks(folder)
-        found = suite_items(model, tasks, "test", items, lambda _, find: find())
+        found = suite_items(Asked(model, tasks, "test", lambda _: items, lambda _, find: find()))
     rows = []
     for task, description in record_of(tasks, items).tasks.items():
         for language, chance in description.chance.items():

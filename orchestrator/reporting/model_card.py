@@ -13,7 +13,7 @@ from orchestrator.ledger.history import History
 from orchestrator.ledger.records import ArmDesign, CorpusRecord
 from orchestrator.ledger.registry import standing
 from orchestrator.ledger.trials import TrialHistory
-from orchestrator.reporting.result_tables import arms_table, comparison_table, tasks_of, tasks_table
+from orchestrator.reporting.result_tables import arms_table, comparison_table, own_tasks_table
 from orchestrator.reporting.table import Table, to_markdown
 from trainables.objectives.objective import Scorer
 from trainables.training.config import Unit
@@ -132,9 +132,9 @@ def _evidence(comparison: Comparison) -> Iterable[str]:
     if comparison.pairs:
         yield "Differences, with 95% intervals and p-values of paired t-tests, adjusted over all pairs of arms:"
         yield to_markdown(comparison_table(comparison))
-    if tasks := tasks_of(comparison):
+    if (tasks := own_tasks_table(comparison)).rows:
         yield "Downstream tasks, the share that is right of each (exploratory):"
-        yield to_markdown(tasks_table(tasks))
+        yield to_markdown(tasks)
     yield (
         "Yardsticks mean the same for every arm of a task. Losses do not: cross-entropy and contrastive losses differ "
         "in scale and cannot be compared, so none is given here."

@@ -12,15 +12,13 @@ from rich.text import Text
 from orchestrator import formatting
 from orchestrator.analysis.comparison import ArmSummary, Comparison, Counts, Pair
 from orchestrator.analysis.selection import best_of_search
-from orchestrator.analysis.statistics.time_to_target import TimeToTarget
-from orchestrator.analysis.wording import barred_by, what_would_settle
+from orchestrator.analysis.wording import barred_by, time_to_target_in_words, what_would_settle
 from orchestrator.ledger.history import History
 from orchestrator.ledger.records import PHASES
 from orchestrator.ledger.trials import TrialHistory
 from orchestrator.reporting.layout import FirstFitting, bar, labelled, panel
 from orchestrator.reporting.log_lines import clock, waiting_in_words
 from orchestrator.reporting.pace import per_second
-from trainables.training.config import Unit
 
 MOST_RUNNING, MOST_EVENTS, MOST_DOTS = 8, 4, 12
 """Running trials and events shown; confirmation runs shown as dots, above which a number says it."""
@@ -164,7 +162,7 @@ def _standing(comparison: Comparison, pair: Pair) -> Text:
         state.append(f", {what_would_settle(pair, row)}")
     reached = pair.time_to_target.get(comparison.unit)
     if reached and reached.ratio is not None:
-        state.append(f"\n{_time_to_target(pair, reached, comparison.unit)}", "dim")
+        state.append(f"\n{time_to_target_in_words(pair, reached, comparison.unit)}", "dim")
     if pair.missing:
         gaps = ", ".join(f"seed {gap.seed} ({gap.arm} {gap.outcome})" for gap in pair.missing)
         state.append(f"\nmissing: {gaps}", "red")
@@ -180,15 +178,6 @@ def _standing(comparison: Comparison, pair: Pair) -> Text:
         why = "one arm would be mid-schedule there; a budget in that unit compares them"
         state.append(f"\nno row at equal {titles}: {why}", "dim")
     return state
-
-
-def _time_to_target(pair: Pair, reached: TimeToTarget, unit: Unit) -> str:
-    """``headless reaches 0.412 with 0.62 times vanilla's tokens [0.55, 0.71]``; an end that is open is a dash."""
-    bound = {"=": "", "<=": "at most ", ">=": "at least "}[reached.relation or "="]
-    ends = ["–" if end is None else f"{end:.2f}" for end in reached.interval or ()]
-    interval = f" [{', '.join(ends)}]" if ends else ""
-    target, title = formatting.score(reached.target), formatting.UNIT_TITLES[unit]
-    return f"{pair.a} reaches {target} with {bound}{reached.ratio:.2f} times {pair.b}'s {title}{interval}"
 
 
 def _matched(pair: Pair, primary: str, separator: str) -> Grid:

@@ -11,6 +11,7 @@ from orchestrator.config.study import StudySpec
 from orchestrator.planning.arm_plan import ArmPlan, checked_plans
 from orchestrator.planning.design import warnings_of
 from orchestrator.planning.forecast import ArmForecast, Forecast
+from orchestrator.planning.tasks import TasksPlan
 from orchestrator.reporting.layout import SideBySide, labelled, panel
 from orchestrator.reporting.table import Table, on_terminal
 from search_spaces import Categorical, Dimension, Float, Integer
@@ -149,6 +150,15 @@ def phases_table(spec: StudySpec) -> Table:
     ]
     titles = ("phase", "what", "trial\nbudgets", formatting.UNIT_TITLES[unit])
     return Table.of(titles, rows, align=("left", "left", "right", "right"))
+
+
+def tasks_in_words(found: TasksPlan) -> str:
+    """How much is asked of downstream tasks at a run's end, what that takes, and how much chance it leaves."""
+    number, languages = len(found.record.tasks), {name for task in found.record.tasks.values() for name in task.items}
+    asked = f"Tasks: {number} in {formatting.plural(len(languages), 'language')}; at a run's end"
+    asked += f" up to {found.record.items} examples of each zero-shot task and language"
+    cost = "" if found.share is None else f", at most {found.share:.2g} of its FLOPs"
+    return f"{asked}{cost}. The choice of examples leaves their mean uncertain by {found.error:.2g} (standard error)."
 
 
 def show_forecast(found: Forecast) -> RenderableType:

@@ -9,7 +9,7 @@ from orchestrator import formatting
 from orchestrator.analysis.comparison import Comparison
 from orchestrator.analysis.report import StudyReport, TrialRow
 from orchestrator.ledger.records import BROKEN
-from orchestrator.reporting.result_tables import arms_table, comparison_table, search_table, tasks_of, tasks_table
+from orchestrator.reporting.result_tables import arms_table, comparison_table, own_tasks_table, search_table
 from orchestrator.reporting.table import Align, Row, Table
 from search_spaces import Configuration
 from trainables.training.config import Unit
@@ -24,7 +24,7 @@ def tables(report: StudyReport) -> dict[str, Table]:
     found = {
         "arms": arms_table(report.comparison),
         "comparison": comparison_table(report.comparison),
-        "tasks": tasks_table(tasks_of(report.comparison)),
+        "tasks": own_tasks_table(report.comparison),
         "differed": differed(report.comparison),
         "robustness": robustness(report.comparison),
         "search": search_table(report.comparison),

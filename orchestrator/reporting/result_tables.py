@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from orchestrator import formatting
-from orchestrator.analysis.comparison import ArmSummary, Comparison, Pair, Row, Summary, TaskRow
+from orchestrator.analysis.comparison import ArmSummary, Comparison, OverTasks, Pair, Row, Summary, TaskRow
+from orchestrator.analysis.wording import time_to_target_in_words
 from orchestrator.ledger.history import History
 from orchestrator.reporting.table import Row as Line
 from orchestrator.reporting.table import Table
@@ -71,14 +72,34 @@ class TaskPair(NamedTuple):
     row: TaskRow
 
 
-def tasks_of(comparison: Comparison) -> list[TaskPair]:
-    """A study's own tasks."""
-    return [TaskPair(pair.a, pair.b, row) for pair in comparison.pairs for row in pair.tasks]
+def own_tasks_table(comparison: Comparison) -> Table:
+    """A study's own tasks; without a row where it has none."""
+    found = [TaskPair(pair.a, pair.b, row) for pair in comparison.pairs for row in pair.tasks]
+    over = [f"{pair.a} – {pair.b}: {_over_tasks(own)}" for pair in comparison.pairs if (own := pair.over_tasks)]
+    for pair in comparison.pairs:
+        reached = pair.tasks_time_to_target.get(comparison.unit)
+        if reached is not None and reached.ratio is not None:
+            over.append(f"of what is right beyond chance {time_to_target_in_words(pair, reached, comparison.unit)}")
+    return tasks_table(found, over)
 
 
-def tasks_table(found: Sequence[TaskPair]) -> Table:
-    """Downstream tasks, a row for each and each pair of arms: what is right of their examples. Exploratory."""
+def _over_tasks(found: OverTasks) -> str:
+    """Of several tasks in one number each."""
+    middle = ""
+    if found.middle_a is not None and found.middle_b is not None:
+        middle = (
+            f"interquartile means beyond chance {formatting.difference(found.middle_a, found.middle_a_interval)} and "
+            f"{formatting.difference(found.middle_b, found.middle_b_interval)}; "
+        )
+    return f"over {found.tasks} tasks {middle}a run of the first is better with probability {found.improvement:.2f}"
+
+
+def tasks_table(found: Sequence[TaskPair], over: Sequence[str] = ()) -> Table:
+    """Downstream tasks, a row for each and each pair of arms: what is right of their examples. Exploratory. Below it a
+    line for each pair, ``over`` all tasks."""
     rows = []
+    shows_bags = any(pair.row.bag_a is not None for pair in found)
+    bag = ("embeddings\nalone",) if shows_bags else ()
     for a, b, row in found:
         title = f"{row.task}, {row.tier}" + (f"\n{len(row.languages)} languages" if len(row.languages) > 1 else "")
         cells = (
@@ -87,14 +108,22 @@ def tasks_table(found: Sequence[TaskPair]) -> Table:
             f"{row.items:,}",
             formatting.score(row.chance),
             f"{formatting.score(row.mean_a)}\n{formatting.score(row.mean_b)}",
+            *([_bags(row)] if shows_bags else []),
             formatting.difference(row.difference, row.interval, "\n"),
-            formatting.p_value(row.p_adjusted),
+            formatting.p_value(row.p_adjusted) if row.informative else "–",
         )
         rows.append(Line(cells, quiet=True))
-    all_tell = all(pair.row.informative for pair in found)
-    notes = () if all_tell else ("uninformative: no arm is surely above chance and the untrained model",)
-    titles = ("pair", "task", "items", "chance", "right", "difference", "p\n(adjusted)")
-    return Table(titles, tuple(rows), notes=notes)
+    notes = list(over)
+    if not all(pair.row.informative for pair in found):
+        notes.append("uninformative: no arm is surely above chance, the untrained model and its embeddings alone")
+    if shows_bags:
+        notes.append("embeddings alone: a probe of the embedding's output, which has seen no other word")
+    titles = ("pair", "task", "items", "chance", "right", *bag, "difference", "p\n(adjusted)")
+    return Table(titles, tuple(rows), notes=tuple(notes))
+
+
+def _bags(row: TaskRow) -> str:
+    return "–" if row.bag_a is None else f"{formatting.score(row.bag_a)}\n{formatting.score(row.bag_b)}"
 
 
 def search_table(comparison: Comparison) -> Table:

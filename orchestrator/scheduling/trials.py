@@ -109,6 +109,9 @@ class Planner:
             # As long as the longer run's.
             training = training.model_copy(update={"warmup": training.warmup / share})
         prepared, storage = self.history.tasks, Location(self.corpus).parent.parent
+        evaluation = spec.yardsticks.evaluation
+        if prepared is not None:
+            evaluation = evaluation.model_copy(update={"task_items": prepared.items})
         config = TrialConfig(
             trial=name,
             objective=own.objective,
@@ -121,7 +124,7 @@ class Planner:
             alpha=spec.corpora.alpha,
             maximum_repetition=spec.corpora.maximum_repetition,
             document_attention=spec.corpora.document_attention,
-            evaluation=spec.yardsticks.evaluation,
+            evaluation=evaluation,
             tasks=None if prepared is None else str(tasks_in(storage) / prepared.digest),
             split="validation" if searching else "test",
             yardsticks=spec.yardsticks.names[:1] if searching else spec.yardsticks.names,

@@ -51,6 +51,9 @@ def test_a_study_asks_its_models_tasks(tmp_path, monkeypatch, capsys):
     suite = write_tasks(tmp_path)
     study = small_study("asked", tmp_path, confirm={"seeds": 4, "describe_only": True, "evaluations": 2})
     study["yardsticks"] |= {"tasks": {"suite": suite, "fine_tuning": FITTED}}
+    file = tmp_path / "asked.yaml"
+    file.write_text(yaml.safe_dump(study))
+    assert "Tasks: 2 in 2 languages" in shown(capsys, ["plan", str(file), "--no-calibration"])
     results = Study(study).run()
     history = results.history
     (pair,) = results.answer.comparison.pairs
@@ -63,6 +66,8 @@ def test_a_study_asks_its_models_tasks(tmp_path, monkeypatch, capsys):
         assert row.n == 4, "pretraining seeds, not fine-tunings"
         assert 0 <= row.mean_a <= 1
         assert row.p_adjusted >= row.p
+        assert (row.bag_a is None) == (row.tier != "probe"), "of probes alone the embeddings are asked too"
+    assert pair.over_tasks.tasks == 2
     tuned = list(history.tunings.values())
     assert {record.arm for record in tuned if record.split == "dev"} == {"headless", "vanilla"}
     rates = {(record.arm, record.rate) for record in tuned if record.split == "test"}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from trainables.evaluation.held_out import HeldOut
     from trainables.evaluation.passes import Taking
 
-TASK_ITEMS = 500  # of a downstream task and language, where nothing says how many
+TASK_ITEMS = 500  # of a downstream task and language at most, where nothing says how many
 WORST = LARGEST / 10  # a mean of several is rounded, and must fit into a record too
 
 Transform = Literal["identity", "exp"]
@@ -38,10 +38,13 @@ class EvaluationConfig(Config):
     their tokens count, of an encoder those that are masked."""
     sequences_on_the_way: int = Field(64, ge=1)
     """The same of evaluations before a trial's end: at the search's rungs, and for the curves."""
-    task_items: int = Field(TASK_ITEMS, ge=1)
-    """Examples of each downstream task and language at a trial's end, at most: the first of a shuffled order."""
+    task_items: int | None = Field(None, ge=1)
+    """Examples of each zero-shot task and language at a trial's end, at most: the first of a shuffled order. Null: as
+    many as take 2% of a run's FLOPs, or 5% where that is fewer than 100; at most 500."""
+    learned_task_items: int = Field(TASK_ITEMS, ge=1)
+    """The same of tasks with training examples: what is fitted takes most of their time."""
     task_items_on_the_way: int = Field(50, ge=1)
-    """The same of evaluations before a trial's end."""
+    """Of each task and language in evaluations before a trial's end."""
     mask_rate: float = Field(0.15, gt=0, le=0.9)
     """Share of an encoder's tokens that are masked and must be recovered."""
 
@@ -49,9 +52,10 @@ class EvaluationConfig(Config):
         """Of each language, at most."""
         return self.sequences_per_language if final else min(self.sequences_on_the_way, self.sequences_per_language)
 
-    def most_task_items(self, *, final: bool) -> int:
+    def most_task_items(self, *, final: bool, learned: bool) -> int:
         """Of each task and language, at most."""
-        return self.task_items if final else min(self.task_items_on_the_way, self.task_items)
+        most = self.learned_task_items if learned else self.task_items or TASK_ITEMS
+        return most if final else min(self.task_items_on_the_way, most)
 
 
 class Score(Config):

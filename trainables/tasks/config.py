@@ -103,6 +103,10 @@ class TaskConfig(Config):
     licence: str = ""
     """On what terms."""
 
+    def is_local(self, folder: str | None) -> bool:
+        """Whether examples are read from files, where shipped tasks' files lie in this folder, if any is named."""
+        return self.local is not None and (folder is not None or not self.local.needs_folder)
+
     def beside(self, folder: str) -> TaskConfig:
         """The same with files that lie in a folder, where their paths are relative."""
         if self.local is None or self.local.files is None:

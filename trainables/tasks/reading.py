@@ -41,8 +41,7 @@ class Source:
     def __init__(self, task: TaskConfig, folder: str | None) -> None:
         self.task, self._folder = task, folder
         self.kind: Kind = KINDS.find(task.kind, f"task {task.name}: kind")()
-        is_local = task.local is not None and (folder is not None or not task.local.needs_folder)
-        place = task.local if is_local else task.hub
+        place = task.local if task.is_local(folder) else task.hub
         if place is None:
             raise InputError(
                 f"the task {task.name} is read from files, and no folder is named",

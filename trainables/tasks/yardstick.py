@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
 
 from trainables.evaluation.yardstick import Items, Yardstick
+from trainables.tasks.kinds import KINDS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from trainables.tasks.examples import Example
     from trainables.tasks.model import LanguageModel
     from trainables.tasks.prepared import Tasks
+    from trainables.tasks.probes import Probed
 
 Found = TypeVar("Found")
 
@@ -41,38 +44,86 @@ class TaskSuite(Yardstick):
 
     def items(self, taking: Taking) -> Mapping[str, Items]:
         """By ``task/language``; an item is an example with its translations."""
+        return suite_items(Asked.of_taking(taking))
+
+
+class EmbeddingBag(Yardstick):
+    """The control of probes: the same of tasks that are probed, read from the embedding's output alone, a bag of words
+    without context."""
+
+    name: ClassVar[str] = "embedding_bag"
+    description: ClassVar[str] = "what of probed tasks the embeddings alone tell, beyond chance: a control"
+    only_at_end: ClassVar[bool] = True
+    chance: ClassVar[float | None] = 0.0
+
+    def items(self, taking: Taking) -> Mapping[str, Items]:
+        """By ``task/language``."""
+        asked, found = Asked.of_taking(taking), dict[str, Items]()
+        for name, entry in asked.tasks.manifest.tasks.items():
+            if KINDS.find(entry.kind).learns:
+                right = {language: own.bag_right_I for language, own in asked.probed(name).items()}
+                found |= asked.items(name, right)
+        return found
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A model, what it is asked, and what was found already."""
+
+    model: LanguageModel
+    tasks: Tasks
+    split: Split
+    most: Callable[[bool], int]
+    """Examples of each task and language at most, by whether something is fitted to the task."""
+    once: Once
+
+    @classmethod
+    def of_taking(cls, taking: Taking) -> Asked:
+        """By a study's yardstick."""
         from trainables.tasks.model import LanguageModel
         from trainables.tasks.prepared import Tasks
 
         assert not taking.learner.training
         held_out = taking.held_out
         assert held_out.tasks is not None, "a study that takes it has prepared its tasks"
-        return suite_items(
+        return cls(
             LanguageModel.of_taking(taking),
             Tasks(held_out.tasks),
             "dev" if held_out.split == "validation" else "test",
-            held_out.config.most_task_items(final=held_out.final),
+            lambda learned: held_out.config.most_task_items(final=held_out.final, learned=learned),
             taking.once,
         )
 
+    def examples(self, name: str) -> dict[str, list[Example]]:
+        """A task's, by language."""
+        most = self.most(KINDS.find(self.tasks.manifest.tasks[name].kind).learns)
+        return {language: self.tasks.first(name, self.split, language, most) for language in self.tasks.languages(name)}
 
-def suite_items(model: LanguageModel, tasks: Tasks, split: Split, most: int, once: Once) -> dict[str, Items]:
-    """By ``task/language`` what a model gets right beyond chance, of so many examples each. Kinds that learn are
-    probed: what is fitted does not depend on the scorer."""
-    from trainables.tasks.kinds import KINDS
-    from trainables.tasks.probes import probe_task
+    def probed(self, name: str) -> Mapping[str, Probed]:
+        """A task's probes, by language: what is fitted does not depend on the scorer."""
+        from trainables.tasks.probes import probe_task
 
+        return self.once(name, lambda: probe_task(self.model, self.tasks, name, self.split, self.examples(name)))
+
+    def items(self, name: str, right: Mapping[str, NDArray[np.float64]]) -> dict[str, Items]:
+        """By ``task/language``, of what is right of each example by language, (I,)."""
+        chance, examples = self.tasks.manifest.tasks[name].chance, self.examples(name)
+        return {
+            f"{name}/{language}": beyond_chance(name, chance[language], examples[language], right_I)
+            for language, right_I in right.items()
+        }
+
+
+def suite_items(asked: Asked) -> dict[str, Items]:
+    """By ``task/language`` what a model gets right beyond chance. Kinds that learn are probed."""
     found: dict[str, Items] = {}
-    for name, entry in tasks.manifest.tasks.items():
+    for name, entry in asked.tasks.manifest.tasks.items():
         kind = KINDS.find(entry.kind)()
-        examples = {language: tasks.first(name, split, language, most) for language in tasks.languages(name)}
         if kind.learns:
-            probed = once(name, lambda: probe_task(model, tasks, name, split, examples))  # noqa: B023
-            right = {language: own.right_I for language, own in probed.items()}
+            right = {language: own.right_I for language, own in asked.probed(name).items()}
         else:
-            right = {language: kind.answers(model, own) for language, own in examples.items()}
-        for language, own in examples.items():
-            found[f"{name}/{language}"] = beyond_chance(name, entry.chance[language], own, right[language])
+            right = {language: kind.answers(asked.model, own) for language, own in asked.examples(name).items()}
+        found |= asked.items(name, right)
     return found
 
 

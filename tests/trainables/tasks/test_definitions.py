@@ -8,9 +8,19 @@ from pathlib import Path
 import pytest
 import yaml
 
-from orchestrator.config.task_files import SUITES, TASKS, load_suite, load_task, load_tasks, suite_names, task_names
+from orchestrator.config.task_files import (
+    SUITES,
+    TASKS,
+    TasksSpec,
+    load_suite,
+    load_task,
+    load_tasks,
+    suite_names,
+    task_names,
+)
 from trainables.errors import InputError
 from trainables.storage import Location
+from trainables.tasks.config import FineTuningConfig
 from trainables.tasks.kinds import KINDS
 from trainables.tasks.prepared import Tasks, prepare_tasks
 
@@ -56,6 +66,17 @@ def test_each_definition_is_one(name):
 def test_each_suite_is_one(name):
     assert load_suite(name).description
     assert len(load_tasks(name, "test")) == len(load_suite(name).tasks)
+
+
+def test_a_suite_may_say_how_models_are_fine_tuned():
+    """Unless the study does; null is no fine-tuning."""
+    own = load_suite("paper").fine_tuning
+    assert own is not None
+    assert TasksSpec(suite="paper").fine_tuning == own
+    assert TasksSpec(suite="paper", fine_tuning=None).fine_tuning is None
+    assert TasksSpec(suite="quick").fine_tuning is None
+    other = FineTuningConfig(steps=7)
+    assert TasksSpec(suite="paper", fine_tuning=other).fine_tuning == other
 
 
 def test_blimp_has_all_paradigms():

@@ -122,3 +122,36 @@ def test_a_sentence_weighs_its_words_and_examples_of_one_unit_are_one_item():
     found = beyond_chance("t", 0.2, sentences, np.array([1 / 3, 1.0, 0.5]))
     assert sorted(found.weight_I.tolist()) == [1.0, 5.0]
     assert found.ratio == pytest.approx(((1 + 1 + 1) / 6 - 0.2) / 0.8)
+
+
+@pytest.fixture
+def probed(tmp_path):
+    """A task of classes, which the first word tells, beside one of pairs."""
+    for split, number in (("train", 60), ("test", 30)):
+        rows = [{"text": words(6 + i % 2, 8 + i % 7), "label": "ab"[i % 2]} for i in range(number)]
+        (tmp_path / f"first-{split}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    files = {split: f"{tmp_path}/first-{split}.jsonl" for split in ("train", "test")}
+    first = TaskConfig(name="first", kind="classify", languages=("en",), local=PlaceConfig(files=files))
+    pairs = pairs_task(tmp_path, "easy", ["en"], [(words(6, 7, 8), words(6, 9, 8))] * 20)
+    return prepare_tasks([first, pairs], Location(tmp_path / "probed"), None, None, None)
+
+
+def test_the_bag_is_of_probed_tasks_alone_and_is_the_embeddings_own(tmp_path, probed):
+    """With the same embeddings and another body the bag stays, and what is probed does not."""
+    text, learner = held_out(tmp_path, probed), make_scored_learner("headless_clm")
+    asked = ("tasks", "embedding_bag")
+    before = next(iter(take(learner, text, asked).values()))
+    with torch.no_grad():
+        for name, parameter in learner.body.named_parameters():
+            if "embed" not in name and parameter.ndim == 2:
+                parameter.zero_()
+    after = next(iter(take(learner, text, asked).values()))
+    assert set(before.scores["embedding_bag"].languages) == {"first/en"}
+    assert before.scores["embedding_bag"] == after.scores["embedding_bag"]
+    assert before.scores["embedding_bag"].overall > 0.9, "a word tells it, without its neighbours"
+
+
+def test_learned_tasks_have_items_of_their_own_number(tmp_path, probed):
+    text = held_out(tmp_path, probed, task_items=5, learned_task_items=9)
+    taken = next(iter(take(make_scored_learner("headless_clm"), text, ("tasks",)).values()))
+    assert {name: own.weight_I.sum() for name, own in taken.items["tasks"].items()} == {"first/en": 9, "easy/en": 5}

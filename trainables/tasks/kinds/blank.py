@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, ClassVar
 from trainables.tasks.config import TaskConfig
 from trainables.tasks.examples import Example
 from trainables.tasks.kinds.kind import Kind, Row, UnusableError, class_of, text
-from trainables.tasks.kinds.minimal_pairs import right
+from trainables.tasks.kinds.minimal_pairs import likelier
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from trainables.tasks.model import LanguageModel
+    from trainables.tasks.model import Passage, Scored
 
 GAP = "_"
 
@@ -39,9 +39,11 @@ class Blank(Kind):
     def chance(self, examples: Sequence[Example]) -> float:
         return 0.5
 
-    def answers(self, model: LanguageModel, examples: Sequence[Example]) -> NDArray[np.float64]:
+    def passages(self, examples: Sequence[Example]) -> list[Passage]:
         from trainables.tasks.model import Passage
 
-        passages = [Passage(start + e.texts[2], len(start)) for e in examples for start in e.texts[:2]]
-        good, bad = model.score(passages).log_likelihood_P.reshape(-1, 2).T
-        return right(good - bad, bad)
+        return [Passage(start + e.texts[2], len(start)) for e in examples for start in e.texts[:2]]
+
+    def right(self, scored: Scored, examples: Sequence[Example]) -> NDArray[np.float64]:
+        good, bad = scored.log_likelihood_P.reshape(-1, 2).T
+        return likelier(good - bad, bad)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from trainables.tasks.model import LanguageModel
+    from trainables.tasks.model import Passage, Scored
 
 MOST_CHOICES = 10
 _CHOICES = tuple(f"choice{number}" for number in range(1, MOST_CHOICES + 1))
@@ -50,15 +50,18 @@ class Choice(Kind):
     def chance(self, examples: Sequence[Example]) -> float:
         return sum(1 / (len(example.texts) - 1) for example in examples) / len(examples)
 
-    def answers(self, model: LanguageModel, examples: Sequence[Example]) -> NDArray[np.float64]:
-        import numpy as np
-
-        from trainables.tasks.kinds.minimal_pairs import ROUNDING
+    def passages(self, examples: Sequence[Example]) -> list[Passage]:
         from trainables.tasks.model import Passage
 
         joined = [(e.texts[0].rstrip(), choice) for e in examples for choice in e.texts[1:]]
-        passages = [Passage(f"{context} {choice}", len(context)) for context, choice in joined]
-        score_P = model.score(passages).log_likelihood_P
+        return [Passage(f"{context} {choice}", len(context)) for context, choice in joined]
+
+    def right(self, scored: Scored, examples: Sequence[Example]) -> NDArray[np.float64]:
+        import numpy as np
+
+        from trainables.tasks.kinds.minimal_pairs import ROUNDING
+
+        score_P = scored.log_likelihood_P
         ends = accumulate((len(example.texts) - 1 for example in examples), initial=0)
         found = np.zeros(len(examples))
         for number, (example, (start, end)) in enumerate(zip(examples, pairwise(ends), strict=True)):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from trainables.tasks.model import LanguageModel
+    from trainables.tasks.model import Passage, Scored
 
 
 class Cloze(Kind):
@@ -34,10 +34,12 @@ class Cloze(Kind):
     def chance(self, examples: Sequence[Example]) -> float:
         return 0.0
 
-    def answers(self, model: LanguageModel, examples: Sequence[Example]) -> NDArray[np.float64]:
-        import numpy as np
-
+    def passages(self, examples: Sequence[Example]) -> list[Passage]:
         from trainables.tasks.model import Passage
 
-        passages = [Passage(e.texts[0], len(e.texts[0]) - len(e.texts[1])) for e in examples]
-        return model.score(passages).is_first_P.astype(np.float64)
+        return [Passage(e.texts[0], len(e.texts[0]) - len(e.texts[1])) for e in examples]
+
+    def right(self, scored: Scored, examples: Sequence[Example]) -> NDArray[np.float64]:
+        import numpy as np
+
+        return scored.is_first_P.astype(np.float64)

@@ -1,5 +1,5 @@
 """A kind of task: what an example is made of, and which of a model's answers are right. Letters:
-I examples, H layers, K labels, F features."""
+I examples, P passages, H layers, K labels, F features."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from trainables.tasks.model import LanguageModel
+    from trainables.tasks.model import LanguageModel, Passage, Scored
 
 Row = Mapping[str, Any]
 """One of a file: values by the kind's own names of columns."""
@@ -51,10 +51,18 @@ class Kind(ABC):
     def chance(self, examples: Sequence[Example]) -> float:
         """Which share of the examples an answer without a look at them gets right."""
 
-    def answers(self, model: LanguageModel, examples: Sequence[Example]) -> NDArray[np.float64]:
-        """Of each example how much is right, (I,), from 0 to 1: by the likelihoods that the model gives to text. For
-        kinds that learn nothing."""
+    def passages(self, examples: Sequence[Example]) -> list[Passage]:
+        """The P texts whose likelihoods a model is asked for. For kinds that learn nothing."""
         raise NotImplementedError(self.name)
+
+    def right(self, scored: Scored, examples: Sequence[Example]) -> NDArray[np.float64]:
+        """Of each example how much is right, (I,), from 0 to 1, by what a model finds of the passages. For kinds that
+        learn nothing."""
+        raise NotImplementedError(self.name)
+
+    def answers(self, model: LanguageModel, examples: Sequence[Example]) -> NDArray[np.float64]:
+        """Of each example how much a model gets right, (I,), from 0 to 1. For kinds that learn nothing."""
+        return self.right(model.score(self.passages(examples)), examples)
 
     def features(self, model: LanguageModel, examples: Sequence[Example]) -> NDArray[np.float32]:
         """What the model makes of all that has a label, in the labels' order, by layer: (H, K, F). For kinds that

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from trainables.tasks.model import LanguageModel
+    from trainables.tasks.model import Passage, Scored
 
 ROUNDING = 1e-5  # of log-likelihoods: what is closer is a tie, as sums of float32 were added in another order
 
@@ -31,15 +31,17 @@ class MinimalPairs(Kind):
     def chance(self, examples: Sequence[Example]) -> float:
         return 0.5
 
-    def answers(self, model: LanguageModel, examples: Sequence[Example]) -> NDArray[np.float64]:
+    def passages(self, examples: Sequence[Example]) -> list[Passage]:
         from trainables.tasks.model import Passage
 
-        sentences = [Passage(sentence) for example in examples for sentence in example.texts]
-        good, bad = model.score(sentences).log_likelihood_P.reshape(-1, 2).T
-        return right(good - bad, bad)
+        return [Passage(sentence) for example in examples for sentence in example.texts]
+
+    def right(self, scored: Scored, examples: Sequence[Example]) -> NDArray[np.float64]:
+        good, bad = scored.log_likelihood_P.reshape(-1, 2).T
+        return likelier(good - bad, bad)
 
 
-def right(lead_I: NDArray[np.float64], other_I: NDArray[np.float64]) -> NDArray[np.float64]:
+def likelier(lead_I: NDArray[np.float64], other_I: NDArray[np.float64]) -> NDArray[np.float64]:
     """1 where the lead is positive, 0.5 where it is but rounding, else 0, (I,)."""
     import numpy as np
 
