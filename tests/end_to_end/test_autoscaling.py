@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
 
 WORKERS = 3
 CONFIRM = {"seeds": 3, "describe_only": True, "evaluations": 2}
-CHANGES = {"budget": {"tokens": 8 * 32 * 200}, "search": {"budget_per_arm": 0}, "confirm": CONFIRM}
+CHANGES = {"budget": {"tokens": 8 * 32 * 800}, "search": {"budget_per_arm": 0}, "confirm": CONFIRM}
 LEFT = """
 import time, ray
 # Detached by Ray: one of each serves all jobs of a cluster, without devices.
@@ -109,7 +109,8 @@ def assert_asked_for_all_at_once(records: list[Record]) -> None:
     """Before the first began all had been that there can be room for; what waited said so with its reason, until it had
     room. The text was prepared before, so one node may have been there."""
     first = next(i for i, record in enumerate(records) if isinstance(record, BegunRecord))
-    assert sum(isinstance(record, TrialRecord) for record in records[:first]) == WORKERS
+    asked = {record.trial for record in records[:first] if isinstance(record, TrialRecord)}
+    assert len(asked) == WORKERS, f"{sorted(asked)} had been asked for"
     waits = [r for r in records if isinstance(r, WaitingRecord)]  # none, where nodes come within seconds
     assert all(r.workers <= WORKERS and r.each == {"CPU": 1.0} for r in waits)
     assert all("its autoscaler is asked" in r.reason for r in waits if r.workers)

@@ -14,7 +14,7 @@ import pytest
 from tests.simulation.histories import STUDIES, TURNS, Setting, checked, history, made_up, undisturbed
 from trainables.errors import InputError
 
-HISTORIES = int(os.environ.get("H2H_HISTORIES", "1000"))
+HISTORIES = int(os.environ.get("H2H_HISTORIES", "2000"))
 FIRST = int(os.environ.get("H2H_FIRST_HISTORY", "0"))
 SOME = 5
 """Failed histories that are told; more would be of the same."""

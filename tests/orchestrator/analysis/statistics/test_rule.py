@@ -159,6 +159,7 @@ def test_what_ends_early_is_judged_at_its_last_look_alone():
     assert (found.verdict, found.evidence.n) == ("undecided", 6)
 
 
+@pytest.mark.slow
 def test_a_look_that_may_name_nobody_has_no_interval():
     rule = Rule(6, 400, 0.01, family_size=6)
     look = next(n for n, level in zip(rule.looks, rule.levels, strict=True) if level == 0 and n >= 6)
