@@ -21,6 +21,7 @@ from orchestrator.ledger.segments import LedgerReader
 from orchestrator.reporting.listening import Silence
 from orchestrator.reporting.track.projection import Run, run_of, summary_of
 from orchestrator.reporting.track.tracker import Tracker, TrackerError, library_of
+from trainables.errors import InputError
 from trainables.storage import Location
 
 POLL_SECONDS, REMOTE_POLL_SECONDS = 2.0, 10.0
@@ -35,14 +36,19 @@ class Export:
         at: where to write; None: where the library itself has it.
 
     Raises InputError where there is no study, the tracker's library is not installed, or ``at`` is nothing that it can
-    write to.
+    write to; TrackerError where the library refuses.
     """
 
     def __init__(self, folder: Location, name: TrackerName, at: str | None = None) -> None:
         if not (folder / STUDY_FILE).exists():
             raise no_study(folder)
         self._library = library_of(name)
-        self.tracker: Tracker = self._library.open(folder, at)
+        try:
+            self.tracker: Tracker = self._library.open(folder, at)
+        except InputError:
+            raise
+        except self._library.failures as error:
+            raise TrackerError(f"{name} cannot be opened: {error}") from error
         self.folder, self.history = folder, History(folder=folder)
         self.written = set[str]()
         """The runs for which there was anything to do."""
