@@ -19,6 +19,7 @@ from orchestrator.ledger.recorder import Recorder
 from orchestrator.ledger.records import ComparisonRecord, ExtensionRecord, StopRecord, TasksRecord
 from orchestrator.ledger.segments import read_ledger
 from orchestrator.reporting.results import Results
+from orchestrator.reporting.track.companion import companions
 from trainables.errors import InputError
 from trainables.evaluation.yardstick import TASK_ITEMS
 from trainables.object_store import Patience
@@ -269,8 +270,9 @@ class Study:
                         require_shared(self.spec, reads_text=tokenizer is not None)
                 if recorder.history.study is None:  # only now: what cannot start takes no name
                     self._write_file()
-                self._run_phases(recorder, machine, tokenizer, tasks, own_cluster=address is None)
-                recorder.flush()  # an answer that nobody can read is none
+                with companions(self.folder, self.spec.report_to, recorder.event):
+                    self._run_phases(recorder, machine, tokenizer, tasks, own_cluster=address is None)
+                    recorder.flush()  # an answer that nobody can read is none
         except KeyboardInterrupt:
             if recorder.history.study is not None:
                 with suppress(InputError):

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from orchestrator.cli import looking, running
 from orchestrator.cli.command import COMMANDS, EXIT_INPUT, EXIT_INTERRUPTED, Command
+from orchestrator.config.trackers import TRACKERS
 from trainables.errors import InputError, nearest, refusal, storage_errors
 
 __all__ = ["looking", "main", "running"]
@@ -143,6 +144,16 @@ _OPTIONS = [
     _option("serve", "storage", "the folder that studies lie in, here or on an object store", metavar="STORAGE"),
     _option("serve", "--host", "address to listen on (default: 127.0.0.1, this machine alone)", default="127.0.0.1"),
     _option("serve", "--port", "port to listen on; 0 takes a free one (default: 8421)", type=int, default=8421),
+    _option("track", "study", "a study's folder, or what names it", metavar="STUDY"),
+    _option("track", "--to", "which tracker", choices=TRACKERS, required=True),
+    _option(
+        "track",
+        "--at",
+        "folder to write to, or MLflow's tracking address (default: where the tracker's library has it; event files "
+        "into the study's folder)",
+        metavar="PLACE",
+    ),
+    _option("track", "--follow", "go on until the study has its answer", action="store_true"),
     _option("schema", "--of", "what it is of (default: study)", choices=("study", "report"), default="study"),
     _option(
         "plan",

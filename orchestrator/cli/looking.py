@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator import formatting
 from orchestrator.cli.command import EXIT_FAILED, Options, command, folder_named, loading, study_named
 from trainables.errors import InputError
 
@@ -98,6 +99,28 @@ def _serve(options: Options) -> int:
             raise InputError(f"there is no folder {storage}", where="STORAGE", remedy="the folder that studies lie in")
     with suppress(KeyboardInterrupt):
         asyncio.run(serve(storage, options.host, options.port, lambda address: print(address, flush=True)))
+    return 0
+
+
+@command("show a study, running or finished, in a tracker: TensorBoard, W&B, MLflow or Trackio")
+def _track(options: Options) -> int:
+    with loading(f"reading {options.study}"):
+        from orchestrator.reporting.track.exporting import export, follow
+        from orchestrator.reporting.track.tracker import TrackerError
+
+        folder = folder_named(options)
+    try:
+        done = (follow if options.follow else export)(folder, options.to, options.at, print)
+    except TrackerError as error:
+        print(
+            f"h2h: {error}\n  remedy: mend it, and give the command again: it hands on what is missing", file=sys.stderr
+        )
+        return EXIT_FAILED
+    rest = len(done.history.trials) + done.history.finished - len(done.written)
+    others = f"; nothing is new of the other {rest}" if rest else ""
+    print(f"{formatting.plural(len(done.written), 'run')} written{others}")
+    if not done.history.finished:
+        print("the study has no answer yet: its summary comes with it")
     return 0
 
 

@@ -10,6 +10,7 @@ from orchestrator.config.arms import ArmSpec
 from orchestrator.config.confirmation import ConfirmSpec, YardstickSpec
 from orchestrator.config.resources import ResourcesSpec
 from orchestrator.config.search import SearchSpec
+from orchestrator.config.trackers import TrackerName
 from search_spaces import Setting
 from trainables.config import Config, Key
 from trainables.corpora.config import CorporaConfig, TokenizerConfig
@@ -50,6 +51,9 @@ class StudySpec(Config):
     """Running."""
     storage: str = Field("studies", max_length=1000)
     """Folder or `s3://`, `gs://` location of studies and prepared corpora."""
+    report_to: tuple[TrackerName, ...] = ()
+    """Trackers that are shown the study while it runs, as by `h2h track`; where one fails, the study warns and goes
+    on."""
 
     @property
     def confirm_budget(self) -> BudgetConfig:

@@ -25,7 +25,7 @@ from trainables.storage import Location
 
 Protocol = dict[str, JsonValue]
 
-_NOT_FIXED = ("name", "resources", "storage")  # keys of a study that decide nothing
+_NOT_FIXED = ("name", "resources", "storage", "report_to")  # keys of a study that decide nothing
 
 
 def protocol(frozen: Mapping[str, JsonValue]) -> Protocol:

@@ -21,6 +21,7 @@ from orchestrator.config.folder import LEDGER, no_study
 from orchestrator.ledger.history import read_history
 from orchestrator.ledger.records import MeasureRecord
 from orchestrator.ledger.segments import read_ledger
+from orchestrator.reporting.result_grid import ResultGrid
 from search_spaces import Configuration
 from trainables.errors import InputError, nearest
 from trainables.storage import Location
@@ -32,9 +33,10 @@ if TYPE_CHECKING:
     from orchestrator.reporting.charts import Chart
 
 
-class Results:
+class Results(ResultGrid):
     """What a study spent, measured and concluded so far; also of a study that still runs. ``folder`` is the study's,
-    local or on an object store. Raises InputError if it holds no study, or its ledger is damaged."""
+    local or on an object store. It can be read as Ray Tune's results are, too. Raises InputError if it holds no study,
+    or its ledger is damaged."""
 
     def __init__(self, folder: str | Location) -> None:
         self.folder = folder if isinstance(folder, Location) else Location(folder)
