@@ -9,6 +9,9 @@ from orchestrator.cli.output import print_json
 from trainables.errors import InputError
 from trainables.storage import Location
 
+WITHOUT_BUDGETS = 6
+"""Columns of the table of studies that a narrow terminal has room for."""
+
 if TYPE_CHECKING:
     from orchestrator.reporting.table import Table
 
@@ -95,7 +98,8 @@ def _compare(options: Options) -> int:
 
     console = Console()
     if len(reports) > 1:
-        console.print(on_terminal(report_tables.studies(reports)))
+        table = report_tables.studies(reports)
+        console.print(on_terminal(table, table.first(WITHOUT_BUDGETS)))
     for report in reports if options.languages else ():
         table = report_tables.languages(report)
         if len(reports) > 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -109,7 +110,7 @@ def _init(options: Options) -> int:
     with loading("loading what reads files"):
         from orchestrator.planning.draft import KINDS, draft, groups_of, sources_of
     asks = sys.stdin.isatty() and not (options.yes or options.json or Voice.quiet)
-    given = options.files or ([_asked("files or folder of text", "text/*.txt")] if asks else [])
+    given = options.files or (_words(_asked("files or folders of text", "text/*.txt")) if asks else [])
     if not given:
         raise InputError(
             "which files?", where="h2h init", why="no terminal to ask on", remedy="h2h init en=my/english fr=my/french"
@@ -154,6 +155,14 @@ def _asked(question: str, usual: str) -> str:
     except EOFError:
         print()
         return usual
+
+
+def _words(said: str) -> list[str]:
+    """As a shell takes them apart; whole where quotes are not even."""
+    try:
+        return shlex.split(said)
+    except ValueError:
+        return [said]
 
 
 _Choice = TypeVar("_Choice", bound=str)

@@ -177,7 +177,7 @@ def studies(reports: Sequence[StudyReport]) -> Table:
                 [
                     report.name,
                     f"{pair.a} –\n{pair.b}",
-                    pair.verdict + (" (exploratory)" if pair.standing == "exploratory" else ""),
+                    pair.verdict + ("\n(exploratory)" if pair.standing == "exploratory" else ""),
                     comparison.primary,
                     str(row.n),
                     formatting.difference(row.difference, row.interval, "\n"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -11,12 +13,16 @@ import pytest
 from orchestrator.cli import main
 from orchestrator.config.folder import LEDGER
 from orchestrator.execution.cleaning import remove_checkpoints, unneeded_checkpoints
+from orchestrator.ledger.layout import LEASE_FILE
+from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.local_log import lock
 from orchestrator.reporting.export import export_study
+from orchestrator.reporting.studies import studies_of
 from orchestrator.verification.verify import verify
 from tests.helpers.commands import run_command
 from tests.helpers.ledgers import end, phase, trial, write_ledger
 from tests.helpers.ledgers import study as study_record
+from tests.helpers.object_store import BUCKET, environment, s3_server
 from tests.helpers.trained_study import write_trained_study
 from trainables.errors import InputError
 from trainables.storage import Location
@@ -120,3 +126,41 @@ def test_a_folder_without_a_study(tmp_path: Path) -> None:
     code, message = run_command("clean", str(tmp_path))
     assert code == 2
     assert "no study lies in" in message
+
+
+def test_on_an_object_store(trained: Path) -> None:
+    with s3_server() as port, environment(port):
+        storage = Location(f"s3://{BUCKET}/studies")
+        for file in trained.rglob("*"):
+            if file.is_file() and file.name != LEASE_FILE:
+                (storage / file.relative_to(trained.parent).as_posix()).write_bytes(file.read_bytes())
+        (line,) = studies_of(storage).studies
+        assert (line.name, line.standing, line.ended) == ("trained", "finished", 8)
+        assert "vanilla is ahead" in line.verdicts[0]
+        folder = storage / "trained"
+        found = unneeded_checkpoints(folder)
+        assert found.freed_bytes == unneeded_checkpoints(Location(trained)).freed_bytes
+        kept = threading.Event()
+        thread = threading.Thread(target=_renew, args=(folder, kept))
+        thread.start()
+        while not (folder / LEDGER / LEASE_FILE).exists():
+            time.sleep(0.1)
+        try:
+            with pytest.raises(InputError, match="another process runs this study"):
+                remove_checkpoints(found)
+        finally:
+            kept.set()
+            thread.join()
+        (folder / LEDGER / LEASE_FILE).delete()
+        assert remove_checkpoints(found).removed
+        assert not unneeded_checkpoints(folder).unneeded
+        assert verify(folder, head=verify(Location(trained)).head).sound
+
+
+def _renew(folder: Location, until: threading.Event) -> None:
+    """As another machine's process does."""
+    holder = Holder.here().model_copy(update={"machine": "another"})
+    for times in range(100):
+        if until.wait(0.5):
+            return
+        (folder / LEDGER / LEASE_FILE).write_json(holder.model_copy(update={"renewed": times}).model_dump())

@@ -172,8 +172,9 @@ def test_what_cannot_be_read(folder: Path, given: list[str], fragments: list[str
 
 
 def test_it_asks_on_a_terminal(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (folder / "notes.txt").write_text("\n\n".join(documents(300)))
-    answers = iter(["notes.txt", "la", "cat", "decoder", "asked"])
+    for name in ("notes.txt", "more.txt"):
+        (folder / name).write_text("\n\n".join(documents(300)))
+    answers = iter(["notes.txt fr=more.txt", "la", "cat", "decoder", "asked"])
     asked: list[str] = []
 
     def answer(question: str) -> str:
@@ -184,12 +185,12 @@ def test_it_asks_on_a_terminal(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("builtins.input", answer)
     assert main(["init"]) == 0
     assert [re.split(r"[:\[]", question)[0].strip() for question in asked] == [
-        "files or folder of text",
+        "files or folders of text",
         "language of notes.txt",
         "kind of model",
         "kind of model",
         "name of the study",
     ]
     spec = load_study("asked.yaml")
-    assert spec.corpora.sources[0].language == "la"
+    assert [source.language for source in spec.corpora.sources] == ["la", "fr"]
     assert spec.arms["vanilla"].objective == "clm"
