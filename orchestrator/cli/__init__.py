@@ -40,6 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # an encoding may lack ±: it is no reason to say nothing
     try:
+        if unknown and words[0].startswith("-"):
+            raise InputError(f"'{unknown[0]}' stands before the command", remedy=f"h2h COMMAND ... {unknown[0]}")
         if unknown:
             known = [flag for commands, flag, _ in _OPTIONS if words[0] in commands.split() and flag.startswith("-")]
             raise InputError(f"{words[0]} knows no '{unknown[0]}'", remedy=nearest(unknown[0], known))

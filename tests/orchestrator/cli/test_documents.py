@@ -212,3 +212,19 @@ def test_quiet_and_verbose(study: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "in studies_of" in told, "where in the program it is from"
     assert main(["list", "/nowhere", "--quiet"]) == 2
     assert "h2h: there is no folder" in capsys.readouterr().err, "why nothing was done is always told"
+
+
+def test_tasks_of_a_model(study: Path, tmp_path: Path) -> None:
+    run("export", study, "--arm", "vanilla", "--to", tmp_path / "model")
+    words = [(f"a{second} b{second}", n) for n, second in enumerate("abcdefghijklmnop")]  # that its tokenizer knows
+    pairs = [{"good": text, "bad": text[::-1], "id": n} for text, n in words]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
+    task = {"name": "pairs", "languages": ["en"], "kind": "minimal_pairs", "cluster": "id"}
+    (tmp_path / "pairs.yaml").write_text(json.dumps(task | {"local": {"files": {"test": "pairs.jsonl"}}}))
+    document = require(
+        "evaluation", run("evaluate", tmp_path / "model", "--tasks", tmp_path / "pairs.yaml", "--json")[1]
+    )
+    (found,) = document["tasks"]
+    assert (found["task"], found["language"], found["chance"]) == ("pairs", "en", 0.5)
+    assert 0 < found["items"] <= len(words)
+    assert 0 <= found["right"] <= 1
