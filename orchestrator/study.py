@@ -210,16 +210,22 @@ class Study:
     def corpus(self) -> PackedCorpus:
         """The prepared corpus; does not need Ray. Raises InputError if it is not prepared, or its sources cannot be
         read."""
+        from orchestrator.scheduling.trained import corpus_of
         from trainables.corpora.preparation.fingerprint import fingerprint
         from trainables.corpora.preparation.tokenizer_sample import make_tokenizer
         from trainables.corpora.stream.packed import PackedCorpus
 
         spec = freeze(self.spec)
         if (self.folder / STUDY_FILE).exists():
-            frozen = open_frozen(self.folder)
-            recorded = self._prepared_corpus(read_history(self.folder / LEDGER))
-            if recorded and (frozen.corpora, frozen.tokenizer) == (spec.corpora, spec.tokenizer):
-                return PackedCorpus(recorded)
+            frozen, history = open_frozen(self.folder), read_history(self.folder / LEDGER)
+            if (frozen.corpora, frozen.tokenizer) == (spec.corpora, spec.tokenizer):
+                if history.corpus is None:  # without a tokenizer, which takes minutes to train, it has no name
+                    raise InputError(
+                        "the study's text is not prepared yet",
+                        where=str(self.folder),
+                        remedy=f"wait, if it runs; else h2h resume {self.folder}",
+                    )
+                return corpus_of(history, frozen, self.folder)
         with self.placed():
             name = fingerprint(spec.corpora, make_tokenizer(spec.corpora, spec.tokenizer))
         return PackedCorpus(Location(spec.storage) / "corpora" / name)

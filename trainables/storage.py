@@ -130,6 +130,14 @@ class Location:
         selector = pafs.FileSelector(self.path, allow_not_found=True)
         return sorted(info.base_name for info in self.filesystem.get_file_info(selector))
 
+    def size_bytes(self) -> int:
+        """Of the file, or of all files in the folder and below; 0 where there is nothing."""
+        own = self.filesystem.get_file_info(self.path)
+        if own.type == pafs.FileType.File:
+            return int(own.size)
+        selector = pafs.FileSelector(self.path, recursive=True, allow_not_found=True)
+        return sum(info.size for info in self.filesystem.get_file_info(selector) if info.type == pafs.FileType.File)
+
     def read_bytes(self) -> bytes:
         """The whole file."""
         if (found := self._object) is not None:

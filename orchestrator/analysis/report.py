@@ -139,7 +139,7 @@ def report_of(history: History) -> StudyReport:
         name=study.name,
         folder=study.folder if history.folder is None else history.folder.uri,
         question=design.question,
-        standing="finished" if history.finished else "stopped" if history.stop == "end" else "running",
+        standing=standing_of(history),
         phases=history.phases,
         began=history.started or 0.0,
         updated=history.updated,
@@ -160,9 +160,14 @@ def report_of(history: History) -> StudyReport:
         searched=tuple(point for arm in design.arms for point in _searched(history, arm)),
         spent={arm: found.spent_in_all(design.unit) for arm, found in answer.comparison.arms.items()},
         spending=tuple(_spending(history)),
-        trials=tuple(_row(trial, design.yardsticks.names) for trial in history.trials.values()),
+        trials=tuple(trial_row(trial, design.yardsticks.names) for trial in history.trials.values()),
         events=tuple((event.time, event.message) for event in history.events),
     )
+
+
+def standing_of(history: History) -> Standing:
+    """Whether a study goes on, as far as its ledger tells: one that was cut off says nothing of it."""
+    return "finished" if history.finished else "stopped" if history.stop == "end" else "running"
 
 
 def _searched(history: History, arm: str) -> Iterator[SearchedPoint]:
@@ -198,7 +203,8 @@ def _spending(history: History) -> Iterator[SpendingByKind]:
             )
 
 
-def _row(trial: TrialHistory, yardsticks: tuple[str, ...]) -> TrialRow:
+def trial_row(trial: TrialHistory, yardsticks: tuple[str, ...]) -> TrialRow:
+    """A trial, with the last values of these yardsticks."""
     scores = {name: trial.score(name) for name in yardsticks}
     names = ("trial", "phase", "arm", "number", "seed", "share", "configuration", "outcome", "reason", "attempts")
     return TrialRow(

@@ -4,53 +4,77 @@ Each command imports what it needs: reading a study takes neither torch nor Ray.
 """
 
 import argparse
+import logging
 import os
 import sys
+import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from orchestrator.cli import looking, running
-from orchestrator.cli.command import COMMANDS, EXIT_INPUT, EXIT_INTERRUPTED, Command
+from orchestrator.cli import looking, running, studies, upkeep
+from orchestrator.cli.command import COMMANDS, EXIT_INPUT, EXIT_INTERRUPTED, Command, Voice
+from orchestrator.cli.output import Refusal, print_json
 from orchestrator.config.trackers import TRACKERS
 from trainables.errors import InputError, nearest, refusal, storage_errors
 
-__all__ = ["looking", "main", "running"]
+__all__ = ["looking", "main", "running", "studies", "upkeep"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     parser = make_parser()
+    if "_ARGCOMPLETE" in os.environ:  # the shell asks what a word may become
+        from orchestrator.cli.completion import complete
+
+        complete(parser)
     words = sys.argv[1:] if arguments is None else list(arguments)
     if not words:
         parser.print_help()
         return EXIT_INPUT
     options, unknown = parser.parse_known_args(words)
+    Voice.quiet, Voice.verbose = options.quiet, options.verbose
+    if options.verbose:
+        logging.basicConfig(level=logging.INFO, stream=sys.stderr)
     command: Command = options.command
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # an encoding may lack ±: it is no reason to say nothing
     try:
+        if unknown and words[0].startswith("-"):
+            raise InputError(f"'{unknown[0]}' stands before the command", remedy=f"h2h COMMAND ... {unknown[0]}")
         if unknown:
             known = [flag for commands, flag, _ in _OPTIONS if words[0] in commands.split() and flag.startswith("-")]
             raise InputError(f"{words[0]} knows no '{unknown[0]}'", remedy=nearest(unknown[0], known))
         code = command(options)
         sys.stdout.flush()  # while a failure can be told
     except InputError as error:
-        print(f"h2h: {error}", file=sys.stderr)
-        code = EXIT_INPUT
+        code = _refuse(error, words)
     except KeyboardInterrupt:
         print("h2h: interrupted", file=sys.stderr)
         code = EXIT_INTERRUPTED
+        if "--json" in words:
+            print_json(Refusal(code=code, what="interrupted"))
     except BrokenPipeError:  # what reads the output has had enough, as `head` does
         code = 0
     except storage_errors() as error:
-        print(f"h2h: {refusal(error)}", file=sys.stderr)
-        code = EXIT_INPUT
+        code = _refuse(refusal(error), words)
     try:
         sys.stdout.flush()
     except OSError:  # at its end Python would try again, and complain
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return code
+
+
+def _refuse(error: InputError, words: Sequence[str]) -> int:
+    """Tell a user's mistake; the exit code."""
+    if Voice.verbose:
+        traceback.print_exception(error)
+    print(f"h2h: {error}", file=sys.stderr)
+    if "--json" in words:
+        with suppress(OSError):  # it is the output that cannot be written
+            print_json(Refusal.of(error, EXIT_INPUT))
+    return EXIT_INPUT
 
 
 class _Parser(argparse.ArgumentParser):
@@ -60,6 +84,8 @@ class _Parser(argparse.ArgumentParser):
         if message.startswith("argument COMMAND: invalid choice: "):
             given = message.split("'")[1] if "'" in message else ""
             message = f"there is no command '{given}'\n  remedy: {nearest(given, COMMANDS)}"
+        if "--json" in sys.argv:
+            print_json(Refusal(code=EXIT_INPUT, what=message))
         self.exit(EXIT_INPUT, f"h2h: {message}\n{self.format_usage()}")
 
 
@@ -94,7 +120,9 @@ def _option(commands: str, flag: str, help: str, **settings: Any) -> tuple[str, 
 
 _TRAINING = "run resume extend"
 _ON_RAY = f"plan prepare {_TRAINING}"
-_READING = f"corpus watch compare export submit evaluate {_ON_RAY}"
+_READING = f"corpus watch show export submit evaluate clean {_ON_RAY}"
+_JSON = f"{_READING} compare list report serve verify jobs doctor init"
+_EVERY = " ".join(COMMANDS)
 
 _OPTIONS = [
     _option(_READING, "study", "a study file, a shipped study's name (h2h list), or a study's folder", metavar="STUDY"),
@@ -111,7 +139,7 @@ _OPTIONS = [
     ),
     _option("verify", "--seed", "of the choice of checkpoints (default: another each time)", metavar="N", type=int),
     _option(
-        _READING,
+        f"{_READING} compare",
         "--set",
         "override a key of the study, as confirm.seeds=6; the value is YAML; may be repeated",
         dest="overrides",
@@ -129,16 +157,21 @@ _OPTIONS = [
     _option("evaluate", "--data", "folder that holds the tasks' files (default: the hub)", metavar="FOLDER"),
     _option("evaluate", "--items", "examples of each task and language (default: 500)", metavar="N", type=int),
     _option("evaluate", "--languages", "of a model that is no study's (default: all)", metavar="CODE", nargs="+"),
-    _option(f"{_ON_RAY} evaluate", "--address", "a Ray cluster's address (default: RAY_ADDRESS, else this machine)"),
+    _option(
+        f"{_ON_RAY} evaluate doctor", "--address", "a Ray cluster's address (default: RAY_ADDRESS, else this machine)"
+    ),
     _option("submit", "--address", "the job server, as http://127.0.0.1:8265", required=True),
     _option("jobs", "server", "the job server, as http://127.0.0.1:8265", metavar="ADDRESS"),
     _option("jobs", "--follow", "hand on that job's output until it ends", metavar="JOB"),
     _option("jobs", "--stop", "end that job; its trials have some seconds to save themselves", metavar="JOB"),
     _option("run", "--resume", "go on with the study if it has begun, or print its answer", action="store_true"),
     _option(_TRAINING, "--plain", "plain lines instead of the live dashboard", action="store_true"),
+    _option("show", "trial", "one of its trials, to be shown whole", metavar="TRIAL", nargs="?"),
+    _option("show", "--arm", "of this arm alone"),
+    _option("show", "--phase", "of this phase alone", choices=("search", "confirm", "anytime")),
     _option("compare", "--methods", "write the paragraph for a paper instead", action="store_true"),
-    _option("compare", "--json", "print all of it as JSON instead (h2h schema --of report)", action="store_true"),
-    _option("report", "studies", "studies' folders, or what names them", metavar="STUDY", nargs="+"),
+    _option("compare", "--languages", "print the primary yardstick language by language instead", action="store_true"),
+    _option("compare report", "studies", "studies' folders, or what names them", metavar="STUDY", nargs="+"),
     _option("report", "--out", "HTML file to write (default: NAME.html)", metavar="FILE"),
     _option("report", "--figures", "also write figures (SVG, PDF, PNG) and tables (LaTeX, Markdown)", metavar="DIR"),
     _option("serve", "storage", "the folder that studies lie in, here or on an object store", metavar="STORAGE"),
@@ -154,7 +187,19 @@ _OPTIONS = [
         metavar="PLACE",
     ),
     _option("track", "--follow", "go on until the study has its answer", action="store_true"),
-    _option("schema", "--of", "what it is of (default: study)", choices=("study", "report"), default="study"),
+    _option(
+        "list", "storage", "the folder that studies lie in, here or on an object store", metavar="STORAGE", nargs="?"
+    ),
+    _option("doctor init", "--storage", "where studies are to lie (default: studies)", metavar="STORAGE"),
+    _option("doctor", "--no-ray", "do not start Ray, which takes some seconds", dest="ray", action="store_false"),
+    _option("clean init", "--yes", "do not ask", action="store_true"),
+    _option("init", "files", "files, patterns or folders, each also as LANGUAGE=...", metavar="FILES", nargs="*"),
+    _option("init", "--name", "of the study (default: my-study)"),
+    _option("init", "--kind", "of model (default: encoder)", choices=("encoder", "decoder")),
+    _option("init", "--out", "file to write (default: NAME.yaml)", metavar="FILE"),
+    _option("init export", "--force", "write over what is there", action="store_true"),
+    _option("completion", "shell", "bash, zsh or fish", choices=("bash", "zsh", "fish")),
+    _option("schema", "--of", "what it is of: study, report, trials, ... (default: study)", default="study"),
     _option(
         "plan",
         "--no-calibration",
@@ -167,10 +212,14 @@ _OPTIONS = [
     _option("export", "--to", "folder to write, new or empty", metavar="DIR", required=True),
     _option("export", "--arm", "which arm's model (default: the only one)"),
     _option("export", "--trial", "which trial's (default: the arm's first paired confirmation run)", metavar="NAME"),
-    _option("export", "--force", "write into a folder that is not empty", action="store_true"),
     _option("export", "--push-to-hub", "also upload it to the hub, OWNER/NAME; private if new", metavar="REPO"),
     _option("submit", "--no-wait", "return once the job is submitted", action="store_true"),
     _option("submit", "--working-dir", "folder to send along (default: the study file alone)", type=Path),
+    _option(_JSON, "--json", "print one JSON document instead (h2h schema --of ...)", action="store_true"),
+    _option(_EVERY, "--quiet", "print the result alone, and nothing of what goes on", action="store_true"),
+    _option(
+        _EVERY, "--verbose", "also what libraries log, and where in the program a refusal is from", action="store_true"
+    ),
     _option("submit", "--runtime-env", "Ray runtime environment: YAML text or a YAML file", default=""),
 ]
 """Which commands take which words."""

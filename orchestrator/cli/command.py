@@ -26,9 +26,19 @@ COMMANDS: dict[str, tuple[Command, str]] = {}  # each command's function and sum
 STILL_SECONDS = 8.0  # between two lines
 
 
+class Voice:
+    """How much is told beside a command's result; set once, of the command's options."""
+
+    quiet = False
+    verbose = False
+
+
 @contextmanager
 def loading(what: str) -> Iterator[None]:
     """Say at once what is done, and go on saying so: on a new machine, first imports take a while."""
+    if Voice.quiet:
+        yield
+        return
     done, began = threading.Event(), time.monotonic()
     print(f"h2h: {what} ...", file=sys.stderr, flush=True)
 
@@ -42,6 +52,14 @@ def loading(what: str) -> Iterator[None]:
         yield
     finally:
         done.set()
+        if Voice.verbose:
+            print(f"h2h: {what} took {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)
+
+
+def say(what: str, how_far: str = "", /) -> None:
+    """Tell what is done now, unless nobody wants to know."""
+    if not Voice.quiet:
+        print(f"h2h: {what} {how_far}...", file=sys.stderr, flush=True)
 
 
 def command(summary: str) -> Callable[[Command], Command]:

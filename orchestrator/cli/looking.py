@@ -12,17 +12,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator import formatting
-from orchestrator.cli.command import EXIT_FAILED, Options, command, folder_named, loading, study_named
+from orchestrator.cli.command import EXIT_FAILED, Options, Voice, command, folder_named, loading, say, study_named
+from orchestrator.cli.output import Address, print_json, schema_of, wrote
 from trainables.errors import InputError
 
 if TYPE_CHECKING:
     from orchestrator.study import Study
     from trainables.corpora.stream.packed import PackedCorpus
-    from trainables.storage import Location
 
 
 @command("show a running or finished study from another process")
 def _watch(options: Options) -> int:
+    if options.json:
+        return _print_records(options)
     from rich.console import Console
 
     from orchestrator.reporting.dashboard import follow
@@ -35,26 +37,27 @@ def _watch(options: Options) -> int:
     return 0
 
 
-@command("print a study's comparison and verdict so far")
-def _compare(options: Options) -> int:
-    folder = folder_named(options)
-    if not (options.methods or options.json):
-        return show_answer(folder)
+def _print_records(options: Options) -> int:
+    """The ledger's records, one a line, as they are written, up to the answer."""
+    import time
+
+    from orchestrator.config.folder import LEDGER
+    from orchestrator.ledger.history import History
+    from orchestrator.ledger.records import to_line
+    from orchestrator.ledger.segments import LedgerReader
+    from orchestrator.reporting.dashboard import POLL_SECONDS, REMOTE_POLL_SECONDS
     from orchestrator.reporting.results import Results
 
-    results = Results(folder)
-    print(results.report.model_dump_json(indent=2) if options.json else results.methods)
-    return 0
-
-
-def show_answer(folder: Location) -> int:
-    """Print what a study found."""
-    from rich.console import Console
-
-    from orchestrator.reporting.dashboard import print_results
-    from orchestrator.reporting.results import Results
-
-    print_results(Results(folder).history, folder, Console())
+    folder, history = folder_named(options), History()
+    Results(folder)  # refuses a folder without a study
+    reader = LedgerReader(folder / LEDGER)
+    while not history.finished:
+        for record in reader.poll():
+            history.apply(record)
+            print(to_line(record).decode(), end="")
+        sys.stdout.flush()
+        if not history.finished:
+            time.sleep(POLL_SECONDS if folder.local else REMOTE_POLL_SECONDS)
     return 0
 
 
@@ -74,10 +77,12 @@ def _report(options: Options) -> int:
         page = report_page([results.report for results in found])
     out = out or Location(f"{found[0].report.name if len(found) == 1 else 'studies'}.html")
     out.write_bytes(page.encode())
-    print(f"wrote {out}")
+    written = [str(out)]
     for results in found if figures else ():
-        to = f"{figures}/{results.report.name}" if len(found) > 1 else f"{figures}"
-        print(f"wrote {len(results.write_figures(to))} files to {to}")
+        to = Location(f"{figures}/{results.report.name}" if len(found) > 1 else f"{figures}")
+        names = results.write_figures(to)
+        written += [str(to / name) for name in names] if options.json else [f"{len(names)} files to {to}"]
+    wrote(options, *written)
     return 0
 
 
@@ -97,8 +102,15 @@ def _serve(options: Options) -> int:
             storage = storage.parent
         if storage.local is not None and not storage.local.is_dir():
             raise InputError(f"there is no folder {storage}", where="STORAGE", remedy="the folder that studies lie in")
+
+    def tell(address: str) -> None:
+        if options.json:
+            print_json(Address(address=address))
+        else:
+            print(address, flush=True)
+
     with suppress(KeyboardInterrupt):
-        asyncio.run(serve(storage, options.host, options.port, lambda address: print(address, flush=True)))
+        asyncio.run(serve(storage, options.host, options.port, tell))
     return 0
 
 
@@ -141,8 +153,11 @@ def _verify(options: Options) -> int:
     seed = secrets.randbelow(10**6) if seed is None else seed
     with loading(f"verifying {options.study}") if options.data or rescored else nullcontext():
         found = verify(folder_named(options), head=head, text=options.data, rescored=rescored, seed=seed)
-    print(found.in_words())
-    return EXIT_FAILED if found.damaged or found.mismatches else 0
+    if options.json:
+        print_json(found.report)
+    else:
+        print(found.in_words())
+    return 0 if found.sound else EXIT_FAILED
 
 
 @command("show what a study will train and spend, without running it")
@@ -155,9 +170,10 @@ def _plan(options: Options) -> int:
         from orchestrator.planning.forecast import forecast, require_feasible
         from orchestrator.planning.preflight import check_places
         from orchestrator.reporting.corpus import groups_in_words
+        from orchestrator.reporting.plan_report import plan_report
         from orchestrator.reporting.plan_table import show_forecast, show_plan
 
-        console = Console()
+        console = Console(quiet=options.json)  # then all is told at the end
         with study.placed():
             shown = show_plan(study.spec)
     console.print(shown, *notes(study.spec), sep="\n", highlight=False)
@@ -168,12 +184,16 @@ def _plan(options: Options) -> int:
         corpora = check_places(study.spec, network=False)
         margin = "" if study.spec.confirm.margin is None else _margin_in_words(study)
         tasks = _tasks_in_words(study)
-    for line in (*groups_in_words(corpora.sources), *filter(None, [margin, tasks])):
+    told = [*groups_in_words(corpora.sources), *filter(None, [margin, tasks])]
+    for line in told:
         console.print(line, style="dim", highlight=False, markup=False)
+    found = None
     if options.calibration:
         with console.status("measuring a step of each arm"):
             found = forecast(study.spec)
         console.print(show_forecast(found), highlight=False)
+    if options.json:
+        print_json(plan_report(study.spec, found, told))
     return 0
 
 
@@ -224,10 +244,15 @@ def _prepare(options: Options) -> int:
         from rich.console import Console
 
         from orchestrator.reporting.corpus import preparation_shown, sequences_of_a_trial, show_corpus
+        from orchestrator.reporting.corpus_report import corpus_report
 
         study, console = study_named(options), Console()
-    with preparation_shown(console) as progress:
+    told = Console(stderr=True, quiet=Voice.quiet) if options.json or Voice.quiet else console
+    with preparation_shown(told) as progress:
         corpus = study.prepare(options.address, progress)
+    if options.json:
+        print_json(corpus_report(corpus, study.spec))
+        return 0
     console.print(show_corpus(corpus, study.spec.corpora, sequences_of_a_trial(study.spec)), highlight=False)
     return 0
 
@@ -237,6 +262,7 @@ def _corpus(options: Options) -> int:
     from rich.console import Console
 
     from orchestrator.reporting.corpus import picture, samples, sequences_of_a_trial, show_corpus
+    from orchestrator.reporting.corpus_report import corpus_report
     from trainables.storage import Location
 
     folder = Location(options.svg).parent if options.svg else None
@@ -246,9 +272,12 @@ def _corpus(options: Options) -> int:
     study = study_named(options)
     corpus = study.corpus()
     shown = [show_corpus(corpus, study.spec.corpora, sequences_of_a_trial(study.spec))]
-    if options.samples > 0:
+    if options.samples > 0 and (options.svg or not options.json):
         shown.append(samples(corpus, options.samples))
-    Console().print(*shown, sep="", highlight=False)
+    if options.json:
+        print_json(corpus_report(corpus, study.spec))
+    else:
+        Console().print(*shown, sep="", highlight=False)
     if options.svg:
         Location(options.svg).write_bytes(picture(shown, study.spec.name).encode())
     return 0
@@ -264,29 +293,16 @@ def _export(options: Options) -> int:
     names = export_study(
         folder_named(options), to, arm=options.arm, trial=options.trial, repository=repository, force=options.force
     )
-    print(f"wrote {to}: {', '.join(names)}")
-    if repository:
-        print(f"pushed to {push(to, names, repository)}")
+    pushed = push(to, names, repository) if repository else ""
+    wrote(
+        options, *([str(to / name) for name in names] if options.json else [f"{to}: {', '.join(names)}"]), pushed=pushed
+    )
     return 0
 
 
-@command("list shipped studies, shapes, objectives, search spaces and yardsticks")
-def _list(options: Options) -> int:
-    from rich.console import Console
-
-    from orchestrator.reporting.catalogue import catalogue
-
-    Console().print(catalogue(), highlight=False)
-    return 0
-
-
-@command("print the JSON Schema of a study file, for editors, or of what compare --json prints")
+@command("print the JSON Schema of a study file, for editors, or of what a command prints with --json")
 def _schema(options: Options) -> int:
-    from orchestrator.analysis.report import StudyReport
-    from orchestrator.config.study import study_schema
-
-    schema = study_schema() if options.of == "study" else StudyReport.model_json_schema(mode="serialization")
-    print(json.dumps(schema, indent=2))
+    print(json.dumps(schema_of(options.of), indent=2))
     return 0
 
 
@@ -302,16 +318,18 @@ def _evaluate(options: Options) -> int:
     suite = validated(TasksSpec, {"suite": named, "folder": options.data, "fine_tuning": None}, "--tasks")
     items = TASK_ITEMS if options.items is None else options.items
     with loading(f"loading {options.study}"):
-        from orchestrator.reporting.evaluation import evaluated_model, evaluated_study
+        from orchestrator.reporting.evaluation import evaluated_model, evaluated_study, evaluation_table
 
-        console = Console()
     if (Path(options.study) / "config.json").is_file():
-        shown = evaluated_model(options.study, suite, items, options.languages)
+        found = evaluated_model(options.study, suite, items, options.languages)
     else:
         study = study_named(options)
-        study.say = lambda stage, how_far="", /: print(f"h2h: {stage} {how_far}...", file=sys.stderr, flush=True)
+        study.say = say
         with study.placed():
             tasks = study.evaluate(suite, options.address, items=items)
-        shown = evaluated_study(study.results.history, tasks)
-    console.print(shown)
+        found = evaluated_study(study.results.history, tasks, study.folder)
+    if options.json:
+        print_json(found)
+    else:
+        Console().print(evaluation_table(found))
     return 0

@@ -9,12 +9,13 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.command import EXIT_FAILED, EXIT_INTERRUPTED, Options, command, loading, study_named
-from orchestrator.cli.looking import show_answer
+from orchestrator.cli.command import EXIT_FAILED, EXIT_INTERRUPTED, Options, Voice, command, loading, study_named
+from orchestrator.cli.output import Refusal, print_json
+from orchestrator.cli.studies import show_answer
 from trainables.errors import InputError
 
 if TYPE_CHECKING:
-    from orchestrator.execution.jobs import StudyJob
+    from orchestrator.execution.jobs import StudyJob, Submission, Submitted
     from orchestrator.reporting.results import Results
     from orchestrator.study import Study
 
@@ -53,7 +54,9 @@ def _train(options: Options, work: Callable[[Study], Results], *, new: bool = Fa
         from trainables.object_store import Patience
 
         study = study_named(options)
-    console, stage = Console(force_terminal=False if options.plain else None), Stage()
+    # With --json, standard output has the answer alone.
+    plain = options.plain or options.json
+    console, stage = Console(force_terminal=False if plain else None, stderr=options.json, quiet=Voice.quiet), Stage()
     study.say = stage.say
     for note in [*warnings_of(study.spec), *notes(study.spec)] if new else ():
         console.print(note, highlight=False)
@@ -74,11 +77,19 @@ def _train(options: Options, work: Callable[[Study], Results], *, new: bool = Fa
     except KeyboardInterrupt:
         remedy = f"; go on with:  h2h resume {study.folder}" if (study.folder / STUDY_FILE).exists() else ""
         console.print(f"\nInterrupted{remedy}", soft_wrap=True, highlight=False)
+        if options.json:
+            remedy = f"h2h resume {study.folder}" if remedy else ""
+            print_json(Refusal(code=EXIT_INTERRUPTED, what="interrupted", where=str(study.folder), remedy=remedy))
         return EXIT_INTERRUPTED
     except StudyError as error:
         print(f"h2h: the study failed: {error}", file=sys.stderr)
+        if options.json:
+            print_json(Refusal(code=EXIT_FAILED, what=f"the study failed: {error}", where=str(study.folder)))
         return EXIT_FAILED
-    print_results(results.history, study.folder, console)
+    if options.json:
+        print_json(results.report)
+    else:
+        print_results(results.history, study.folder, Console())
     return 0
 
 
@@ -86,7 +97,7 @@ def _train(options: Options, work: Callable[[Study], Results], *, new: bool = Fa
 def _submit(options: Options) -> int:
     from orchestrator.execution.jobs import read_runtime_env, submit
 
-    study = study_named(options)
+    study, told = study_named(options), _told(options)
     submission = submit(
         options.study,
         address=options.address,
@@ -94,7 +105,14 @@ def _submit(options: Options) -> int:
         working_dir=options.working_dir,
         runtime_env=read_runtime_env(options.runtime_env) if options.runtime_env else None,
         wait=not options.no_wait,
+        on_line=told,
     )
+    if options.json and (options.no_wait or submission.exit_code):
+        print_json(_submitted(submission, str(study.folder)))
+        return submission.exit_code
+    if options.json:
+        print_json(study.results.report)
+        return 0
     if options.no_wait:
         print(f"submitted {submission.submission_id}; watch it with:  h2h watch {study.folder}")
         return 0
@@ -103,18 +121,45 @@ def _submit(options: Options) -> int:
 
 @command("list the studies that are a Ray cluster's jobs; follow or stop one")
 def _jobs(options: Options) -> int:
-    from orchestrator.execution.jobs import follow_job, stop_job, study_jobs
+    from orchestrator.execution.jobs import JobList, Submitted, follow_job, stop_job, study_jobs
 
     if options.follow and options.stop:
         raise InputError("--follow and --stop are given", remedy="one of the two")
     if options.follow:
-        return follow_job(options.server, options.follow).exit_code
+        submission = follow_job(options.server, options.follow, _told(options))
+        if options.json:
+            print_json(_submitted(submission))
+        return submission.exit_code
     if options.stop:
         stop_job(options.server, options.stop)
-        print(f"{options.stop} is asked to end; see it with:  h2h jobs {options.server}")
+        if options.json:
+            print_json(Submitted(submission_id=options.stop, address=options.server, status="STOPPING"))
+        else:
+            print(f"{options.stop} is asked to end; see it with:  h2h jobs {options.server}")
         return 0
-    _print_jobs(study_jobs(options.server))
+    jobs = study_jobs(options.server)
+    if options.json:
+        print_json(JobList(jobs=tuple(jobs)))
+    else:
+        _print_jobs(jobs)
     return 0
+
+
+def _told(options: Options) -> Callable[[str], None]:
+    """Where a job's lines go: with --json, standard output has a document alone."""
+    return lambda line: print(line, file=sys.stderr if options.json else sys.stdout, flush=True)
+
+
+def _submitted(submission: Submission, folder: str = "") -> Submitted:
+    from orchestrator.execution.jobs import Submitted
+
+    return Submitted(
+        submission_id=submission.submission_id,
+        address=submission.address,
+        status=submission.status,
+        message=submission.message,
+        folder=folder,
+    )
 
 
 def _print_jobs(jobs: Sequence[StudyJob]) -> None:

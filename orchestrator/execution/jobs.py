@@ -20,12 +20,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from orchestrator.config.files import override
 from orchestrator.config.yaml_text import parse_yaml
 from orchestrator.planning.machine import require_whole_ray
+from trainables.config import Config
 from trainables.errors import InputError, nearest
 
 if TYPE_CHECKING:
@@ -109,15 +110,38 @@ def submit(
     return _follow(client, submission_id, address, on_line)
 
 
-@dataclass(frozen=True)
-class StudyJob:
+class Submitted(Config):
+    """What became of a job."""
+
+    format: Literal["headtohead.submission/1"] = "headtohead.submission/1"
+    submission_id: str
+    address: str
+    """The job server's."""
+    status: str
+    """As of :class:`Submission`; STOPPING of one that was asked to end."""
+    message: str = ""
+    folder: str = ""
+    """The study's, where that is known."""
+
+
+class StudyJob(Config):
     """A job that runs a study, as the cluster knows it."""
 
     submission_id: str
-    status: str  # Ray's: PENDING, RUNNING, SUCCEEDED, FAILED or STOPPED
-    began: float | None  # seconds since the epoch
+    status: str
+    """Ray's: PENDING, RUNNING, SUCCEEDED, FAILED or STOPPED."""
+    began: float | None
+    """In seconds since the epoch."""
     ended: float | None
-    study: str  # as it was submitted: a file, a name or a folder
+    study: str
+    """As it was submitted: a file, a name or a folder."""
+
+
+class JobList(Config):
+    """A cluster's jobs that run studies, the last one first."""
+
+    format: Literal["headtohead.jobs/1"] = "headtohead.jobs/1"
+    jobs: tuple[StudyJob, ...]
 
 
 def study_jobs(address: str) -> list[StudyJob]:
@@ -130,11 +154,11 @@ def _study_jobs(client: JobSubmissionClient, address: str) -> list[StudyJob]:
         found = client.list_jobs()
     jobs = [
         StudyJob(
-            job.submission_id,
-            str(job.status.value),
-            None if job.start_time is None else job.start_time / 1000,
-            None if job.end_time is None else job.end_time / 1000,
-            study,
+            submission_id=job.submission_id,
+            status=str(job.status.value),
+            began=None if job.start_time is None else job.start_time / 1000,
+            ended=None if job.end_time is None else job.end_time / 1000,
+            study=study,
         )
         for job in found
         if job.submission_id is not None and (study := _study_of(job.entrypoint)) is not None

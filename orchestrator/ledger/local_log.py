@@ -9,18 +9,25 @@ from orchestrator.ledger.lease import note_holder, taken_over
 from trainables.storage import FullDiskError, Location, space_for
 
 
+def lock(folder: Path) -> int:
+    """Keep other processes out of a ledger, until the descriptor that it gives is closed. Raises InputError if another
+    one has it."""
+    exclusive = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(exclusive, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(exclusive)
+        raise taken_over(Location(folder)) from error
+    return exclusive
+
+
 class LocalLog:
     """Writes lines into a new segment. A lock on the folder keeps others out, for as long as this process lives. Raises
     InputError if another one has it."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._exclusive = os.open(folder, os.O_RDONLY)
-        try:
-            fcntl.flock(self._exclusive, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(self._exclusive)
-            raise taken_over(Location(folder)) from error
+        self._exclusive = lock(folder)
         self._path = folder / segment_name(max(segments_of(Location(folder)).values(), default=0) + 1)
         with space_for(self._path):
             self._file = self._path.open("xb", buffering=0)

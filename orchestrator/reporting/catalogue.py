@@ -1,6 +1,7 @@
 """What there is: shipped studies, shapes, objectives, search spaces, yardsticks, formats and grammars."""
 
 from collections.abc import Iterable, Iterator
+from typing import Literal
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -14,6 +15,7 @@ from orchestrator.config.task_files import load_suite, load_task, suite_names, t
 from orchestrator.config.yaml_text import parse_yaml
 from orchestrator.reporting.table import Align, Table, on_terminal
 from search_spaces import Space, space_names, space_path
+from trainables.config import Config
 from trainables.corpora.grammar import LANGUAGES
 from trainables.corpora.reading.files import readers
 from trainables.evaluation import YARDSTICKS
@@ -24,33 +26,81 @@ from trainables.tasks.kinds import KINDS
 _FAMILIES: dict[Task, str] = {"masked": "encoder", "causal": "decoder"}
 
 
-def catalogue() -> RenderableType:
-    """What a study can be made of: everything shipped, by name."""
+class Entry(Config):
+    """One thing, by its name."""
+
+    name: str
+    description: str
+
+
+class Shape(Config):
+    """A model's, by its name."""
+
+    name: str
+    family: str
+    layers: int
+    hidden_size: int
+    parameters: int
+    """Without embeddings and head."""
+
+
+class Catalogue(Config):
+    """What a study can be made of: everything shipped, and what other packages bring."""
+
+    format: Literal["headtohead.catalogue/1"] = "headtohead.catalogue/1"
+    studies: tuple[Entry, ...]
+    objectives: tuple[Entry, ...]
+    spaces: tuple[Entry, ...]
+    yardsticks: tuple[Entry, ...]
+    tasks: tuple[Entry, ...]
+    kinds: tuple[Entry, ...]
+    """Of tasks."""
+    shapes: tuple[Shape, ...]
+    text: tuple[Entry, ...]
+    """Where it comes from."""
+
+
+def catalogue() -> Catalogue:
+    """What there is."""
     yardsticks = ((y.name, y.description + ("" if y.higher_is_better else "; lower is better")) for y in YARDSTICKS)
-    return Group(
-        _titled("Studies", "h2h run NAME", _pairs((name, load_study(name).question) for name in study_names())),
-        _titled("Objectives", "arms.ARM.objective", _pairs(_objectives())),
-        _titled("Search spaces", "arms.ARM.space", _pairs(_spaces())),
-        _titled("Yardsticks", "yardsticks.primary, yardsticks.others", _pairs(yardsticks)),
-        _titled("Tasks", "yardsticks.tasks.suite", _pairs(_tasks())),
-        _titled(
-            "Kinds of tasks",
-            "kind, in a task's file",
-            _pairs((k.name, f"{k.description}; columns: {', '.join(k.columns)}") for k in KINDS),
-        ),
-        _titled("Shapes", "model.shape", _shapes_table()),
-        _titled("Text", "corpora.sources", _pairs(_sources())),
+    return Catalogue(
+        studies=_entries((name, load_study(name).question) for name in study_names()),
+        objectives=_entries(_objectives()),
+        spaces=_entries(_spaces()),
+        yardsticks=_entries(yardsticks),
+        tasks=_entries(_tasks()),
+        kinds=_entries((k.name, f"{k.description}; columns: {', '.join(k.columns)}") for k in KINDS),
+        shapes=tuple(_shapes()),
+        text=_entries(_sources()),
     )
+
+
+def show_catalogue(found: Catalogue) -> RenderableType:
+    """All of it, by name."""
+    return Group(
+        _titled("Studies", "h2h run NAME", _pairs(found.studies)),
+        _titled("Objectives", "arms.ARM.objective", _pairs(found.objectives)),
+        _titled("Search spaces", "arms.ARM.space", _pairs(found.spaces)),
+        _titled("Yardsticks", "yardsticks.primary, yardsticks.others", _pairs(found.yardsticks)),
+        _titled("Tasks", "yardsticks.tasks.suite", _pairs(found.tasks)),
+        _titled("Kinds of tasks", "kind, in a task's file", _pairs(found.kinds)),
+        _titled("Shapes", "model.shape", _shapes_table(found.shapes)),
+        _titled("Text", "corpora.sources", _pairs(found.text)),
+    )
+
+
+def _entries(items: Iterable[tuple[str, str]]) -> tuple[Entry, ...]:
+    return tuple(Entry(name=name, description=description) for name, description in items)
 
 
 def _titled(title: str, key: str, content: RenderableType) -> RenderableType:
     return Group(Text.assemble((title, "bold"), "  ", (key, "dim")), Padding(content, (0, 0, 1, 2)))
 
 
-def _pairs(items: Iterable[tuple[str, str]]) -> Grid:
+def _pairs(items: Iterable[Entry]) -> Grid:
     grid = Grid.grid(Column(style="cyan", no_wrap=True), "", padding=(0, 2))
-    for name, description in items:
-        grid.add_row(Text(name), Text(description))
+    for item in items:
+        grid.add_row(Text(item.name), Text(item.description))
     return grid
 
 
@@ -82,12 +132,23 @@ def _sources() -> Iterator[tuple[str, str]]:
     yield "grammar", ", ".join(LANGUAGES)
 
 
-def _shapes_table() -> RenderableType:
-    rows = []
+def _shapes() -> Iterator[Shape]:
     for name, kinds in SHAPES.items():
         shape, family = next(iter(kinds.values())), " or ".join(_FAMILIES[task] for task in kinds)
-        size = formatting.quantity(shape.parameters, "").strip()
-        rows.append([name, family, str(shape.layers), str(shape.hidden_size), size])
+        yield Shape(
+            name=name,
+            family=family,
+            layers=shape.layers,
+            hidden_size=shape.hidden_size,
+            parameters=int(shape.parameters),
+        )
+
+
+def _shapes_table(shapes: Iterable[Shape]) -> RenderableType:
+    rows = [
+        [one.name, one.family, str(one.layers), str(one.hidden_size), formatting.quantity(one.parameters, "").strip()]
+        for one in shapes
+    ]
     titles = ("name", "family", "layers", "hidden", "parameters*")
     aligned: tuple[Align, ...] = ("left", "left", "right", "right", "right")
     return on_terminal(Table.of(titles, rows, aligned, ["* without embeddings and head"]))

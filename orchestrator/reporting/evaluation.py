@@ -5,11 +5,13 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from itertools import combinations
+from typing import Literal
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 
 from orchestrator import formatting
 from orchestrator.analysis.compare import in_order
+from orchestrator.analysis.comparison import TaskRow
 from orchestrator.analysis.rows import holm_adjusted
 from orchestrator.analysis.selection import chosen_runs
 from orchestrator.analysis.tasks import evaluated_rows
@@ -18,13 +20,61 @@ from orchestrator.ledger.history import History
 from orchestrator.ledger.records import TasksRecord
 from orchestrator.planning.tasks import record_of
 from orchestrator.reporting.result_tables import TaskPair, tasks_table
-from orchestrator.reporting.table import Row as Line
 from orchestrator.reporting.table import Table, on_terminal
+from trainables.config import Config
 from trainables.evaluation.yardstick import Items
 from trainables.storage import Location
 
 
-def evaluated_study(history: History, tasks: TasksRecord) -> RenderableType:
+class EvaluatedPair(Config):
+    """A task, as two arms do it."""
+
+    a: str
+    b: str
+    row: TaskRow
+
+
+class EvaluatedTask(Config):
+    """A task in one language, as a model does it."""
+
+    task: str
+    language: str
+    items: int
+    chance: float
+    """What an answer without a look gets right."""
+    right: float
+    """Share of the examples."""
+    error: float
+    """Standard error of that."""
+
+
+class EvaluationReport(Config):
+    """What trained models make of downstream tasks."""
+
+    format: Literal["headtohead.evaluation/1"] = "headtohead.evaluation/1"
+    study: str
+    """The folder of a study; empty of a model."""
+    model: str
+    """The folder of a model; empty of a study."""
+    pairs: tuple[EvaluatedPair, ...]
+    """Of a study."""
+    tasks: tuple[EvaluatedTask, ...]
+    """Of a model."""
+
+
+def evaluation_table(found: EvaluationReport) -> RenderableType:
+    """A row for each task."""
+    if found.study:
+        return on_terminal(tasks_table([TaskPair(pair.a, pair.b, pair.row) for pair in found.pairs]))
+    rows = [
+        [own.task, own.language, f"{own.items:,}", formatting.score(own.chance), f"{own.right:.3f} ± {own.error:.3f}"]
+        for own in found.tasks
+    ]
+    notes = ("right: share of the examples, ± its standard error",)
+    return on_terminal(Table.of(("task", "language", "items", "chance", "right"), rows, notes=notes))
+
+
+def evaluated_study(history: History, tasks: TasksRecord, folder: Location) -> EvaluationReport:
     """Task by task, of every two arms of one kind of model."""
     arms, found = history.design.arms, list[TaskPair]()
     runs = {arm: chosen_runs(history, arm) for arm in arms}
@@ -32,11 +82,11 @@ def evaluated_study(history: History, tasks: TasksRecord) -> RenderableType:
         if arms[a].task == arms[b].task:
             found += [TaskPair(a, b, row) for row in evaluated_rows(history, tasks, runs[a], runs[b])]
     adjusted = holm_adjusted([pair.row for pair in found])
-    shown = [pair._replace(row=row) for pair, row in zip(found, adjusted, strict=True)]
-    return on_terminal(tasks_table(shown))
+    pairs = tuple(EvaluatedPair(a=pair.a, b=pair.b, row=row) for pair, row in zip(found, adjusted, strict=True))
+    return EvaluationReport(study=folder.uri, model="", pairs=pairs, tasks=())
 
 
-def evaluated_model(path: str, suite: TasksSpec, items: int, languages: Sequence[str] | None) -> RenderableType:
+def evaluated_model(path: str, suite: TasksSpec, items: int, languages: Sequence[str] | None) -> EvaluationReport:
     """Task by task, of a model in Hugging Face format. Raises InputError: there is no such model, or something is wrong
     with the tasks."""
     from trainables.tasks.model import LanguageModel
@@ -52,13 +102,13 @@ def evaluated_model(path: str, suite: TasksSpec, items: int, languages: Sequence
     for task, description in record_of(tasks, items).tasks.items():
         for language, chance in description.chance.items():
             own = found[f"{task}/{language}"]
-            right = own.ratio * (1 - chance) + chance
-            error = standard_error(own) * (1 - chance)
-            cells = (task, language, f"{len(own.item_I):,}", formatting.score(chance), f"{right:.3f} ± {error:.3f}")
-            rows.append(Line(cells))
-    notes = ("right: share of the examples, ± its standard error",)
-    table = Table(("task", "language", "items", "chance", "right"), tuple(rows), notes=notes)
-    return Group(on_terminal(table))
+            right, error = own.ratio * (1 - chance) + chance, standard_error(own) * (1 - chance)
+            rows.append(
+                EvaluatedTask(
+                    task=task, language=language, items=len(own.item_I), chance=chance, right=right, error=error
+                )
+            )
+    return EvaluationReport(study="", model=path, pairs=(), tasks=tuple(rows))
 
 
 def standard_error(items: Items) -> float:

@@ -25,6 +25,7 @@ def tables(report: StudyReport) -> dict[str, Table]:
         "arms": arms_table(report.comparison),
         "comparison": comparison_table(report.comparison),
         "tasks": own_tasks_table(report.comparison),
+        "languages": languages(report),
         "differed": differed(report.comparison),
         "robustness": robustness(report.comparison),
         "search": search_table(report.comparison),
@@ -95,6 +96,28 @@ def spending(report: StudyReport) -> Table:
     return Table.of(columns, rows, (*_LEFT * 2, *_RIGHT * (len(columns) - 2)), notes)
 
 
+def languages(report: StudyReport) -> Table:
+    """The primary yardstick on each language's own text, of every pair of arms."""
+    rows, seeds_alone = [], False
+    for pair in report.pairs:
+        for found in pair.languages:
+            seeds_alone |= not found.text
+            rows.append(
+                [
+                    f"{pair.a} –\n{pair.b}",
+                    found.language if found.text else f"{found.language} *",
+                    str(found.n),
+                    formatting.score(found.mean_a),
+                    formatting.score(found.mean_b),
+                    formatting.difference(found.difference, found.interval, "\n"),
+                ]
+            )
+    notes = [f"{report.comparison.primary}; n: pairs of runs; intervals: 95%, not adjusted for the number of languages"]
+    notes += ["* the interval is over seeds alone: the language's text is too little to show its chance"] * seeds_alone
+    columns = ["pair", "language", "n", "first", "second", "difference"]
+    return Table.of(columns, rows, (*_LEFT * 2, *_RIGHT * 3, "left"), notes)
+
+
 def overhead(report: StudyReport) -> Table:
     """Seconds beside training steps, by cause."""
     causes = list(dict.fromkeys(cause for found in report.spending for cause in found.overhead_seconds))
@@ -154,7 +177,7 @@ def studies(reports: Sequence[StudyReport]) -> Table:
                 [
                     report.name,
                     f"{pair.a} –\n{pair.b}",
-                    pair.verdict + (" (exploratory)" if pair.standing == "exploratory" else ""),
+                    pair.verdict + ("\n(exploratory)" if pair.standing == "exploratory" else ""),
                     comparison.primary,
                     str(row.n),
                     formatting.difference(row.difference, row.interval, "\n"),

@@ -61,6 +61,11 @@ class Table:
         rows = [Row((name, *(row.cells[index] for row in self.rows))) for index, name in enumerate(names, start=1)]
         return replace(self, columns=columns, rows=tuple(rows), align=())
 
+    def first(self, number: int) -> Table:
+        """So many of its columns, which suits a narrow terminal too."""
+        rows = tuple(replace(row, cells=row.cells[:number]) for row in self.rows)
+        return replace(self, columns=self.columns[:number], rows=rows, align=self.align[:number])
+
     def _aligned(self) -> list[tuple[str, Align]]:
         return [(title, side or "left") for title, side in zip_longest(self.columns, self.align)]
 

@@ -1,19 +1,39 @@
 """What a verification found."""
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal
 
 from pydantic import JsonValue
 
 from orchestrator.analysis.answer import leaves, same
+from trainables.config import Config
 
 
-class Mismatch(NamedTuple):
+class Mismatch(Config):
     """A number that is not what the ledger says."""
 
     where: str
     recorded: JsonValue
     derived: JsonValue
+
+
+class VerificationReport(Config):
+    """What a verification found, as one value."""
+
+    format: Literal["headtohead.verification/1"] = "headtohead.verification/1"
+    sound: bool
+    """Whether nothing is damaged, and all is as recorded."""
+    records: int
+    """Whole ones."""
+    damaged: tuple[str, ...]
+    """Places of lines that are no records, and why."""
+    checks: dict[str, int]
+    """How many values were derived again, by what they are."""
+    mismatches: tuple[Mismatch, ...]
+    notes: tuple[str, ...]
+    """What a person must know of it."""
+    head: str
+    """Of the ledger."""
 
 
 @dataclass
@@ -32,7 +52,25 @@ class Verification:
         for path, one, other in leaves(recorded, derived, where):
             self.checks[kind] = self.checks.get(kind, 0) + 1
             if not same(one, other):
-                self.mismatches.append(Mismatch(path, one, other))
+                self.mismatches.append(Mismatch(where=path, recorded=one, derived=other))
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing is damaged, and all is as recorded."""
+        return not (self.damaged or self.mismatches)
+
+    @property
+    def report(self) -> VerificationReport:
+        """As one value."""
+        return VerificationReport(
+            sound=self.sound,
+            records=self.records,
+            damaged=tuple(self.damaged),
+            checks=self.checks,
+            mismatches=tuple(self.mismatches),
+            notes=tuple(self.notes),
+            head=self.head,
+        )
 
     def in_words(self) -> str:
         """A line for each kind of check and each mismatch, or for each damaged line; and what all came to."""

@@ -241,7 +241,8 @@ def test_commands_that_are_none(h2h, arguments, fragment):
 
 def test_an_option_that_is_none(h2h):
     refused(h2h("plan", "demo", "--sett", "x"), "plan knows no '--sett'", "did you mean '--set'?")
-    refused(h2h("plan", "demo", "--foo"), "Valid: --address, --no-calibration, --set\n")
+    refused(h2h("plan", "demo", "--foo"), "Valid: --address, --json, --no-calibration, --quiet, --set, --verbose\n")
+    refused(h2h("--quiet", "plan", "demo"), "'--quiet' stands before the command", "h2h COMMAND ... --quiet")
     refused(h2h("plan", "demo", "other"), "plan knows no 'other'")
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import jsonschema
 import pytest
 import yaml
 
 from orchestrator.cli import main
+from orchestrator.cli.output import schema_of
 from orchestrator.study import Study
 from tests.helpers.study import small_study
 from trainables.corpora.grammar import documents
@@ -85,7 +87,9 @@ def test_a_study_asks_its_models_tasks(tmp_path, monkeypatch, capsys):
     assert len(found) == 8
     assert after.history.task_sets[digest].exploratory
     assert after.answer.comparison == results.answer.comparison, "the study's own answer stays"
-    shown(capsys, ["evaluate", f"{tmp_path}/asked", "--tasks", order, "--items", "40"])
+    again = json.loads(shown(capsys, ["evaluate", f"{tmp_path}/asked", "--tasks", order, "--items", "40", "--json"]))
+    jsonschema.validate(again, schema_of("evaluation"))
+    assert [pair["row"]["task"] for pair in again["pairs"]] == ["order"]
     again = Study.open(Location(tmp_path / "asked")).results.history
     assert again.evaluations == after.history.evaluations, "nothing is asked twice"
     assert main(["verify", f"{tmp_path}/asked"]) == 0

@@ -22,13 +22,14 @@ from orchestrator import formatting
 from orchestrator.analysis.report import StudyReport
 from orchestrator.reporting import report_tables
 from orchestrator.reporting.charts import Chart, charts
+from orchestrator.reporting.glances import Glance, glances
 from orchestrator.reporting.page.pictures import inline
 from orchestrator.reporting.result_tables import detectable_in_words
 from orchestrator.reporting.table import Table
 from trainables.errors import printable
 
 if TYPE_CHECKING:
-    from orchestrator.analysis.comparison import Comparison, Pair
+    from orchestrator.analysis.comparison import Comparison
 
 _TEMPLATES = "orchestrator.reporting.page"
 
@@ -36,6 +37,7 @@ _TITLES = {
     "arms": "Arms: mean ± standard deviation over seeds, on the test split",
     "comparison": "Differences, with their 95% intervals",
     "tasks": "Downstream tasks (exploratory)",
+    "languages": "Language by language (exploratory)",
     "differed": "What each arm was",
     "robustness": "The verdict where one choice of the analysis is another",
     "search": "How the searches went (exploratory)",
@@ -54,17 +56,6 @@ class Figure:
     picture: Markup
     choice: str
     """What it is called where one of several is chosen; empty of a chart that stands alone."""
-
-
-@dataclass(frozen=True)
-class Glance:
-    """A pair of arms in a few words."""
-
-    pair: str
-    verdict: str
-    decided: bool
-    difference: str
-    said: str
 
 
 @dataclass(frozen=True)
@@ -131,32 +122,6 @@ def section(report: StudyReport, prefix: str = "") -> Section:
 def _choice(name: str) -> str:
     kind, _, unit = name.partition("-")
     return formatting.UNIT_TITLES[unit.replace("-", "_")] if kind == "learning" else ""
-
-
-def verdicts(comparison: Comparison) -> tuple[str, ...]:
-    """A line for each pair of arms."""
-    return tuple(f"{glance.pair}: {glance.verdict}, {glance.difference}" for glance in glances(comparison))
-
-
-def glances(comparison: Comparison) -> tuple[Glance, ...]:
-    """Each pair of arms in a few words."""
-    return tuple(_glance(comparison, pair) for pair in comparison.pairs)
-
-
-def _glance(comparison: Comparison, pair: Pair) -> Glance:
-    row = pair.yardsticks[comparison.primary]
-    decided = pair.verdict in (pair.a, pair.b)
-    words = f"{pair.verdict} is ahead" if decided else pair.verdict
-    p = "" if row.p_adjusted is None else f", p {formatting.p_value(row.p_adjusted, '= ')}"
-    standing = ", exploratory" if pair.standing == "exploratory" else ""
-    said = f"{comparison.primary}, n = {formatting.plural(row.n, 'seed')}{p}{standing}"
-    return Glance(
-        pair=f"{pair.a} – {pair.b}",
-        verdict=words,
-        decided=decided or pair.verdict == "equivalent",
-        difference=formatting.difference(row.difference, row.interval),
-        said=said,
-    )
 
 
 @cache

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from orchestrator.analysis.answer import answer_of
 from orchestrator.analysis.comparison import Comparison
@@ -15,8 +14,9 @@ from orchestrator.ledger.history import History
 from orchestrator.ledger.records import ComparisonRecord, EndRecord, MeasureRecord, PhaseRecord, Record, StudyRecord
 from orchestrator.ledger.segments import LedgerReader, parse_line
 from orchestrator.reporting.listening import Silence
-from orchestrator.reporting.page.page import answer_part, render, report_part, verdicts
+from orchestrator.reporting.page.page import answer_part, render, report_part
 from orchestrator.reporting.serve.now import now_of
+from orchestrator.reporting.studies import StudyLine, study_line
 from trainables.errors import InputError
 from trainables.storage import Location
 
@@ -48,18 +48,6 @@ class Paced:
             self._due = time.monotonic() + max(self._least, took / SHARE)
         if html != self.html:
             self.html, self.version = html, self.version + 1
-
-
-class Row(NamedTuple):
-    """A study in a storage's index."""
-
-    name: str
-    standing: str
-    phase: str
-    trials: str
-    verdicts: tuple[str, ...]
-    updated: float
-    problem: str
 
 
 @dataclass(frozen=True)
@@ -145,20 +133,8 @@ class Feed:
         answer = answer_of(self.history)
         return answer_part(answer.comparison, answer.verdict)
 
-    def row(self) -> Row:
+    def line(self) -> StudyLine:
         """The study in a storage's index."""
-        history, problem = self.history, self.problem.partition("\n")[0]
-        if history.study is None:
-            return Row(self.name, "not begun", "", "", (), 0.0, problem)
-        ended = sum(trial.outcome is not None for trial in history.trials.values())
+        history = self.history
         recorded = history.comparison and Comparison.from_json(history.comparison.comparison)
-        standing = "finished" if history.finished else "stopped" if history.stop == "end" else "running"
-        return Row(
-            name=self.name,
-            standing=standing,
-            phase=history.phase or "",
-            trials=f"{ended} of {len(history.trials)} ended",
-            verdicts=verdicts(recorded) if recorded else (),
-            updated=history.updated,
-            problem=problem,
-        )
+        return study_line(self.folder, history, recorded or None, self.problem)

@@ -18,7 +18,8 @@ from aiohttp import web
 
 from orchestrator.config.folder import STUDY_FILE
 from orchestrator.reporting.page.page import policy, render, source
-from orchestrator.reporting.serve.feed import Feed, Row, View
+from orchestrator.reporting.serve.feed import Feed, View
+from orchestrator.reporting.studies import StudyLine
 from trainables.errors import InputError, refusal
 from trainables.storage import Location
 
@@ -79,10 +80,10 @@ class _Watched:
             changed.set()
         return view
 
-    async def row(self) -> Row:
+    async def line(self) -> StudyLine:
         async with self._turn:
             await asyncio.to_thread(self.feed.read)
-            return self.feed.row()
+            return self.feed.line()
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[None]:
@@ -163,8 +164,8 @@ class Server:
         names = await asyncio.to_thread(self._names)
         for name in names:
             self._studies.setdefault(name, _Watched(self.storage / name))
-        rows = [await self._studies[name].row() for name in names]
-        return render("rows.html", rows=sorted(rows, key=lambda row: -row.updated))
+        rows = [await self._studies[name].line() for name in names]
+        return render("rows.html", rows=sorted(rows, key=lambda row: -(row.updated or 0.0)))
 
     async def _index(self, _: web.Request) -> web.Response:
         return _page("index.html", "index.js", rows=await self._rows(), storage=str(self.storage))

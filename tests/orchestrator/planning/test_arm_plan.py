@@ -11,7 +11,7 @@ from rich.console import Console
 from orchestrator.config.files import load_study, study_names
 from orchestrator.planning.arm_plan import ArmPlan, arm_plans, require_a_step
 from orchestrator.planning.design import warnings_of
-from orchestrator.reporting.catalogue import catalogue
+from orchestrator.reporting.catalogue import catalogue, show_catalogue
 from orchestrator.reporting.plan_table import show_plan
 from trainables.errors import InputError
 from trainables.models.body_config import body_config
@@ -41,7 +41,7 @@ def test_every_shipped_study_has_a_plan_that_fits(name, width):
 
 @pytest.mark.parametrize("width", [60, 160])
 def test_the_catalogue_fits(width):
-    assert max(map(len, rendered(catalogue(), width).splitlines())) <= width
+    assert max(map(len, rendered(show_catalogue(catalogue()), width).splitlines())) <= width
 
 
 @pytest.mark.parametrize("name", [name for name in study_names() if name not in ("demo", "confounds")])
