@@ -91,6 +91,16 @@ def _option(commands: str, flag: str, help: str, **settings: Any) -> tuple[str, 
     return commands, flag, {"help": help, **settings}
 
 
+def _speed(text: str) -> float:
+    try:
+        speed = float(text)
+    except ValueError:
+        speed = 0.0
+    if not 0 < speed < float("inf"):
+        raise argparse.ArgumentTypeError(f"'{text}' is no speed: --replay 60 is sixty times as fast as it was")
+    return speed
+
+
 _TRAINING = "run resume extend"
 _ON_RAY = f"plan prepare {_TRAINING}"
 _READING = f"corpus watch compare export submit evaluate {_ON_RAY}"
@@ -135,6 +145,15 @@ _OPTIONS = [
     _option("jobs", "--stop", "end that job; its trials have some seconds to save themselves", metavar="JOB"),
     _option("run", "--resume", "go on with the study if it has begun, or print its answer", action="store_true"),
     _option(_TRAINING, "--plain", "plain lines instead of the live dashboard", action="store_true"),
+    _option(
+        "watch",
+        "--replay",
+        "show it again from its beginning, SPEED times as fast as it was (default: in a minute)",
+        metavar="SPEED",
+        nargs="?",
+        type=_speed,
+        const=0.0,
+    ),
     _option("compare", "--methods", "write the paragraph for a paper instead", action="store_true"),
     _option("compare", "--json", "print all of it as JSON instead (h2h schema --of report)", action="store_true"),
     _option("report", "studies", "studies' folders, or what names them", metavar="STUDY", nargs="+"),

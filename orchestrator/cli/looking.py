@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.command import EXIT_FAILED, Options, command, folder_named, loading, study_named
+from orchestrator.cli.command import EXIT_FAILED, Options, command, folder_awaited, folder_named, loading, study_named
 from trainables.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,13 +23,25 @@ if TYPE_CHECKING:
 def _watch(options: Options) -> int:
     from rich.console import Console
 
-    from orchestrator.reporting.dashboard import follow
+    from orchestrator.config.folder import LEDGER
+    from orchestrator.reporting.dashboard import Stage, follow
+    from orchestrator.reporting.keys import Keys
+    from orchestrator.reporting.replay import Replay, speed_of
     from orchestrator.reporting.results import Results
 
+    console = Console()
+    keys = Keys.here() if console.is_terminal else None
+    if options.replay is None:
+        folder = folder_awaited(options)
+        with loading(f"reading {options.study}"):
+            folder.exists()  # a storage that refuses says so now
+        follow(folder, console, stage=Stage(f"waiting for a study to begin in {folder} (Ctrl-C ends)"), keys=keys)
+        return 0
     with loading(f"reading {options.study}"):
         folder = folder_named(options)
-        Results(folder)  # refuses a folder without a study
-    follow(folder, Console())
+        speed = options.replay or speed_of(Results(folder).history)
+    replay = Replay(folder / LEDGER, speed)
+    follow(folder, console, lambda: replay.ended, source=replay, keys=keys)
     return 0
 
 

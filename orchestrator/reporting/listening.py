@@ -84,6 +84,10 @@ class Listening:
         under_way = self.heard(REQUEST_SECONDS) if self._answer is not None else []
         return under_way if self._answer is not None else under_way + self.heard(REQUEST_SECONDS)
 
+    def now(self) -> float:
+        """The time, seconds since the epoch."""
+        return time.time()
+
     def close(self) -> None:
         """Ask no more."""
         self._pool.shutdown(wait=False, cancel_futures=True)

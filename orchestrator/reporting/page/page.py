@@ -22,13 +22,14 @@ from orchestrator import formatting
 from orchestrator.analysis.report import StudyReport
 from orchestrator.reporting import report_tables
 from orchestrator.reporting.charts import Chart, charts
+from orchestrator.reporting.glances import Glance, glances
 from orchestrator.reporting.page.pictures import inline
 from orchestrator.reporting.result_tables import detectable_in_words
 from orchestrator.reporting.table import Table
 from trainables.errors import printable
 
 if TYPE_CHECKING:
-    from orchestrator.analysis.comparison import Comparison, Pair
+    from orchestrator.analysis.comparison import Comparison
 
 _TEMPLATES = "orchestrator.reporting.page"
 
@@ -54,17 +55,6 @@ class Figure:
     picture: Markup
     choice: str
     """What it is called where one of several is chosen; empty of a chart that stands alone."""
-
-
-@dataclass(frozen=True)
-class Glance:
-    """A pair of arms in a few words."""
-
-    pair: str
-    verdict: str
-    decided: bool
-    difference: str
-    said: str
 
 
 @dataclass(frozen=True)
@@ -133,30 +123,9 @@ def _choice(name: str) -> str:
     return formatting.UNIT_TITLES[unit.replace("-", "_")] if kind == "learning" else ""
 
 
-def verdicts(comparison: Comparison) -> tuple[str, ...]:
-    """A line for each pair of arms."""
-    return tuple(f"{glance.pair}: {glance.verdict}, {glance.difference}" for glance in glances(comparison))
-
-
-def glances(comparison: Comparison) -> tuple[Glance, ...]:
-    """Each pair of arms in a few words."""
-    return tuple(_glance(comparison, pair) for pair in comparison.pairs)
-
-
-def _glance(comparison: Comparison, pair: Pair) -> Glance:
-    row = pair.yardsticks[comparison.primary]
-    decided = pair.verdict in (pair.a, pair.b)
-    words = f"{pair.verdict} is ahead" if decided else pair.verdict
-    p = "" if row.p_adjusted is None else f", p {formatting.p_value(row.p_adjusted, '= ')}"
-    standing = ", exploratory" if pair.standing == "exploratory" else ""
-    said = f"{comparison.primary}, n = {formatting.plural(row.n, 'seed')}{p}{standing}"
-    return Glance(
-        pair=f"{pair.a} – {pair.b}",
-        verdict=words,
-        decided=decided or pair.verdict == "equivalent",
-        difference=formatting.difference(row.difference, row.interval),
-        said=said,
-    )
+def _states(counted: tuple[tuple[int, str], ...]) -> str:
+    """``3 completed · 2 running``."""
+    return " · ".join(f"{count} {state}" for count, state in counted)
 
 
 @cache
@@ -170,7 +139,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         finalize=lambda value: printable(value) if type(value) is str else value,
     )
-    found.filters |= {"day": report_tables.day, "quantity": formatting.quantity}
+    found.filters |= {"day": report_tables.day, "quantity": formatting.quantity, "states": _states}
     found.globals["titles"] = _TITLES
     return found
 
