@@ -47,8 +47,8 @@ class Replay:
 
     def heard(self) -> list[Record]:
         """Those whose time has come."""
-        found = []
-        while self._next is not None and self._shown.worked(self._next.time) <= self._passed():
+        found, passed = [], self._passed()
+        while self._next is not None and self._shown.worked(self._next.time) <= passed:
             found.append(self._next)
             self._advance()
         return found
