@@ -24,8 +24,9 @@ def _watch(options: Options) -> int:
     from rich.console import Console
 
     from orchestrator.config.folder import LEDGER
-    from orchestrator.reporting.dashboard import Stage, follow
+    from orchestrator.reporting.dashboard import follow
     from orchestrator.reporting.keys import Keys
+    from orchestrator.reporting.listening import Stage
     from orchestrator.reporting.replay import Replay, speed_of
     from orchestrator.reporting.results import Results
 

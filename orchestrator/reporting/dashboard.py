@@ -20,7 +20,7 @@ from orchestrator.ledger.segments import LedgerReader
 from orchestrator.reporting import result_tables
 from orchestrator.reporting.keys import Keys, Scroll
 from orchestrator.reporting.layout import Drawn, Line, Lines, SideBySide, drawn, panel, plain_where_needed
-from orchestrator.reporting.listening import Listening
+from orchestrator.reporting.listening import Listening, Stage
 from orchestrator.reporting.log_lines import QUIET_SECONDS, clock, lines_of, standing
 from orchestrator.reporting.now import in_order, now_of, trial_now
 from orchestrator.reporting.pace import Pace
@@ -47,22 +47,6 @@ SHARE = 0.015
 ARM_WIDTH = 48  # columns an arm's panel needs
 MOST_RUNNING, LEAST_TRIALS = 8, 4
 """Running trials that are shown where no screen limits them; trials for which a screen must have room in panels."""
-
-
-class Stage:
-    """What is done before there is anything in the ledger, or beside it: set by the study, read by the dashboard."""
-
-    def __init__(self, what: str = "") -> None:
-        self.what, self.how_far = what, ""
-
-    def say(self, what: str, how_far: str = "") -> None:
-        """Take in what is done now."""
-        self.what, self.how_far = what, how_far
-
-    @property
-    def text(self) -> str:
-        """Both, in a line."""
-        return " ".join(filter(None, [self.what, self.how_far]))
 
 
 class Found(NamedTuple):

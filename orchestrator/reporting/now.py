@@ -21,7 +21,7 @@ SILENT_SECONDS = 120  # a study that has not been heard of for so long, though i
 
 STOP = {
     "begin": "stopping: what runs is saved first; Ctrl-C once more to stop at once",
-    "end": "stopped; h2h resume goes on with it",
+    "end": "stopped; h2h resume (in Python: resume()) goes on with it",
 }
 """What is said of a session that was asked to stop."""
 

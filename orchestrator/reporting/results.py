@@ -13,7 +13,9 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from orchestrator import formatting
 from orchestrator.analysis.answer import Answer, answer_of
+from orchestrator.analysis.comparison import Comparison
 from orchestrator.analysis.methods import methods
 from orchestrator.analysis.report import StudyReport, report_of
 from orchestrator.analysis.selection import best_of_search, chosen_runs
@@ -50,6 +52,11 @@ class Results:
     def __repr__(self) -> str:
         stopped = "stopped" if self.history.stop == "end" else "not finished"
         return f"Results('{self.folder}', {'finished' if self.history.finished else stopped})"
+
+    def _repr_html_(self) -> str:
+        from orchestrator.reporting.notebook import results_html
+
+        return results_html(self.folder, self.history, self.answer)
 
     @cached_property
     def trials(self) -> pd.DataFrame:
@@ -217,6 +224,13 @@ class Results:
     def verdict(self) -> str:
         """What the comparison says, in words."""
         return self.answer.verdict
+
+
+@formatting.html.register
+def _comparison_html(comparison: Comparison) -> str:
+    from orchestrator.reporting.notebook import comparison_html
+
+    return comparison_html(comparison)
 
 
 def _frame(rows: list[dict[str, object]]) -> pd.DataFrame:

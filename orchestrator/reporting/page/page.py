@@ -92,6 +92,11 @@ def answer_part(comparison: Comparison, verdict: str) -> str:
     return _macro("answer", glances(comparison), verdict)
 
 
+def table_part(table: Table, caption: str) -> str:
+    """A table by itself."""
+    return render("table.html", table=table, caption=caption)
+
+
 def _macro(name: str, *arguments: object) -> str:
     parts = _environment().get_template("parts.html").module
     return str(getattr(parts, name)(*arguments))

@@ -14,7 +14,8 @@ from orchestrator.analysis.compare import compare
 from orchestrator.ledger.history import History
 from orchestrator.ledger.records import EndRecord, MeasureRecord, StopRecord, TrialRecord, WaitingRecord
 from orchestrator.reporting import dashboard
-from orchestrator.reporting.dashboard import Stage, follow, print_results, render
+from orchestrator.reporting.dashboard import follow, print_results, render
+from orchestrator.reporting.listening import Stage
 from orchestrator.reporting.log_lines import lines_of, standing, time_left
 from orchestrator.reporting.pace import Pace
 from orchestrator.reporting.panels import pair_panel
@@ -109,7 +110,7 @@ def test_a_study_that_stops_says_so():
     stopped = [*RECORDS[:MIDDLE], asked, ended]
     history = History.of(stopped)
     text = drawn(render(history, history.updated + 3 * 3600), 100)
-    assert "stopped; h2h resume goes on with it" in text
+    assert "stopped; h2h resume (in Python: resume()) goes on with it" in text
     for gone in ("stopping", "running", "◐", "CPU 8/16", "silent"):  # also of trials without an end
         assert gone not in text
     assert sum(trial.outcome is None for trial in history.trials.values()) == 4
