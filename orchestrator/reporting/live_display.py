@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import warnings
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
@@ -38,6 +39,8 @@ class LiveDisplay:
         if in_notebook():
             from IPython.display import HTML, display
 
+            # Libraries that prepare the text want widgets for progress bars, which nobody asked for.
+            warnings.filterwarnings("ignore", message="IProgress not found")
             self._html = HTML
             self._handle = display(HTML(""), display_id=True)
             self._thread = threading.Thread(target=self._follow, name="display", daemon=True)
