@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 import warnings
@@ -39,8 +40,9 @@ class LiveDisplay:
         if in_notebook():
             from IPython.display import HTML, display
 
-            # Libraries that prepare the text want widgets for progress bars, which nobody asked for.
+            # Ray and others ask for widgets, for progress bars of their own that are not shown.
             warnings.filterwarnings("ignore", message="IProgress not found")
+            logging.getLogger("ray.widgets").setLevel(logging.WARNING)
             self._html = HTML
             self._handle = display(HTML(""), display_id=True)
             self._thread = threading.Thread(target=self._follow, name="display", daemon=True)
