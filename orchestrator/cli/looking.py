@@ -42,7 +42,7 @@ def _watch(options: Options) -> int:
         folder = folder_named(options)
         speed = options.replay or speed_of(Results(folder).history)
     replay = Replay(folder / LEDGER, speed)
-    follow(folder, console, lambda: replay.ended, source=replay, keys=keys)
+    follow(folder, console, lambda: replay.ended, replays=replay, keys=keys)
     return 0
 
 

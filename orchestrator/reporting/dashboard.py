@@ -44,6 +44,8 @@ REMOTE_POLL_SECONDS = 5.0  # an object store is asked less often: every question
 DRAW_SECONDS, LEAST_SECONDS = 1.0, 2.0  # between two drawings, and two computations of what a study says, at least
 SHARE = 0.015
 """Of a core that either takes: of a large study they come less often."""
+REPLAY_SHARE = 0.25
+"""Of a core that what a study says takes in a replay, which is short, and whose time is not that of the clock."""
 ARM_WIDTH = 48  # columns an arm's panel needs
 MOST_RUNNING, LEAST_TRIALS = 8, 4
 """Running trials that are shown where no screen limits them; trials for which a screen must have room in panels."""
@@ -158,10 +160,10 @@ class Screen:
 class _Shown:
     """The dashboard on a terminal, drawn again when something is new, and once a second for the clocks."""
 
-    def __init__(self, console: Console, history: History, scroll: Scroll) -> None:
+    def __init__(self, console: Console, history: History, scroll: Scroll, share: float) -> None:
         self._live = Live(console=console, auto_refresh=False, transient=True)
         self._history, self._scroll = history, scroll
-        self._found: Paced[Found | None] = Paced(None, LEAST_SECONDS, SHARE)
+        self._found: Paced[Found | None] = Paced(None, LEAST_SECONDS, share)
         self._due = 0.0
 
     def __enter__(self) -> Self:
@@ -224,20 +226,21 @@ def follow(
     since: float = 0.0,
     stage: Stage | None = None,
     patience: float | None = None,
-    source: Source | None = None,
+    replays: Source | None = None,
     keys: Keys | None = None,
 ) -> History:
     """Show a study while it runs, a dashboard on a terminal, else a line for every noteworthy record after ``since``,
     seconds since the epoch; returns its last state. ``until`` is asked at every turn whether to stop, else its
     comparison is waited for; ``stage`` says what is done beside the ledger. ``patience``: for so many seconds the study
-    that this process leads waits for a storage that does not answer. ``source``: of other records than those that are
-    written now. ``keys`` scroll."""
+    that this process leads waits for a storage that does not answer. ``replays``: other records than
+    those that are written now. ``keys`` scroll."""
     history = History(folder=folder, keeps_curves=False)
-    source = source or Listening(LedgerReader(folder / LEDGER), patience)
+    source = replays or Listening(LedgerReader(folder / LEDGER), patience)
     pause = POLL_SECONDS if folder.local else REMOTE_POLL_SECONDS
     log, scroll = _Log(console, stage), Scroll(keys is not None)
     draws = console.is_terminal and not console.is_dumb_terminal
-    with closing(source), keys or nullcontext(), _Shown(console, history, scroll) if draws else nullcontext() as screen:
+    shown = _Shown(console, history, scroll, SHARE if replays is None else REPLAY_SHARE) if draws else nullcontext()
+    with closing(source), keys or nullcontext(), shown as screen:
         while True:
             stop = until is not None and until()  # asked first, so that the last records are read after it
             for record in source.last() if stop else source.heard():

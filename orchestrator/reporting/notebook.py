@@ -15,9 +15,9 @@ from trainables.storage import Location
 
 def comparison_html(comparison: Comparison, verdict: str = "") -> str:
     """What each arm came to, and their differences."""
-    tables = table_part(arms_table(comparison), "Arms: mean ± standard deviation over seeds, on the test split")
+    tables = table_part(arms_table(comparison), "arms")
     if comparison.pairs:
-        tables += table_part(comparison_table(comparison), "Differences, the first arm minus the second")
+        tables += table_part(comparison_table(comparison), "comparison")
     return framed(answer_part(comparison, verdict) + tables)
 
 
@@ -39,7 +39,7 @@ def study_html(spec: StudySpec, folder: Location) -> str:
         f"· {folder.uri}"
     )
     title = render("titled.html", title=spec.name, question=spec.question, said=said)
-    return framed(title + table_part(Table.of(["arm", "objective"], rows), "Arms"))
+    return framed(title + table_part(Table.of(["arm", "objective"], rows), "differed"))
 
 
 def framed(body: str) -> str:

@@ -92,9 +92,9 @@ def answer_part(comparison: Comparison, verdict: str) -> str:
     return _macro("answer", glances(comparison), verdict)
 
 
-def table_part(table: Table, caption: str) -> str:
-    """A table by itself."""
-    return render("table.html", table=table, caption=caption)
+def table_part(table: Table, name: str) -> str:
+    """One of a report's tables by itself."""
+    return _macro("table_of", table, _TITLES[name], f"h2h-{name}")
 
 
 def _macro(name: str, *arguments: object) -> str:
