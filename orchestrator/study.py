@@ -132,8 +132,8 @@ class Study:
         if self._background is None or self._background.done():
             return
         self._stopping.ask()
-        with suppress(StudyInterrupted):
-            self._background.result()
+        wait([self._background])
+        self._stopping = Stopping()  # what is run next is not to stop
 
     def run(self, address: str | None = None, *, resume: bool = False) -> Results:
         """Run the study from its beginning, on the Ray cluster at ``address``; None: at ``RAY_ADDRESS``, else on this
@@ -161,7 +161,8 @@ class Study:
         """Go on where the study was stopped, or cut off; of a finished study nothing is run again. Raises what
         :meth:`run` does, and InputError if none has begun, or this one is another than it was when it began."""
         frozen = Study.open(self.folder)
-        frozen.say, frozen._stopping, frozen._display = self.say, self._stopping, self._display
+        frozen.say, frozen._stopping = self.say, self._stopping
+        frozen._display, self._display = self._display, None
         require_same(self.spec, frozen.spec, self.folder)
         return frozen._run(address)
 

@@ -134,6 +134,8 @@ def test_stopping(tmp_path: Path) -> None:
     study.stop()
     with pytest.raises(StudyInterrupted, match=r"run\(\) begins it"):
         study.wait()
+    threading.Timer(0.2, study.end.set).start()
+    assert study.run().history.finished, "what is run next is not stopped"
 
 
 def test_an_interruption_while_it_is_waited_for_stops_it_with_one_message(tmp_path: Path) -> None:
