@@ -34,9 +34,9 @@ def study_html(spec: StudySpec, folder: Location) -> str:
     unit, amount = spec.budget.unit, spec.budget.amount
     rows = [(name, arm.objective) for name, arm in spec.arms.items()]
     said = (
-        f"not begun · {formatting.quantity(amount, unit)} a trial · search of {spec.search.budget_per_arm:g} trial "
-        f"budgets an arm · {'up to ' if spec.confirm.stopping else ''}{formatting.plural(spec.confirm.seeds, 'seed')} "
-        f"· {folder.uri}"
+        f"not begun · {formatting.quantity(amount, unit)} a trial · a search budget of "
+        f"{spec.search.budget_per_arm:g} trials an arm · {'up to ' if spec.confirm.stopping else ''}"
+        f"{formatting.plural(spec.confirm.seeds, 'seed')} · {folder.uri}"
     )
     title = render("titled.html", title=spec.name, question=spec.question, said=said)
     return framed(title + table_part(Table.of(["arm", "objective"], rows), "differed"))
