@@ -1,6 +1,15 @@
 """Numbers and settings as people read them: ``1.2M tokens``, ``3.4 TFLOP``, ``12 s``."""
 
 from collections.abc import Mapping
+from functools import singledispatch
+
+
+@singledispatch
+def html(value: object) -> str | None:
+    """What a notebook shows of a value; None: its ``repr``. Registered by :mod:`orchestrator.reporting.notebook`, as
+    rooms below that one know nothing of HTML."""
+    return None
+
 
 COUNT_PREFIXES = ("", "k", "M", "B", "T")
 FLOP_PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z", "Y")

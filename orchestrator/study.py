@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -13,11 +14,13 @@ from orchestrator.config.errors import place
 from orchestrator.config.files import dump_study, freeze, load_study, make_study, open_frozen, require_same, study_file
 from orchestrator.config.folder import LEDGER, STUDY_FILE, anew, tasks_in
 from orchestrator.config.study import StudySpec
+from orchestrator.execution.stopping import Stopping
 from orchestrator.ledger.history import History, read_history
 from orchestrator.ledger.protocol import require_unchanged
 from orchestrator.ledger.recorder import Recorder
 from orchestrator.ledger.records import ComparisonRecord, ExtensionRecord, StopRecord, TasksRecord
 from orchestrator.ledger.segments import read_ledger
+from orchestrator.reporting.live_display import LiveDisplay
 from orchestrator.reporting.results import Results
 from orchestrator.reporting.track.companion import companions
 from trainables.errors import InputError
@@ -40,6 +43,10 @@ if TYPE_CHECKING:
 
 class StudyInterrupted(KeyboardInterrupt):
     """The study was stopped by the user; its state is saved."""
+
+    def _render_traceback_(self) -> list[str]:
+        """What notebooks show: nothing is wrong, so no traceback."""
+        return [f"Interrupted: {self}"]
 
 
 class StudyError(Exception):
@@ -70,6 +77,9 @@ class Study:
         self.folder = Location(self.spec.storage) / self.spec.name
         self.say: Say = lambda *_: None
         """Told what is done now, in a few words, wherever that may take a while."""
+        self._stopping = Stopping()
+        self._background: Future[Results] | None = None
+        self._display: LiveDisplay | None = None
 
     @classmethod
     def open(cls, folder: str | Path | Location) -> Study:
@@ -83,6 +93,48 @@ class Study:
     def results(self) -> Results:
         """Its results so far."""
         return Results(self.folder)
+
+    def _repr_html_(self) -> str:
+        try:
+            return self.results._repr_html_()
+        except InputError:  # it has not begun
+            from orchestrator.reporting.notebook import study_html
+
+            return study_html(self.spec, self.folder)
+
+    def start(self, address: str | None = None, *, resume: bool = False) -> None:
+        """:meth:`run` in a thread, shown live in the cell of a notebook. This process does not end before it, but for
+        :meth:`stop`. Raises InputError if it runs already."""
+        if self._background is not None and not self._background.done():
+            raise InputError(
+                f"the study {self.spec.name} runs already", remedy="wait() waits for its end; stop() saves and stops it"
+            )
+        self._stopping, self._display = Stopping(), LiveDisplay(self.folder)
+        pool = ThreadPoolExecutor(1, "study")
+        self._background = pool.submit(self.run, address, resume=resume)
+        pool.shutdown(wait=False)
+
+    def wait(self, seconds: float | None = None) -> Results | None:
+        """The results of a study that was started, once it has ended; None where it has not within so many seconds.
+        Interrupted, as by a notebook's stop button, it stops the study in order. Raises what :meth:`run` does."""
+        if self._background is None:
+            raise InputError(f"the study {self.spec.name} was not started", remedy="start() runs it in the background")
+        try:
+            wait([self._background], seconds)
+            return self._background.result() if self._background.done() else None
+        except StudyInterrupted:
+            raise
+        except KeyboardInterrupt:
+            self.stop()
+            raise StudyInterrupted(self._how_to_go_on()) from None
+
+    def stop(self) -> None:
+        """Save the running trials of a study that was started, and stop; returns when that is done."""
+        if self._background is None or self._background.done():
+            return
+        self._stopping.ask()
+        wait([self._background])
+        self._stopping = Stopping()  # what is run next is not to stop
 
     def run(self, address: str | None = None, *, resume: bool = False) -> Results:
         """Run the study from its beginning, on the Ray cluster at ``address``; None: at ``RAY_ADDRESS``, else on this
@@ -110,7 +162,8 @@ class Study:
         """Go on where the study was stopped, or cut off; of a finished study nothing is run again. Raises what
         :meth:`run` does, and InputError if none has begun, or this one is another than it was when it began."""
         frozen = Study.open(self.folder)
-        frozen.say = self.say
+        frozen.say, frozen._stopping = self.say, self._stopping
+        frozen._display, self._display = self._display, None
         require_same(self.spec, frozen.spec, self.folder)
         return frozen._run(address)
 
@@ -243,14 +296,39 @@ class Study:
     def _write_file(self) -> None:
         (self.folder / STUDY_FILE).write_bytes(dump_study(self.spec).encode())
 
+    def _tell(self, what: str, how_far: str = "", /) -> None:
+        """Say what is done now, unless the study is to stop: then it does so here."""
+        self._stopping.check()
+        if self._display is not None:
+            self._display.stage.say(what, how_far)
+        self.say(*filter(None, [what, how_far]))
+
+    def _how_to_go_on(self) -> str:
+        if not (self.folder / STUDY_FILE).exists():
+            return "the study has not begun; run() begins it"
+        return f"it was saved; Study.open({self.folder.uri!r}).resume() goes on"
+
     def _run(self, address: str | None) -> Results:
-        self.say("reading what the study has done")
+        display, self._display = self._display or LiveDisplay(self.folder), None
+        try:
+            with display:
+                self._display = display
+                return self._run_shown(address)
+        except StudyInterrupted:
+            raise
+        except KeyboardInterrupt:
+            raise StudyInterrupted(self._how_to_go_on()) from None
+        finally:
+            self._display = None
+
+    def _run_shown(self, address: str | None) -> Results:
+        self._tell("reading what the study has done")
         records = read_ledger(self.folder / LEDGER)
         require_unchanged(self.folder, records)
         history = read_history(self.folder / LEDGER)
         if history.finished:
             return self.results
-        self.say("loading what checks the study")
+        self._tell("loading what checks the study")
         from orchestrator.execution.ray_session import cluster_machine, ray_address, ray_session
         from orchestrator.execution.shared_places import require_shared
         from orchestrator.planning.machine import Machine
@@ -259,16 +337,16 @@ class Study:
         address, machine = ray_address(address), Machine.here()
         with self.placed():
             # What is prepared already needs its sources no more.
-            self.say("reading the text, checking the models")
+            self._tell("reading the text, checking the models")
             tokenizer = None if self._prepared_corpus(history) else check_study(self.spec)
             tasks = self._tasks(history, tokenizer)
             self._require_placement(machine, address)
         Patience.seconds = Patience.FOR_STUDIES
-        recorder = Recorder(self.folder / LEDGER, self.say)
+        recorder = Recorder(self.folder / LEDGER, self._tell)
         try:
             if recorder.history.finished:  # by another process, while this one waited to lead it
                 return self.results
-            self.say("starting Ray on this machine" if address is None else f"connecting to Ray at {address}")
+            self._tell("starting Ray on this machine" if address is None else f"connecting to Ray at {address}")
             with ray_session(address, machine, dashboard=machine.launcher(self.spec.resources) == "ray_train"):
                 if address is not None:
                     machine = cluster_machine(self.spec.resources)
@@ -305,7 +383,7 @@ class Study:
         store = tasks_in(Location(self.spec.storage))
         if history.tasks is not None and (store / history.tasks.digest / "manifest.json").exists():
             return history.tasks
-        self.say("reading the downstream tasks")
+        self._tell("reading the downstream tasks")
         found = prepared_tasks(self.spec, suite, store, tokenizer)
         require_same_tasks(history, found, self.folder)
         return found
@@ -334,11 +412,11 @@ class Study:
         begin_session(recorder, self.spec, self.folder, machine, on_cluster=not own_cluster)
         launcher = machine.launcher(self.spec.resources)
         executor = make_executor(recorder, self.spec, self.folder, machine, launcher, keeps_processes=own_cluster)
-        with watching(executor):
+        with watching(executor), self._stopping.brought_about_by(executor):
             corpus = self._corpus_of(recorder, tokenizer)
             if tasks is not None and recorder.history.tasks is None:
                 recorder.record(tasks)
-            self.say("starting trials")
+            self._tell("starting trials")
             with closing(self._training_phases(recorder, str(corpus), executor.concurrent_trials)) as phases:
                 executor.run(phases)
             self._require_whole(executor)
@@ -355,7 +433,9 @@ class Study:
 
         with recorder.phase("fine_tuning"):
             recorder.flush()  # what runs elsewhere reads the ledger
-            tune_runs(recorder, self.spec, self.folder, tasks_in(Location(self.spec.storage)) / tasks.digest, self.say)
+            tune_runs(
+                recorder, self.spec, self.folder, tasks_in(Location(self.spec.storage)) / tasks.digest, self._tell
+            )
 
     def _require_whole(self, executor: Executor) -> None:
         if executor.full_disk:
@@ -366,7 +446,7 @@ class Study:
                 remedy=f"make space there; then h2h resume {self.folder} goes on from the checkpoints",
             )
         if executor.interrupted:
-            raise StudyInterrupted(f"it was saved; Study.open({self.folder.uri!r}).resume() goes on")
+            raise StudyInterrupted(self._how_to_go_on())
 
     def _corpus_of(self, recorder: Recorder, tokenizer: PreTrainedTokenizerFast | None) -> Location:
         """The prepared corpus: an earlier session's, or prepared now."""
@@ -376,7 +456,7 @@ class Study:
         from trainables.corpora.preparation.prepare import prepare, warnings
         from trainables.corpora.stream.packed import PackedCorpus
 
-        self.say("looking for the prepared text")
+        self._tell("looking for the prepared text")
         history = recorder.history
         prepared = self._prepared_corpus(history)
         if prepared is not None:
@@ -386,7 +466,7 @@ class Study:
 
         def tell(progress: Progress) -> None:
             if progress.stage in STAGES:
-                self.say(STAGES[progress.stage], how_far(progress))
+                self._tell(STAGES[progress.stage], how_far(progress))
             else:
                 recorder.event(in_words(progress))
 

@@ -1,7 +1,6 @@
 """From a study's state to its :class:`Comparison`."""
 
 import math
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, takewhile
 from typing import get_args
@@ -33,7 +32,14 @@ from orchestrator.analysis.rows import (
     missing,
     paired_runs,
 )
-from orchestrator.analysis.selection import Runs, best_of_search, chosen_runs, confirmed, final_values
+from orchestrator.analysis.selection import (
+    Runs,
+    best_of_search,
+    chosen_runs,
+    confirmed,
+    final_values,
+    values_by_language,
+)
 from orchestrator.analysis.sensitivity import is_sensitive, margin_of
 from orchestrator.analysis.statistics.planning import Settling, minimum_detectable_effect, what_would_settle
 from orchestrator.analysis.statistics.rule import FEWEST_EQUIVALENT, Decision, Rule, Verdict, Withheld
@@ -339,14 +345,8 @@ def _count(history: History, phase: TrainingPhase, arm: str) -> comparison.Count
 
 
 def _summary(runs: Runs, yardstick: str) -> comparison.Summary:
-    values = final_values(runs, yardstick)
-    by_language: dict[str, list[float]] = defaultdict(list)
-    for seed in values:
-        last = next(m for m in reversed(runs[seed].measures) if yardstick in m.yardsticks)
-        for language, value in last.yardsticks[yardstick].languages.items():
-            by_language[language].append(value)
-    scores = list(values.values())
-    languages = {language: float(np.mean(found)) for language, found in sorted(by_language.items())}
+    scores = list(final_values(runs, yardstick).values())
+    languages = {name: float(np.mean(found)) for name, found in values_by_language(runs, yardstick).items()}
     return comparison.Summary(n=len(scores), mean=mean(scores), deviation=deviation(scores), languages=languages)
 
 

@@ -31,6 +31,7 @@ from typing import Literal
 
 from pydantic import JsonValue, ValidationError
 
+from orchestrator import formatting
 from orchestrator.analysis.statistics.evidence import Interval
 from orchestrator.analysis.statistics.rule import Withheld
 from orchestrator.analysis.statistics.time_to_target import TimeToTarget
@@ -350,6 +351,9 @@ class Comparison(Config):
         """Whether there are arms of one task that are not compared, as neither is the control."""
         same_task = Counter(arm.task for arm in self.arms.values())
         return self.control is not None and len(self.pairs) < sum(comb(number, 2) for number in same_task.values())
+
+    def _repr_html_(self) -> str | None:
+        return formatting.html(self)
 
     def to_json(self) -> dict[str, JsonValue]:
         """As the ledger has it."""

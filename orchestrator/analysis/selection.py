@@ -61,6 +61,16 @@ def chosen_runs(history: History, arm: str) -> Runs:
     return max(confirmed(history, arm), key=rank, default={})
 
 
+def values_by_language(runs: Runs, yardstick: str) -> dict[str, list[float]]:
+    """By language, sorted, the yardstick at the end of the runs that completed, in the order of the seeds."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for seed in final_values(runs, yardstick):
+        last = next(m for m in reversed(runs[seed].measures) if yardstick in m.yardsticks)
+        for language, value in last.yardsticks[yardstick].languages.items():
+            found[language].append(value)
+    return dict(sorted(found.items()))
+
+
 def final_values(runs: Runs, yardstick: str) -> dict[int, float]:
     """By seed, the yardstick at the end of the runs that completed."""
     return {

@@ -84,22 +84,11 @@ def _extended(key: str, value: JsonValue) -> str:
     return formatting.setting(value)
 
 
-def _turned(row: Row) -> Row:
-    """The row of b against a."""
-    return row.model_copy(
-        update={
-            "mean_a": row.mean_b,
-            "mean_b": row.mean_a,
-            "difference": None if row.difference is None else -row.difference,
-            "interval": None if row.interval is None else (-row.interval[1], -row.interval[0]),
-        }
-    )
-
-
 def _pair_in_words(comparison: Comparison, pair: Pair) -> str:
     a, b, row = pair.a, pair.b, pair.yardsticks[comparison.primary]
-    if pair.verdict == b:  # the winner is told first, so the signs turn
-        a, b, row = b, a, _turned(row)
+    means, difference = (row.mean_a, row.mean_b), "difference"
+    if pair.verdict == b:  # the winner is told first; the difference has one sign in all tables and words
+        a, b, means, difference = b, a, (row.mean_b, row.mean_a), f"{a} – {b}"
     amount = formatting.quantity(comparison.amount, comparison.unit)
     device = " of device time" if comparison.unit == "device_seconds" else ""
     lower = " (lower is better)" if row.lower_is_better else ""
@@ -109,7 +98,8 @@ def _pair_in_words(comparison: Comparison, pair: Pair) -> str:
         "equivalent": f"{a} and {b} are equivalent {where}, within ±{pair.margin or 0.0:.2g}",
         "undecided": f"{a} against {b} {where} is undecided{f': {AT_BOUNDARY}' if boundaries else ''}",
     }.get(pair.verdict, f"{a} is ahead of {b} {where}")
-    evidence = _evidence_in_words(opening, row, len(comparison.pairs), _broken(pair, row.n))
+    values = f"{' against '.join(map(formatting.score, means))}, {difference}"
+    evidence = _evidence_in_words(opening, values, row, len(comparison.pairs), _broken(pair, row.n))
     confounds = ", ".join(_confounds(comparison.arms[a], comparison.arms[b], clocks=pair.steady))
     between = f"Between them differ too: {confounds} ({a} against {b})." if confounds else ""
     floors = _floors_in_words(comparison, pair) if row.n else ()
@@ -222,14 +212,13 @@ def _broken(pair: Pair, seeds: int) -> str:
     return f" ({said} of {seeds}, which counts as the worst model known)" if said else ""
 
 
-def _evidence_in_words(opening: str, row: Row, num_pairs: int, broken: str) -> str:
+def _evidence_in_words(opening: str, values: str, row: Row, num_pairs: int, broken: str) -> str:
     if row.n == 0:
         return f"{opening}: no pair of runs is complete yet."
     family = f" (adjusted for {num_pairs} pairs of arms)" if num_pairs > 1 else ""
     p = f", p {formatting.p_value(row.p_adjusted, '= ')}{family}" if row.p is not None else ""
     return (
-        f"{opening}: {formatting.score(row.mean_a)} against {formatting.score(row.mean_b)}, "
-        f"difference {formatting.difference(row.difference, row.interval)}, "
+        f"{opening}: {values} {formatting.difference(row.difference, row.interval)}, "
         f"n = {formatting.plural(row.n, 'seed')}{broken}{p}."
     )
 

@@ -118,6 +118,16 @@ def _option(commands: str, flag: str, help: str, **settings: Any) -> tuple[str, 
     return commands, flag, {"help": help, **settings}
 
 
+def _speed(text: str) -> float:
+    try:
+        speed = float(text)
+    except ValueError:
+        speed = 0.0
+    if not 0 < speed < float("inf"):
+        raise argparse.ArgumentTypeError(f"'{text}' is no speed: --replay 60 is sixty times as fast as it was")
+    return speed
+
+
 _TRAINING = "run resume extend"
 _ON_RAY = f"plan prepare {_TRAINING}"
 _READING = f"corpus watch show export submit evaluate clean {_ON_RAY}"
@@ -169,6 +179,15 @@ _OPTIONS = [
     _option("show", "trial", "one of its trials, to be shown whole", metavar="TRIAL", nargs="?"),
     _option("show", "--arm", "of this arm alone"),
     _option("show", "--phase", "of this phase alone", choices=("search", "confirm", "anytime")),
+    _option(
+        "watch",
+        "--replay",
+        "show it again from its beginning, SPEED times as fast as it was (default: in a minute)",
+        metavar="SPEED",
+        nargs="?",
+        type=_speed,
+        const=0.0,
+    ),
     _option("compare", "--methods", "write the paragraph for a paper instead", action="store_true"),
     _option("compare", "--languages", "print the primary yardstick language by language instead", action="store_true"),
     _option("compare report", "studies", "studies' folders, or what names them", metavar="STUDY", nargs="+"),

@@ -104,6 +104,17 @@ def study_named(options: Options) -> Study:
     return Study.open(folder)
 
 
+def folder_awaited(options: Options) -> Location:
+    """As :func:`folder_named`; a path that is none yet is taken for the folder of a study that is to begin."""
+    from trainables.storage import Location
+
+    name = options.study
+    is_path = "/" in name and not name.endswith((".yaml", ".yml")) and "\0" not in name
+    if is_path and not options.overrides and not Path(name).exists():
+        return Location(name)
+    return folder_named(options)
+
+
 def folder_named(options: Options) -> Location:
     """The folder of the study that the command names, begun or not."""
     if not options.overrides and (folder := _begun(options)) is not None:

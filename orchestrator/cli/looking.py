@@ -12,7 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator import formatting
-from orchestrator.cli.command import EXIT_FAILED, Options, Voice, command, folder_named, loading, say, study_named
+from orchestrator.cli.command import (
+    EXIT_FAILED,
+    Options,
+    Voice,
+    command,
+    folder_awaited,
+    folder_named,
+    loading,
+    say,
+    study_named,
+)
 from orchestrator.cli.output import Address, print_json, schema_of, wrote
 from trainables.errors import InputError
 
@@ -27,13 +37,26 @@ def _watch(options: Options) -> int:
         return _print_records(options)
     from rich.console import Console
 
+    from orchestrator.config.folder import LEDGER
     from orchestrator.reporting.dashboard import follow
+    from orchestrator.reporting.keys import Keys
+    from orchestrator.reporting.listening import Stage
+    from orchestrator.reporting.replay import Replay, speed_of
     from orchestrator.reporting.results import Results
 
+    console = Console()
+    keys = Keys.here() if console.is_terminal else None
+    if options.replay is None:
+        folder = folder_awaited(options)
+        with loading(f"reading {options.study}"):
+            folder.exists()  # a storage that refuses says so now
+        follow(folder, console, stage=Stage(f"waiting for a study to begin in {folder} (Ctrl-C ends)"), keys=keys)
+        return 0
     with loading(f"reading {options.study}"):
         folder = folder_named(options)
-        Results(folder)  # refuses a folder without a study
-    follow(folder, Console())
+        speed = options.replay or speed_of(Results(folder).history)
+    replay = Replay(folder / LEDGER, speed)
+    follow(folder, console, lambda: replay.ended, replays=replay, keys=keys)
     return 0
 
 

@@ -49,7 +49,8 @@ def _train(options: Options, work: Callable[[Study], Results], *, new: bool = Fa
 
         from orchestrator.config.folder import STUDY_FILE
         from orchestrator.planning.design import notes, warnings_of
-        from orchestrator.reporting.dashboard import Stage, follow, print_results
+        from orchestrator.reporting.dashboard import follow, print_results
+        from orchestrator.reporting.listening import Stage
         from orchestrator.study import StudyError
         from trainables.object_store import Patience
 

@@ -64,6 +64,7 @@ def run_with_tune(executor: Executor) -> None:
                 name="trials",
                 storage_path=scratch,
                 verbose=0,
+                progress_reporter=tune.CLIReporter(),  # that of notebooks shows an empty output
                 callbacks=[_Silence()],
                 failure_config=tune.FailureConfig(max_failures=0),
                 checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=0),

@@ -73,6 +73,7 @@ class History:
     seeds_paid: int | None = None  # confirmation seeds that the study's cap paid for, where it ended the phase early
     started: float | None = None  # time of the first record, seconds since the epoch
     updated: float = 0.0  # time of the last one
+    idle: float = 0.0  # seconds between sessions, in which nobody worked on it
     head: str = field(default="", compare=False)  # of the ledger that it was read of (``orchestrator.ledger.chain``)
     _environments: list[Environment] = field(default_factory=list, repr=False)  # of all trials, each once
     _built: list[tuple[Built, ...]] = field(default_factory=list, repr=False)
@@ -90,6 +91,8 @@ class History:
         before = self.updated
         if self.started is None:
             self.started = before = record.time
+        if self.rests or (self.study is not None and isinstance(record, records.StudyRecord)):
+            self.idle += max(0.0, record.time - before)
         match record:
             case records.StudyRecord():
                 self.study, self.first, self.stop, self.waiting = record, self.first or record, None, None
@@ -229,6 +232,16 @@ class History:
     def finished(self) -> bool:
         """Whether the study has its answer and nothing runs after it."""
         return self.phases.get("compare") == "end" and self.phase is None
+
+    @property
+    def rests(self) -> bool:
+        """Whether its session has ended: it has its answer, or was stopped."""
+        return self.finished or self.stop == "end"
+
+    def worked(self, now: float) -> float:
+        """Seconds that were worked on it until ``now``, seconds since the epoch: the time between its sessions does not
+        count, nor does what came after the last one's end."""
+        return max(0.0, (self.updated if self.rests else now) - (self.started or 0.0) - self.idle)
 
     def trials_of(self, phase: records.TrainingPhase, arm: str | None = None) -> list[TrialHistory]:
         """The trials of a phase, and of one arm if asked, by number."""

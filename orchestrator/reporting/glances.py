@@ -1,11 +1,16 @@
-"""A comparison in a line for each pair of arms."""
+"""What a study says so far in a few words, a line for each pair of arms: on a terminal, a page and in a notebook."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from orchestrator import formatting
-from orchestrator.analysis.comparison import Comparison, Pair
+from orchestrator.analysis.comparison import Comparison, Difference, Pair
+
+FEW_SEEDS = 3
+"""With so many or fewer no interval should be leaned on (docs/statistics.md)."""
+
+FEW = f"n <= {FEW_SEEDS}: do not lean on the interval"
 
 
 @dataclass(frozen=True)
@@ -16,7 +21,13 @@ class Glance:
     verdict: str
     decided: bool
     difference: str
+    """The first minus the second, with the interval; empty before there is one."""
     said: str
+
+
+def is_few(found: Difference) -> bool:
+    """Whether its interval is of too few seeds to be leaned on."""
+    return found.interval is not None and found.n <= FEW_SEEDS
 
 
 def glances(comparison: Comparison) -> tuple[Glance, ...]:
@@ -26,20 +37,30 @@ def glances(comparison: Comparison) -> tuple[Glance, ...]:
 
 def verdicts(comparison: Comparison) -> tuple[str, ...]:
     """A line for each pair of arms."""
-    return tuple(f"{glance.pair}: {glance.verdict}, {glance.difference}" for glance in glances(comparison))
+    return tuple(
+        f"{glance.pair}: {', '.join(filter(None, [glance.verdict, glance.difference]))}"
+        for glance in glances(comparison)
+    )
 
 
 def _glance(comparison: Comparison, pair: Pair) -> Glance:
     row = pair.yardsticks[comparison.primary]
     decided = pair.verdict in (pair.a, pair.b)
     words = f"{pair.verdict} is ahead" if decided else pair.verdict
-    p = "" if row.p_adjusted is None else f", p {formatting.p_value(row.p_adjusted, '= ')}"
-    standing = ", exploratory" if pair.standing == "exploratory" else ""
-    said = f"{comparison.primary}, n = {formatting.plural(row.n, 'seed')}{p}{standing}"
+    said = [f"n = {formatting.plural(row.n, 'seed')}" if row.n else "no seed has ended in both arms"]
+    if row.p_adjusted is not None:
+        said.append(f"p {formatting.p_value(row.p_adjusted, '= ')}")
+    if is_few(row):
+        said.append("too few to lean on the interval")
+    if pair.standing == "exploratory":
+        said.append("exploratory")
+    if pair.pending:
+        said.append(f"{pair.pending} yet to end")
+    said.append(f"{comparison.primary}{' (lower is better)' if row.lower_is_better else ''}")
     return Glance(
         pair=f"{pair.a} – {pair.b}",
-        verdict=words,
+        verdict=f"{words} so far" if pair.pending else words,
         decided=decided or pair.verdict == "equivalent",
-        difference=formatting.difference(row.difference, row.interval),
-        said=said,
+        difference="" if row.difference is None else formatting.difference(row.difference, row.interval),
+        said=", ".join(said),
     )

@@ -17,6 +17,22 @@ ANSWER_SECONDS = 3.0  # a storage that has not answered for so long is said not 
 WHY_WIDTH = 120  # columns; clients tell all that they tried
 
 
+class Stage:
+    """What is done before there is anything in the ledger, or beside it: set by the study, read by the dashboard."""
+
+    def __init__(self, what: str = "") -> None:
+        self.what, self.how_far = what, ""
+
+    def say(self, what: str, how_far: str = "") -> None:
+        """Take in what is done now."""
+        self.what, self.how_far = what, how_far
+
+    @property
+    def text(self) -> str:
+        """Both, in a line."""
+        return " ".join(filter(None, [self.what, self.how_far]))
+
+
 class Silence:
     """A storage that does not answer for a while ends nothing; a person is told."""
 
@@ -83,6 +99,10 @@ class Listening:
         """What there is to read by now, unless there is no answer within moments."""
         under_way = self.heard(REQUEST_SECONDS) if self._answer is not None else []
         return under_way if self._answer is not None else under_way + self.heard(REQUEST_SECONDS)
+
+    def now(self) -> float:
+        """The time, seconds since the epoch."""
+        return time.time()
 
     def close(self) -> None:
         """Ask no more."""

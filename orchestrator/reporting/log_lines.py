@@ -8,6 +8,7 @@ from orchestrator.analysis.answer import answer_of
 from orchestrator.analysis.selection import best_of_search
 from orchestrator.ledger import records
 from orchestrator.ledger.history import History
+from orchestrator.reporting.pace import Left, Pace
 
 QUIET_SECONDS = 8.0  # a log in which nothing noteworthy was written for so long says what goes on
 
@@ -29,7 +30,14 @@ def standing(history: History) -> str:
     told = [f"{trial.trial} {trial.progress:.0%}" for trial in running[:4]]
     more = f" and {len(running) - 4} more" if len(running) > 4 else ""
     waits = f"; {waiting_in_words(history.waiting)}" if history.waiting is not None else ""
-    return f"{history.phase or 'between phases'}: {', '.join(told) or 'no trial runs'}{more}{waits}"
+    left = Pace(history).study_left() if running else None
+    rest = "" if left is None else f"; {time_left(left)}"
+    return f"{history.phase or 'between phases'}: {', '.join(told) or 'no trial runs'}{more}{rest}{waits}"
+
+
+def time_left(left: Left) -> str:
+    """``about 3.4 min left at this pace``."""
+    return f"{'at most ' if left.at_most else ''}about {formatting.duration(left.seconds)} left at this pace"
 
 
 def waiting_in_words(waiting: records.WaitingRecord) -> str:

@@ -1,6 +1,6 @@
-"""The panels of the dashboard: values made of a study's state."""
+"""The panels of the dashboard: values made of a study's state. A short screen has each as lines without a frame."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -10,137 +10,145 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from orchestrator import formatting
-from orchestrator.analysis.comparison import ArmSummary, Comparison, Counts, Pair
-from orchestrator.analysis.selection import best_of_search
+from orchestrator.analysis.comparison import Comparison, Matched, Pair, Row
 from orchestrator.analysis.wording import barred_by, time_to_target_in_words, what_would_settle
-from orchestrator.ledger.history import History
-from orchestrator.ledger.records import PHASES
-from orchestrator.ledger.trials import TrialHistory
-from orchestrator.reporting.layout import FirstFitting, bar, labelled, panel
-from orchestrator.reporting.log_lines import clock, waiting_in_words
-from orchestrator.reporting.pace import per_second
+from orchestrator.reporting.glances import FEW, glances, is_few
+from orchestrator.reporting.layout import AtWidth, FirstFitting, Line, bar, labelled, panel
+from orchestrator.reporting.now import ArmNow, Now, State, TrialNow
+from orchestrator.reporting.sparklines import Curve, sparkline
 
-MOST_RUNNING, MOST_EVENTS, MOST_DOTS = 8, 4, 12
-"""Running trials and events shown; confirmation runs shown as dots, above which a number says it."""
+MOST_DOTS = 12
+"""Confirmation runs shown as dots, above which a number says it."""
+MOST_EVENTS, MOST_GLANCES = 4, 6
 
-SILENT_SECONDS = 120  # a study that has not been heard of for so long, though it is not done, is said to be silent
+SPARK_WIDTH, SHORT_SPARK_WIDTH = 24, 16
+Scale = tuple[float, float]
 
-STOP = {
-    "begin": "stopping: what runs is saved first; Ctrl-C once more to stop at once",
-    "end": "stopped; h2h resume goes on with it",
+_COLOURS: Mapping[State, str] = {
+    "completed": "green",
+    "running": "cyan",
+    "diverged": "red",
+    "failed": "red",
+    "lost": "red",
+    "waiting": "dim",
 }
-"""What is said of a session that was asked to stop."""
 
 
-def header_panel(history: History, now: float | None) -> Panel:
-    """The study's name, question, phase and age."""
-    study, updated = history.study, history.updated
-    assert study is not None
+def _phases(now: Now) -> Text:
     marks = {"end": ("✓", "green"), "begin": ("●", "bold cyan"), None: ("○", "dim")}
-    phases = Text()
-    for phase in PHASES:
-        planned = {"anytime": bool(study.design.anytime), "fine_tuning": phase in history.phases}
-        if not planned.get(phase, True):
-            continue
-        mark, style = marks[history.phases.get(phase)]
-        phases.append(f"{mark} {phase}  ", style)
-    age = Text(f"{formatting.duration((now or updated) - (history.started or 0.0))} since it began")
-    if now and now - updated > SILENT_SECONDS and not history.finished and history.stop != "end":
-        age.append(f", silent for {formatting.duration(now - updated)}", "yellow")
-    question = [Text(study.design.question, "italic")] if study.design.question else []
-    stop = [Text(STOP[history.stop], "yellow")] if history.stop else []
-    return panel(Group(*question, phases, *stop), Text(study.name, "bold"), age)
+    shown = ((f"{marks[status][0]} {phase}", marks[status][1]) for phase, status in now.phases)
+    return Text("  ").join(Text(*each) for each in shown)
 
 
-def arm_panel(history: History, arm: str, summary: ArmSummary) -> Panel:
-    """An arm's search budget, trials, best so far and confirmation runs; ``summary`` is the comparison's."""
-    design = history.design
-    rows = labelled(expand=True)
-    rows.add_row("search", _budget(history, arm))
-    if summary.counts["search"].planned:
-        running = sum(trial.runs for trial in history.trials_of("search", arm))
-        rows.add_row("trials", _counts(summary.counts["search"], running))
-    best = best_of_search(history, arm)
-    if best is not None:
-        primary = design.yardsticks.primary
-        direction = ", lower is better" if design.lower_is_better(primary) else ""
-        score = Text.assemble(
-            (formatting.score(best.score(primary)), "bold"), (f" {primary} (validation{direction})", "dim")
+def header_panel(now: Now) -> Panel:
+    """The study's name, question and phases, the time it took and the time left."""
+    question = [Text(now.question, "italic")] if now.question else []
+    warnings = [Text(warning, "yellow") for warning in now.warnings]
+    return panel(Group(*question, _phases(now), *warnings), Text(now.name, "bold"), Text(" · ".join(now.said)))
+
+
+def header_lines(now: Now) -> RenderableType:
+    """The same, short."""
+    title = Text.assemble((now.name, "bold"), "  ", _phases(now))
+    said = Line(Text(" · ".join(now.said), "dim"))
+    return Group(Line(title), said, *(Line(Text(warning, "yellow")) for warning in now.warnings))
+
+
+def verdict_lines(comparison: Comparison) -> RenderableType:
+    """What the study says so far, a line for each pair of arms."""
+    found = glances(comparison)
+    lines = [
+        Text.assemble(
+            (f"{glance.pair} ", "dim"),
+            (glance.verdict, "bold"),
+            f"{glance.difference and ' '}{glance.difference} ",
+            (glance.said, "dim"),
         )
-        rows.add_row("best", Group(score, Text(formatting.settings(best.configuration))))
-    confirmation = history.trials_of("confirm", arm)
-    if confirmation:
-        running = sum(trial.runs for trial in confirmation)
-        rows.add_row("confirm", _confirm_runs(summary.counts["confirm"], running))
-    return panel(rows, Text.assemble((arm, "bold"), f" {summary.objective}"))
-
-
-def _budget(history: History, arm: str) -> Grid:
-    """A bar of the arm's search budget, and what is left of it."""
-    unit, amount = history.design.unit, history.design.amount * history.design.search_budget
-    if not amount:
-        return Grid.grid()
-    spent = history.spent("search", arm, unit)
-    left = formatting.quantity(max(0.0, amount - spent), unit).removesuffix(f" {unit}")
-    line = Grid.grid(Column(ratio=1), Column(justify="right", no_wrap=True), padding=(0, 1), expand=True)
-    line.add_row(bar(spent, amount), f"{left} left of {formatting.quantity(amount, unit)}")
-    return line
-
-
-def _counts(counts: Counts, running: int) -> Text:
-    """What was interrupted waits: it does not run."""
-    told = [
-        (counts.completed, "completed", "green"),
-        (running, "running", "cyan"),
-        (counts.pruned, "pruned", ""),
-        (counts.diverged, "diverged", "red"),
-        (counts.failed, "failed", "red"),
-        (counts.lost, "lost", "red"),
+        for glance in found[:MOST_GLANCES]
     ]
-    waiting = counts.planned - sum(count for count, _, _ in told)
-    told.append((waiting, "waiting", "dim"))
-    parts = (Text(f"{count} {name}", style) for count, name, style in told if count)
+    more = [Text(f"and {len(found) - MOST_GLANCES} more pairs", "dim")] if len(found) > MOST_GLANCES else []
+    return Padding(Group(*lines, *more), (0, 1))
+
+
+def arm_panel(now: Now, arm: ArmNow, curve: Curve | None, scale: Scale) -> Panel:
+    """An arm's search budget, trials, best so far, confirmation runs and learning curve."""
+    rows = labelled(expand=True)
+    if arm.left:
+        line = Grid.grid(Column(ratio=1), Column(justify="right", no_wrap=True), padding=(0, 1), expand=True)
+        line.add_row(bar(arm.searched, 1.0), arm.left)
+        rows.add_row("search", line)
+    if arm.search:
+        rows.add_row("trials", _counts(arm.search))
+    if arm.best:
+        score = Text.assemble((arm.best, "bold"), (f" {now.primary}", "dim"))
+        rows.add_row("best", Group(score, Text(arm.settings)))
+    if arm.confirm:
+        rows.add_row("confirm", _confirm_runs(arm))
+    if curve is not None:
+        rows.add_row("curve", _curve(curve, scale, SPARK_WIDTH))
+    return panel(rows, Text.assemble((arm.name, "bold"), f" {arm.objective}"))
+
+
+def arm_lines(now: Now, curves: Mapping[str, Curve], scales: Mapping[str, Scale]) -> RenderableType:
+    """All arms, two lines each."""
+    lines: list[RenderableType] = []
+    for arm in now.arms:
+        told = [_confirm_runs(arm)]
+        if not arm.confirm:
+            told = [Text(f"search {arm.searched:.0%}")] * bool(arm.left) + [_counts(arm.search)] * bool(arm.search)
+        lines.append(Line(Text.assemble((arm.name, "bold"), "  ", Text(" · ").join(told))))
+        curve = curves.get(arm.name)
+        if curve is not None:
+            lines.append(Line(Text.assemble("  ", _curve(curve, scales[arm.name], SHORT_SPARK_WIDTH))))
+    return Group(*lines)
+
+
+def _curve(curve: Curve, scale: Scale, width: int) -> Text:
+    return Text.assemble((sparkline(curve, scale, width), "cyan"), (f" {curve.said}", "dim"))
+
+
+def _counts(counted: tuple[tuple[int, State], ...]) -> Text:
+    parts = (Text(f"{count} {state}", _COLOURS.get(state, "")) for count, state in counted)
     return Text(" · ", style="dim").join(parts)
 
 
-def _confirm_runs(counts: Counts, running: int) -> Text:
-    broken = counts.failed + counts.diverged
-    waiting = counts.planned - counts.completed - running - broken - counts.lost
+def _confirm_runs(arm: ArmNow) -> Text:
+    completed, broken, lost = arm.confirmed("completed"), arm.confirmed("failed", "diverged"), arm.confirmed("lost")
     text = Text()
-    if counts.planned <= MOST_DOTS:
-        text.append("●" * counts.completed, "green").append("◐" * running, "cyan")
-        text.append("✗" * (broken + counts.lost), "red").append("○" * waiting, "dim").append("  ")
-    text.append(f"{counts.completed} of {formatting.plural(counts.planned, 'run')}")
-    for number, outcome in ((broken, "failed"), (counts.lost, "lost")):
+    if arm.planned <= MOST_DOTS:
+        text.append("●" * completed, "green").append("◐" * arm.confirmed("running"), "cyan")
+        text.append("✗" * (broken + lost), "red").append("○" * arm.confirmed("waiting"), "dim").append("  ")
+    text.append(f"{completed} of {formatting.plural(arm.planned, 'run')}")
+    for number, outcome in ((broken, "failed"), (lost, "lost")):
         if number:
             text.append(f", {number} {outcome}", "red")
     return text
 
 
-def running_panel(trials: Sequence[TrialHistory]) -> Panel:
-    """The trials that run. A loss stands beside its own trial alone: across arms it means nothing."""
-    columns = [Column("trial", overflow="fold"), Column("progress", ratio=1, min_width=8)]
-    columns += [Column(title, justify="right", no_wrap=True) for title in ("", "loss", "tokens/s")]
+def trials_grid(trials: Sequence[TrialNow]) -> RenderableType:
+    """Trials, a line each, under titles; a narrow screen shows less of each."""
+    narrow, middle = _trials(trials, ()), _trials(trials, ("loss", "tokens/s"))
+    return AtWidth(54, narrow, AtWidth(62, middle, _trials(trials, ("loss", "score", "tokens/s"))))
+
+
+def _trials(trials: Sequence[TrialNow], more: Sequence[str]) -> Grid:
+    columns = [Column("trial", no_wrap=True, overflow="ellipsis")]
+    columns += [Column("progress", ratio=1, min_width=8, no_wrap=True)]
+    columns += [Column(title, justify="right", no_wrap=True) for title in ("", *more, "left")]
     rows = Grid(*columns, box=None, expand=True, padding=(0, 1), header_style="dim", pad_edge=False)
-    for trial in trials[:MOST_RUNNING]:
-        number = f"seed {trial.seed}" if trial.phase == "confirm" else f"#{trial.number}"
-        loss = formatting.score(trial.measures[-1].loss if trial.measures else None)
-        progress = bar(trial.progress, 1.0), f"{trial.progress:.0%}"
-        rows.add_row(Text(f"{trial.arm} {number}"), *progress, loss, _speed(trial))
-    more = len(trials) - MOST_RUNNING
-    content = Group(rows, Text(f"and {more} more", style="dim")) if more > 0 else rows
-    return panel(content, Text(f"running {len(trials)}"))
-
-
-def _speed(trial: TrialHistory) -> str:
-    """Tokens a second."""
-    pace = per_second(trial, "tokens")
-    return "–" if pace is None else "".join(formatting.scaled(pace))
+    for trial in trials:
+        running = trial.state == "running"
+        shown = bar(trial.progress, 1.0) if running else Text(trial.state, _COLOURS.get(trial.state, ""))
+        known = {"loss": trial.loss if running else "", "score": trial.score, "tokens/s": trial.pace if running else ""}
+        cells = (*(known[title] for title in more), trial.left if running else "")
+        rows.add_row(Text(trial.title), shown, f"{trial.progress:.0%}", *cells)
+    return rows
 
 
 def pair_panel(comparison: Comparison, pair: Pair) -> Panel:
     """Two arms at equal spending, exploratory, and how sure the difference is by now."""
-    tables = FirstFitting(*(_matched(pair, comparison.primary, separator) for separator in (" ", "\n")))
+    grids = [_matched(pair, comparison.primary, separator) for separator in (" ", "\n")]
+    tables = FirstFitting(*grids, _matched_lines(pair, comparison.primary))
     title = Text.assemble((pair.a, "bold"), " against ", (pair.b, "bold"), f" {comparison.primary}")
     if pair.yardsticks[comparison.primary].lower_is_better:
         title.append(" (lower is better)", "dim")
@@ -160,6 +168,8 @@ def _standing(comparison: Comparison, pair: Pair) -> Text:
         state.append(f", {barred_by(pair)}")
     elif pair.verdict == "undecided":
         state.append(f", {what_would_settle(pair, row)}")
+    if is_few(row) or any(is_few(point) for _, point, _ in _points(pair, comparison.primary)):
+        state.append(f"\n{FEW}", "dim")
     reached = pair.time_to_target.get(comparison.unit)
     if reached and reached.ratio is not None:
         state.append(f"\n{time_to_target_in_words(pair, reached, comparison.unit)}", "dim")
@@ -180,40 +190,51 @@ def _standing(comparison: Comparison, pair: Pair) -> Text:
     return state
 
 
+def _points(pair: Pair, primary: str) -> Iterator[tuple[str, Matched | Row, str]]:
+    """What is compared at equal spending: where, the difference, and a style."""
+    for unit, point in pair.matched.items():
+        if point.n and point.spent is not None:
+            device = "device " if unit == "device_seconds" else ""
+            mark = " " if point.annealed else "≈"
+            yield f"{mark}{device}{formatting.quantity(point.spent, unit)}", point, "" if point.annealed else "dim"
+    for row in pair.branches:
+        if row.yardstick == primary:
+            yield f" {row.share:.0%} of the budget", row, ""
+
+
 def _matched(pair: Pair, primary: str, separator: str) -> Grid:
     columns = [Column("at equal", no_wrap=True)]
     columns += [Column(Text(arm), justify="right", overflow="fold") for arm in (pair.a, pair.b)]
     columns += [Column(f"difference{separator}(exploratory)", no_wrap=True), Column("n", justify="right", no_wrap=True)]
     rows = Grid(*columns, box=None, padding=(0, 1), header_style="dim", pad_edge=False)
-    points = []
-    for unit, point in pair.matched.items():
-        if point.n and point.spent is not None:
-            device = "device " if unit == "device_seconds" else ""
-            mark = " " if point.annealed else "≈"
-            spent = formatting.quantity(point.spent, unit)
-            points.append((f"{mark}{device}{spent}", point, "" if point.annealed else "dim"))
-    branches = [(f" {row.share:.0%} of the budget", row, "") for row in pair.branches if row.yardstick == primary]
-    for title, row, style in (*points, *branches):
+    for title, point, style in _points(pair, primary):
         rows.add_row(
             title,
-            formatting.score(row.mean_a),
-            formatting.score(row.mean_b),
-            formatting.difference(row.difference, row.interval, separator),
-            str(row.n),
+            formatting.score(point.mean_a),
+            formatting.score(point.mean_b),
+            formatting.difference(point.difference, point.interval, separator),
+            str(point.n),
             style=style,
         )
     return rows
 
 
-def footer(history: History) -> RenderableType:
+def _matched_lines(pair: Pair, primary: str) -> Text:
+    """The same where no table fits."""
+    lines = [Text(f"at equal: {pair.a}, {pair.b}, their difference (exploratory)", "dim")]
+    for title, point, style in _points(pair, primary):
+        means = f"{formatting.score(point.mean_a)}, {formatting.score(point.mean_b)}"
+        lines.append(
+            Text(f"{title}: {means}, {formatting.difference(point.difference, point.interval)}, n = {point.n}", style)
+        )
+    return Text("\n").join(lines)
+
+
+def footer(now: Now, most_events: int = MOST_EVENTS) -> RenderableType:
     """The cluster's use and the last events."""
-    columns = Column(style="dim", no_wrap=True, width=8), Column(no_wrap=True, overflow="ellipsis", ratio=1)
-    lines = Grid.grid(*columns, padding=(0, 1), expand=True)
-    if history.resources is not None:
-        shares = history.resources.cluster.items()
-        lines.add_row("cluster", " · ".join(f"{name} {used:g}/{total:g}" for name, (used, total) in shares))
-    if history.waiting is not None:
-        lines.add_row("waiting", Text(waiting_in_words(history.waiting), "yellow", no_wrap=False))
-    for event in history.events[-MOST_EVENTS:]:
-        lines.add_row(clock(event.time), Text(event.message))
-    return Padding(lines, (0, 2))
+    lines: list[RenderableType] = []
+    if now.cluster:
+        lines.append(Line(Text.assemble((f"{'cluster':<9}", "dim"), now.cluster)))
+    for time, message in reversed(now.events[:most_events]):
+        lines.append(Line(Text.assemble((f"{time:<9}", "dim"), message)))
+    return Padding(Group(*lines), (0, 1)) if lines else Group()

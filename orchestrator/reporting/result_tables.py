@@ -7,10 +7,9 @@ from orchestrator import formatting
 from orchestrator.analysis.comparison import ArmSummary, Comparison, OverTasks, Pair, Row, Summary, TaskRow
 from orchestrator.analysis.wording import time_to_target_in_words
 from orchestrator.ledger.history import History
+from orchestrator.reporting.glances import FEW, is_few
 from orchestrator.reporting.table import Row as Line
 from orchestrator.reporting.table import Table
-
-FEW_SEEDS = 3  # with so many or fewer no interval should be leaned on (docs/statistics.md)
 
 
 def arms_table(comparison: Comparison) -> Table:
@@ -45,8 +44,8 @@ def comparison_table(comparison: Comparison) -> Table:
         found += [(f"{row.yardstick}\nat {row.share:.0%} of the budget", row) for row in pair.branches]
         for title, row in found:
             rows.append(_comparison_row(pair, title, row))
-            few |= row.n <= FEW_SEEDS and row.interval is not None
-    notes = (f"n <= {FEW_SEEDS}: do not lean on the interval",) if few else ()
+            few |= is_few(row)
+    notes = (FEW,) if few else ()
     return Table(("pair", "yardstick", "n", "difference", "p\n(adjusted)"), tuple(rows), notes=notes)
 
 

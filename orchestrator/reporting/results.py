@@ -10,13 +10,17 @@ The ledger is JSON: reading a stranger's study runs nothing of theirs, and needs
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from orchestrator import formatting
 from orchestrator.analysis.answer import Answer, answer_of
+from orchestrator.analysis.comparison import Comparison
 from orchestrator.analysis.methods import methods
 from orchestrator.analysis.report import StudyReport, report_of
-from orchestrator.analysis.selection import best_of_search, chosen_runs
+from orchestrator.analysis.rows import deviation, mean
+from orchestrator.analysis.selection import best_of_search, chosen_runs, values_by_language
 from orchestrator.config.folder import LEDGER, no_study
 from orchestrator.ledger.history import read_history
 from orchestrator.ledger.records import MeasureRecord
@@ -52,6 +56,11 @@ class Results(ResultGrid):
     def __repr__(self) -> str:
         stopped = "stopped" if self.history.stop == "end" else "not finished"
         return f"Results('{self.folder}', {'finished' if self.history.finished else stopped})"
+
+    def _repr_html_(self) -> str:
+        from orchestrator.reporting.notebook import results_html
+
+        return results_html(self.folder, self.history, self.answer)
 
     @cached_property
     def trials(self) -> pd.DataFrame:
@@ -94,8 +103,9 @@ class Results(ResultGrid):
 
     @cached_property
     def ledger(self) -> pd.DataFrame:
-        """One row a measure, flattened (``spent.tokens``, ``yardsticks.NAME.overall``). ``counts`` is False for what a
-        later attempt rolled back; ``data_wait_seconds`` is what the attempt has waited for data so far."""
+        """One row a measure, flattened (``spent.tokens``, ``yardsticks.NAME.overall``), with its trial's ``seed``.
+        ``counts`` is False for what a later attempt rolled back; ``data_wait_seconds`` is what the attempt has waited
+        for data so far."""
         import pandas as pd
 
         counted = {
@@ -107,6 +117,7 @@ class Results(ResultGrid):
             [
                 {
                     **record.model_dump(),
+                    "seed": self.history.trials[record.trial].seed,
                     "counts": (record.trial, record.attempt, record.time, record.step) in counted,
                     "data_wait_seconds": record.overhead.get("data_wait", 0.0),
                 }
@@ -187,20 +198,44 @@ class Results(ResultGrid):
         return _frame(rows)
 
     @cached_property
-    def languages(self) -> pd.DataFrame:
-        """Confirmation means per language: one row per arm and yardstick, one column per language."""
-        import pandas as pd
+    def time_to_target(self) -> pd.DataFrame:
+        """One row per pair of arms and budget unit, of a study with branches: what the first spends to reach the
+        target over what the second does (:class:`orchestrator.analysis.statistics.time_to_target.TimeToTarget`)."""
+        rows: list[dict[str, object]] = []
+        for pair in self.answer.comparison.pairs:
+            for unit, reached in pair.time_to_target.items():
+                if reached is not None:
+                    low, high = reached.interval or (None, None)
+                    flat = {name: value for name, value in asdict(reached).items() if name != "interval"}
+                    bounds = {"interval_low": low, "interval_high": high}
+                    rows.append({"a": pair.a, "b": pair.b, "unit": unit, **flat, **bounds})
+        return _frame(rows)
 
-        rows = {
-            (arm, name): values.languages
-            for arm, summary in self.answer.comparison.arms.items()
-            for name, values in summary.yardsticks.items()
-            if values.languages
-        }
-        frame = pd.DataFrame.from_dict(rows, orient="index")
-        if rows:
-            frame.index = pd.MultiIndex.from_tuples(rows, names=["arm", "yardstick"])
-        return frame
+    @cached_property
+    def languages(self) -> pd.DataFrame:
+        """One row per arm, yardstick and language: mean and standard deviation over the ``n`` completed confirmation
+        runs; the deviation is missing of fewer than two."""
+        return _frame(
+            [
+                {"arm": arm, "yardstick": name, "language": language}
+                | {"n": len(values), "mean": mean(values), "deviation": deviation(values)}
+                for arm in self.history.design.arms
+                for name in self.history.design.yardsticks.names
+                for language, values in values_by_language(chosen_runs(self.history, arm), name).items()
+            ]
+        )
+
+    @cached_property
+    def language_differences(self) -> pd.DataFrame:
+        """One row per pair of arms and language: the primary yardstick's ``n`` pairs of seeds, means, difference and
+        interval (:class:`orchestrator.analysis.paired_seeds.LanguageDifference`). Exploratory."""
+        rows: list[dict[str, object]] = []
+        for pair in self.report.pairs:
+            for row in pair.languages:
+                low, high = row.interval or (None, None)
+                bounds = {"interval_low": low, "interval_high": high}
+                rows.append({"a": pair.a, "b": pair.b, **row.model_dump(exclude={"interval"}), **bounds})
+        return _frame(rows)
 
     def best(self, arm: str) -> Configuration:
         """The configuration that stands for an arm: the confirmation's chosen one; before, the search's best. Raises
@@ -219,6 +254,13 @@ class Results(ResultGrid):
     def verdict(self) -> str:
         """What the comparison says, in words."""
         return self.answer.verdict
+
+
+@formatting.html.register
+def _comparison_html(comparison: Comparison) -> str:
+    from orchestrator.reporting.notebook import comparison_html
+
+    return comparison_html(comparison)
 
 
 def _frame(rows: list[dict[str, object]]) -> pd.DataFrame:

@@ -261,6 +261,14 @@ def test_serve():
 
 
 @pytest.mark.slow
+def test_dashboard():
+    result = result_of("dashboard")
+    assert result["records_per_second"] > 10
+    assert result["frames_per_second"] > 0
+    assert 0 < result["core_share"] < 1
+
+
+@pytest.mark.slow
 def test_scale(benchmarks):
     """The workloads go through a study and through Tune alone; the memory of few trials tells nothing."""
     pytest.importorskip("moto")

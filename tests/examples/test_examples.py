@@ -53,6 +53,7 @@ def example(name: str, *arguments: str, folder: Path) -> str:
 
 def test_every_example_is_run_here() -> None:
     assert {file.name for file in EXAMPLES.glob("*.py")} == {"own_text.py", "read_results.py", "plain_loop.py"}
+    assert {file.name for file in EXAMPLES.glob("*.ipynb")} == {"notebook.ipynb"}  # in test_notebook.py
 
 
 @pytest.fixture(scope="module")

@@ -93,6 +93,11 @@ def answer_part(comparison: Comparison, verdict: str) -> str:
     return _macro("answer", glances(comparison), verdict)
 
 
+def table_part(table: Table, name: str) -> str:
+    """One of a report's tables by itself."""
+    return _macro("table_of", table, _TITLES[name], f"h2h-{name}")
+
+
 def _macro(name: str, *arguments: object) -> str:
     parts = _environment().get_template("parts.html").module
     return str(getattr(parts, name)(*arguments))
@@ -124,6 +129,11 @@ def _choice(name: str) -> str:
     return formatting.UNIT_TITLES[unit.replace("-", "_")] if kind == "learning" else ""
 
 
+def _states(counted: tuple[tuple[int, str], ...]) -> str:
+    """``3 completed · 2 running``."""
+    return " · ".join(f"{count} {state}" for count, state in counted)
+
+
 @cache
 def _environment() -> Environment:
     """The templates, which escape everything that is no markup of ours."""
@@ -135,7 +145,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         finalize=lambda value: printable(value) if type(value) is str else value,
     )
-    found.filters |= {"day": report_tables.day, "quantity": formatting.quantity}
+    found.filters |= {"day": report_tables.day, "quantity": formatting.quantity, "states": _states}
     found.globals["titles"] = _TITLES
     return found
 

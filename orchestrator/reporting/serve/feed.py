@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from orchestrator.analysis.answer import answer_of
@@ -11,43 +10,17 @@ from orchestrator.analysis.comparison import Comparison
 from orchestrator.analysis.report import StudyReport, report_of
 from orchestrator.config.folder import LEDGER
 from orchestrator.ledger.history import History
-from orchestrator.ledger.records import ComparisonRecord, EndRecord, MeasureRecord, PhaseRecord, Record, StudyRecord
+from orchestrator.ledger.records import EndRecord, Record
 from orchestrator.ledger.segments import LedgerReader, parse_line
 from orchestrator.reporting.listening import Silence
+from orchestrator.reporting.now import now_of
+from orchestrator.reporting.paced import Paced, changes_answer
 from orchestrator.reporting.page.page import answer_part, render, report_part
-from orchestrator.reporting.serve.now import now_of
 from orchestrator.reporting.studies import StudyLine, study_line
 from trainables.errors import InputError
 from trainables.storage import Location
 
-SHARE = 0.03
-"""Of a core that one study's answer takes, and likewise its report: what took a second is made again after half a
-minute."""
 ANSWER_SECONDS, REPORT_SECONDS = 5.0, 30.0  # the least between two
-NEWS = (EndRecord, PhaseRecord, ComparisonRecord, StudyRecord)
-
-
-class Paced:
-    """A piece of page that is made again when it is out of date, but only for a share of the time."""
-
-    def __init__(self, least_seconds: float) -> None:
-        self._least, self._due = least_seconds, 0.0
-        self.stale, self.html, self.version = True, "", 0
-
-    def is_due(self) -> bool:
-        """Whether it is to be made now."""
-        return self.stale and time.monotonic() >= self._due
-
-    def refresh(self, make: Callable[[], str]) -> None:
-        """Make it, in this thread, whose time counts."""
-        began, self.stale = time.thread_time(), False
-        try:
-            html = make()
-        finally:
-            took = time.thread_time() - began
-            self._due = time.monotonic() + max(self._least, took / SHARE)
-        if html != self.html:
-            self.html, self.version = html, self.version + 1
 
 
 @dataclass(frozen=True)
@@ -69,7 +42,7 @@ class Feed:
         self._damage = self._undrawn = ""
         self._reader, self._silent = LedgerReader(folder / LEDGER), Silence()
         self._now, self._now_version = "", 0
-        self._answer, self.report = Paced(ANSWER_SECONDS), Paced(REPORT_SECONDS)
+        self._answer, self.report = Paced("", ANSWER_SECONDS), Paced("", REPORT_SECONDS)
 
     @property
     def problem(self) -> str:
@@ -91,14 +64,13 @@ class Feed:
         self.history.apply(record)
         if isinstance(record, EndRecord):
             self.history.trial(record.trial).forget_curve()
-        evaluated = isinstance(record, MeasureRecord) and record.phase != "search" and bool(record.yardsticks)
-        if evaluated or isinstance(record, NEWS):
+        if changes_answer(record):
             self._answer.stale = self.report.stale = True
 
     @property
     def resting(self) -> bool:
         """Whether nothing is expected to come soon."""
-        return bool(self.problem) or self.history.finished or self.history.stop == "end"
+        return bool(self.problem) or self.history.rests
 
     def view(self) -> View:
         """What is shown now; the report in it is the last that was drawn."""
@@ -112,7 +84,7 @@ class Feed:
         if now != self._now:
             self._now, self._now_version = now, self._now_version + 1
         versions = (self._now_version, self._answer.version, self.report.version)
-        return View(self._now, self._answer.html, self.report.html, versions)
+        return View(self._now, self._answer.made, self.report.made, versions)
 
     def state(self) -> StudyReport | None:
         """What the report is drawn of; None where there is nothing yet, or a file is gone."""

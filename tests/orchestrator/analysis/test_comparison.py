@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
+from orchestrator import formatting
 from orchestrator.analysis.compare import answered, compare
 from orchestrator.analysis.comparison import Comparison, Counts, Failures, Gap, Matched, Stopping
 from orchestrator.analysis.selection import chosen_runs
@@ -19,6 +20,7 @@ from orchestrator.analysis.wording import verdict_in_words
 from orchestrator.ledger.history import History
 from orchestrator.ledger.records import ArmDesign, EndRecord, MeasureRecord, StudyRecord
 from orchestrator.reporting.panels import pair_panel
+from orchestrator.reporting.result_tables import comparison_table
 from tests.helpers.ledgers import MASKED, NOISE, around, cap, changed, phase, run, run_with_branches, study
 from trainables.errors import InputError
 from trainables.evaluation import Score
@@ -232,10 +234,17 @@ def test_what_was_rolled_back_does_not_count():
     assert compare(state).arms["headless"].yardsticks["accuracy"].mean == pytest.approx(0.4)
 
 
-def test_words_name_the_winner_first_with_its_own_signs():
-    words = verdict_in_words(compare(history({"headless": (0.371,) * 6, "vanilla": around(0.4115)})))
+def test_words_name_the_winner_first_and_the_difference_as_tables_do():
+    comparison = compare(history({"headless": (0.371,) * 6, "vanilla": around(0.4115)}))
+    words = verdict_in_words(comparison)
     assert words.startswith("vanilla is ahead of headless on accuracy at 2.0M tokens a trial: 0.412 against 0.371, ")
-    assert "difference +0.041 [0.0" in words
+    row = comparison.pairs[0].yardsticks["accuracy"]
+    told = formatting.difference(row.difference, row.interval)
+    assert told.startswith("-0.041 [-0.0")
+    assert f"0.412 against 0.371, headless – vanilla {told}, n = 6" in words
+    cells = [cell.replace("\n", " ") for line in comparison_table(comparison).rows for cell in line.cells]
+    assert "headless – vanilla" in cells
+    assert told in cells, "the same sign"
     assert "n = 6 seeds, p < 0.001. No floors were measured" in words
 
 

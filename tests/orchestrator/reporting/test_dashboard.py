@@ -14,8 +14,10 @@ from orchestrator.analysis.compare import compare
 from orchestrator.ledger.history import History
 from orchestrator.ledger.records import EndRecord, MeasureRecord, StopRecord, TrialRecord, WaitingRecord
 from orchestrator.reporting import dashboard
-from orchestrator.reporting.dashboard import Stage, follow, print_results, render
-from orchestrator.reporting.log_lines import lines_of, standing
+from orchestrator.reporting.dashboard import follow, print_results, render
+from orchestrator.reporting.listening import Stage
+from orchestrator.reporting.log_lines import lines_of, standing, time_left
+from orchestrator.reporting.pace import Pace
 from orchestrator.reporting.panels import pair_panel
 from orchestrator.reporting.result_tables import arms_table
 from orchestrator.reporting.table import on_terminal
@@ -108,7 +110,7 @@ def test_a_study_that_stops_says_so():
     stopped = [*RECORDS[:MIDDLE], asked, ended]
     history = History.of(stopped)
     text = drawn(render(history, history.updated + 3 * 3600), 100)
-    assert "stopped; h2h resume goes on with it" in text
+    assert "stopped; h2h resume (in Python: resume()) goes on with it" in text
     for gone in ("stopping", "running", "◐", "CPU 8/16", "silent"):  # also of trials without an end
         assert gone not in text
     assert sum(trial.outcome is None for trial in history.trials.values()) == 4
@@ -364,7 +366,8 @@ def test_a_log_of_long_trials_says_how_far_they_are(tmp_path, monkeypatch):
     running = [t for t in History.of(RECORDS[:MIDDLE]).trials.values() if t.runs]
     lines = followed(monkeypatch, tmp_path, 60.0, since=RECORDS[MIDDLE].time, stage=Stage("starting trials"))
     told = ", ".join(f"{t.trial} {t.progress:.0%}" for t in running)
-    assert {line for _, line in lines} == {f"still    confirm: {told}"}
+    left = time_left(Pace(History.of(RECORDS[:MIDDLE])).study_left())
+    assert {line for _, line in lines} == {f"still    confirm: {told}; {left}"}
     times = [0.0, *(seconds for seconds, _ in lines), 60.0]
     assert max(after - before for before, after in itertools.pairwise(times)) <= 8.0 + 2 * 0.5
 

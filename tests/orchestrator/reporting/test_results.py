@@ -5,11 +5,13 @@ import sys
 
 import pytest
 
+from orchestrator.analysis.compare import compare
+from orchestrator.ledger.history import History
 from orchestrator.ledger.records import MeasureRecord, StopRecord, TrialRecord, to_line
 from orchestrator.ledger.segments import LedgerWriter
 from orchestrator.reporting.results import Results
 from tests.helpers.demonstration import REPORTS, TOKENS, records
-from tests.helpers.ledgers import changed, write_ledger
+from tests.helpers.ledgers import NOISE, changed, run_with_branches, study, write_ledger
 from trainables.errors import InputError
 from trainables.storage import Location
 
@@ -42,10 +44,14 @@ def test_trials_say_what_the_records_say(folder):
 
 
 def test_ledger_has_a_row_a_measure(folder):
-    ledger = Results(str(folder)).ledger
+    results = Results(str(folder))
+    ledger = results.ledger
     measures = [record for record in records() if isinstance(record, MeasureRecord)]
     assert len(ledger) == len(measures)
     assert ledger.counts.all()
+    assert dict(zip(ledger.trial, ledger.seed, strict=True)) == dict(
+        zip(results.trials.trial, results.trials.seed, strict=True)
+    )
     last = ledger[(ledger.trial == "confirm-vanilla-000") & (ledger.step == 10 * REPORTS)].iloc[0]
     assert last["spent.tokens"] == TOKENS
     assert ledger.data_wait_seconds.tolist() == [record.overhead["data_wait"] for record in measures]
@@ -72,9 +78,36 @@ def test_comparison_languages_best_and_verdict(folder):
     assert (row.a, row.b, row.n, row.verdict) == ("headless", "vanilla", 6, "headless")
     assert row.difference == pytest.approx(means["headless"] - means["vanilla"])
     assert row.interval_low < row.difference < row.interval_high
-    assert results.languages.loc[("vanilla", "recovery_accuracy"), "en"] == pytest.approx(means["vanilla"] + 0.03)
+    deviations = results.trials.query("phase == 'confirm'").groupby("arm").recovery_accuracy.std()
+    (own,) = results.languages.query(
+        "arm == 'vanilla' and yardstick == 'recovery_accuracy' and language == 'en'"
+    ).itertuples()
+    assert (own.n, own.mean, own.deviation) == (
+        6,
+        pytest.approx(means["vanilla"] + 0.03),
+        pytest.approx(deviations["vanilla"]),
+    )
+    assert list(results.language_differences.language) == ["en", "fr", "sw"]
+    for own in results.language_differences.itertuples():
+        assert (own.a, own.b, own.n) == ("headless", "vanilla", 6)
+        assert own.difference == pytest.approx(row.difference)  # each language is as far from the whole in either arm
+        assert own.interval_low < own.difference < own.interval_high
     assert results.best("headless") == {"learning_rate": 6e-4, "warmup_share": 0.06, "temperature": 0.07}
     assert results.verdict.startswith("headless is ahead of vanilla on recovery_accuracy at 2.0M tokens")
+
+
+def test_time_to_target_is_a_frame(tmp_path):
+    found = [study()]
+    for seed, noise in enumerate(NOISE):
+        found += run_with_branches("headless", seed, 0.8 + noise)
+        found += run_with_branches("vanilla", seed, 0.4)
+    write_ledger(tmp_path, found)
+    results = Results(str(tmp_path))
+    rows = results.time_to_target.set_index("unit")
+    own = compare(History.of(found)).pairs[0].time_to_target["tokens"]
+    assert (rows.loc["tokens", "ratio"], rows.loc["tokens", "n"]) == (own.ratio, own.n)
+    assert (rows.loc["tokens", "interval_low"], rows.loc["tokens", "interval_high"]) == own.interval
+    assert 0.3 < own.ratio < 0.7, "the curve is a straight line, and twice as high"
 
 
 def test_before_confirm_the_best_is_that_of_search(tmp_path):

@@ -23,11 +23,12 @@ from orchestrator.analysis.report import report_of
 from orchestrator.cli import make_parser
 from orchestrator.ledger.history import History
 from orchestrator.ledger.records import EndRecord
-from orchestrator.reporting.pace import per_second, seconds_left, study_seconds_left
+from orchestrator.reporting import paced
+from orchestrator.reporting.now import now_of
+from orchestrator.reporting.pace import Pace, per_second
+from orchestrator.reporting.paced import Paced
 from orchestrator.reporting.page.page import report_page
-from orchestrator.reporting.serve import feed
 from orchestrator.reporting.serve.feed import Feed
-from orchestrator.reporting.serve.now import now_of
 from orchestrator.reporting.serve.server import Server, serve
 from tests.helpers.browser import opened
 from tests.helpers.demonstration import records
@@ -251,8 +252,8 @@ def test_it_listens_on_this_machine_alone_unless_told():
 
 def test_what_takes_long_is_made_again_the_later(monkeypatch):
     clock = SimpleNamespace(wall=100.0, cpu=0.0)
-    monkeypatch.setattr(feed.time, "monotonic", lambda: clock.wall)
-    monkeypatch.setattr(feed.time, "thread_time", lambda: clock.cpu)
+    monkeypatch.setattr(paced.time, "monotonic", lambda: clock.wall)
+    monkeypatch.setattr(paced.time, "thread_time", lambda: clock.cpu)
     made = []
 
     def make():
@@ -260,13 +261,13 @@ def test_what_takes_long_is_made_again_the_later(monkeypatch):
         made.append(clock.wall)
         return f"{len(made)}"
 
-    paced = feed.Paced(5.0)
+    drawn = Paced("", 5.0)
     for second in range(100, 500):
-        clock.wall, paced.stale = float(second), True
-        if paced.is_due():
-            paced.refresh(make)
+        clock.wall, drawn.stale = float(second), True
+        if drawn.is_due():
+            drawn.refresh(make)
     assert made == [100.0, 200.0, 300.0, 400.0], "three seconds of a hundred"
-    assert paced.version == 4
+    assert drawn.version == 4
 
 
 def test_nothing_is_drawn_again_while_nothing_is_new(tmp_path):
@@ -306,18 +307,18 @@ def test_time_left_is_the_rest_at_the_pace_of_the_last_reports():
     history = History.of([study(seeds=2, confirm_amount=1000.0, search_budget=0.0), *running_trial(1, 4)])
     own = history.trials["confirm-headless-001"]
     assert per_second(own, "tokens") == pytest.approx(10.0)
-    assert seconds_left(own, "tokens") == pytest.approx(60.0)
+    assert Pace(history).trial_seconds_left(own) == pytest.approx(60.0)
     # Two arms of two runs of 1000 tokens, of which 400 are spent, at 10 a second.
-    assert study_seconds_left(history) == pytest.approx(3600 / 10)
+    assert Pace(history).study_left() == (pytest.approx(3600 / 10), False)
     shown = now_of(history, 40.0)
     assert "about 6.0 min left at this pace" in shown.said
-    assert (shown.running[0].left, shown.running[0].pace) == ("60 s", "10 tokens/s")
+    assert (shown.running[0].left, shown.running[0].pace) == ("60 s", "10")
 
 
 def test_before_two_reports_no_time_is_told():
     history = History.of([study(seeds=2, search_budget=0.0), *running_trial(1, 1)])
-    assert seconds_left(history.trials["confirm-headless-001"], "tokens") is None
-    assert study_seconds_left(history) is None
+    assert Pace(history).trial_seconds_left(history.trials["confirm-headless-001"]) is None
+    assert Pace(history).study_left() is None
     assert not [said for said in now_of(history, 40.0).said if "left" in said]
 
 

@@ -1,0 +1,41 @@
+"""How a study is stopped in order by another thread than its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from orchestrator.execution.executor import Executor
+
+
+class Stopping:
+    """The wish that a study stops in order: its trials are saved while some run, else it ends at its next step."""
+
+    def __init__(self) -> None:
+        self._asked = threading.Event()
+        self._executor: Executor | None = None
+
+    def ask(self) -> None:
+        """From any thread."""
+        self._asked.set()
+        if self._executor is not None:
+            self._executor.interrupt()
+
+    def check(self) -> None:
+        """Raises KeyboardInterrupt where it was asked for, and no executor brings it about."""
+        if self._asked.is_set() and self._executor is None:
+            raise KeyboardInterrupt
+
+    @contextmanager
+    def brought_about_by(self, executor: Executor) -> Iterator[None]:
+        """While inside, trials may run."""
+        self._executor = executor
+        try:
+            if self._asked.is_set():
+                executor.interrupt()
+            yield
+        finally:
+            self._executor = None
