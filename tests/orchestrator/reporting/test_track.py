@@ -104,12 +104,9 @@ def read_tensorboard(folder: Path) -> dict[str, Shown]:
         events = EventAccumulator(str(file.parent), size_guidance={"scalars": 0, "tensors": 0})
         events.Reload()
         tags = events.Tags()
-        data = HParamsPluginData.FromString(
-            events.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
-            if "_hparams_/session_start_info" in tags["tensors"]
-            else events.PluginTagToContent("hparams")["_hparams_/session_start_info"]
-        )
-        hparams = data.session_start_info.hparams
+        summary = file.parent.name.startswith("summary-")
+        content = b"" if summary else events.PluginTagToContent("hparams")["_hparams_/session_start_info"]
+        hparams = HParamsPluginData.FromString(content).session_start_info.hparams
         values = {name: getattr(value, value.WhichOneof("kind")) for name, value in hparams.items()}
         texts = {
             tag.removesuffix("/text_summary"): events.Tensors(tag)[0].tensor_proto.string_val[0].decode()
@@ -120,8 +117,8 @@ def read_tensorboard(folder: Path) -> dict[str, Shown]:
         page = file.parent / "report.html"
         assert len(list(file.parent.glob("events*"))) == 1
         found[file.parent.name] = Shown(
-            group=str(values.pop("arm")),
-            job_type=str(values.pop("phase")),
+            group=str(values.pop("arm", "")),
+            job_type=str(values.pop("phase", "")),
             settings=values,
             losses=[(event.step, event.value) for event in losses],
             said=dict(texts),
