@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -344,9 +345,12 @@ def test_a_trial_that_stopped_at_a_rung_is_final_when_its_search_is() -> None:
     assert run.said["outcome"] == "pruned"
 
 
-def test_a_tracker_that_is_not_installed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("spec", [None, ModuleSpec("mlflow", None)], ids=["nothing", "a folder of that name"])
+def test_a_tracker_that_is_not_installed_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: ModuleSpec | None
+) -> None:
     folder = write_study(tmp_path, the_records())
-    monkeypatch.setattr("orchestrator.reporting.track.tracker.find_spec", lambda _: None)
+    monkeypatch.setattr("orchestrator.reporting.track.tracker.find_spec", lambda _: spec)
     with pytest.raises(InputError, match="the library of the tracker mlflow is not installed") as caught:
         export(folder, "mlflow", None, lambda _: None)
     assert "pip install mlflow" in caught.value.remedy
