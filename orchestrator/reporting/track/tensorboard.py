@@ -6,7 +6,7 @@ reads files that grow; another is replaced.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from io import BytesIO
 from pathlib import Path
 
@@ -82,20 +82,24 @@ def open_tracker(study: Location, at: str | None) -> TensorBoard:
 def _events(run: Run) -> Iterator[Event]:
     """What the file holds; the beginning does not change when the run goes on."""
     yield Event(wall_time=run.began, file_version="brain.Event:2")
-    yield Event(wall_time=run.began, summary=_settings(run))
+    if run.answer is None:
+        yield Event(wall_time=run.began, summary=_settings(run))
     for step in run.steps:
         for axis, place in axes_of(run, step):
-            values = [
-                Summary.Value(tag=on_axis(name, axis), simple_value=value)
-                for name, value in sorted(step.values.items())
-            ]
-            yield Event(wall_time=step.time, step=place, summary=Summary(value=values))
+            values = {on_axis(name, axis): value for name, value in sorted(step.values.items())}
+            yield Event(wall_time=step.time, step=place, summary=_numbers(values))
     if run.final:
         last = run.began if run.ended is None else run.ended
-        texts = {name: str(value) for name, value in run.said.items() if value != ""}
+        texts = {name: value for name, value in run.said.items() if isinstance(value, str) and value}
         if run.answer is not None:
             texts |= {name: to_markdown(table) for name, table in run.answer.tables.items()}
+        numbers = {name: value for name, value in run.said.items() if not isinstance(value, str)}
+        yield Event(wall_time=last, summary=_numbers(numbers))
         yield Event(wall_time=last, summary=Summary(value=[_text(name, text) for name, text in texts.items()]))
+
+
+def _numbers(values: Mapping[str, float]) -> Summary:
+    return Summary(value=[Summary.Value(tag=name, simple_value=value) for name, value in values.items()])
 
 
 def _settings(run: Run) -> Summary:

@@ -45,7 +45,8 @@ class Library(NamedTuple):
 
 def library_of(name: TrackerName) -> Library:
     """A tracker by its name, which is its library's too. Raises InputError where that is not installed."""
-    if find_spec(name) is None:
+    found = find_spec(name)
+    if found is None or found.origin is None:  # a mere folder, such as the one that W&B writes to
         raise InputError(
             f"the library of the tracker {name} is not installed",
             where=f"--to {name}",

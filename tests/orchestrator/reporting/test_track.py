@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -104,12 +105,9 @@ def read_tensorboard(folder: Path) -> dict[str, Shown]:
         events = EventAccumulator(str(file.parent), size_guidance={"scalars": 0, "tensors": 0})
         events.Reload()
         tags = events.Tags()
-        data = HParamsPluginData.FromString(
-            events.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
-            if "_hparams_/session_start_info" in tags["tensors"]
-            else events.PluginTagToContent("hparams")["_hparams_/session_start_info"]
-        )
-        hparams = data.session_start_info.hparams
+        summary = file.parent.name.startswith("summary-")
+        content = b"" if summary else events.PluginTagToContent("hparams")["_hparams_/session_start_info"]
+        hparams = HParamsPluginData.FromString(content).session_start_info.hparams
         values = {name: getattr(value, value.WhichOneof("kind")) for name, value in hparams.items()}
         texts = {
             tag.removesuffix("/text_summary"): events.Tensors(tag)[0].tensor_proto.string_val[0].decode()
@@ -120,8 +118,8 @@ def read_tensorboard(folder: Path) -> dict[str, Shown]:
         page = file.parent / "report.html"
         assert len(list(file.parent.glob("events*"))) == 1
         found[file.parent.name] = Shown(
-            group=str(values.pop("arm")),
-            job_type=str(values.pop("phase")),
+            group=str(values.pop("arm", "")),
+            job_type=str(values.pop("phase", "")),
             settings=values,
             losses=[(event.step, event.value) for event in losses],
             said=dict(texts),
@@ -347,9 +345,12 @@ def test_a_trial_that_stopped_at_a_rung_is_final_when_its_search_is() -> None:
     assert run.said["outcome"] == "pruned"
 
 
-def test_a_tracker_that_is_not_installed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("spec", [None, ModuleSpec("mlflow", None)], ids=["nothing", "a folder of that name"])
+def test_a_tracker_that_is_not_installed_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: ModuleSpec | None
+) -> None:
     folder = write_study(tmp_path, the_records())
-    monkeypatch.setattr("orchestrator.reporting.track.tracker.find_spec", lambda _: None)
+    monkeypatch.setattr("orchestrator.reporting.track.tracker.find_spec", lambda _: spec)
     with pytest.raises(InputError, match="the library of the tracker mlflow is not installed") as caught:
         export(folder, "mlflow", None, lambda _: None)
     assert "pip install mlflow" in caught.value.remedy
