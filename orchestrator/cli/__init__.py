@@ -131,7 +131,7 @@ def _speed(text: str) -> float:
 _TRAINING = "run resume extend"
 _ON_RAY = f"plan prepare {_TRAINING}"
 _READING = f"corpus watch show export submit evaluate clean {_ON_RAY}"
-_JSON = f"{_READING} compare list report serve verify jobs doctor init"
+_JSON = f"{_READING} compare list report serve track verify jobs doctor init"
 _EVERY = " ".join(COMMANDS)
 
 _OPTIONS = [

@@ -49,7 +49,7 @@ def _watch(options: Options) -> int:
     if options.replay is None:
         folder = folder_awaited(options)
         with loading(f"reading {options.study}"):
-            folder.exists()  # a storage that refuses says so now
+            (folder / LEDGER).names()  # a storage that refuses says so now
         follow(folder, console, stage=Stage(f"waiting for a study to begin in {folder} (Ctrl-C ends)"), keys=keys)
         return 0
     with loading(f"reading {options.study}"):
@@ -145,16 +145,19 @@ def _track(options: Options) -> int:
 
         folder = folder_named(options)
     try:
-        done = (follow if options.follow else export)(folder, options.to, options.at, print)
+        say = (lambda line: print(line, file=sys.stderr)) if options.json else print
+        done = (follow if options.follow else export)(folder, options.to, options.at, say).tracked
     except TrackerError as error:
         print(
             f"h2h: {error}\n  remedy: mend it, and give the command again: it hands on what is missing", file=sys.stderr
         )
         return EXIT_FAILED
-    rest = len(done.history.trials) + done.history.finished - len(done.written)
-    others = f"; nothing is new of the other {rest}" if rest else ""
+    if options.json:
+        print_json(done)
+        return 0
+    others = f"; nothing is new of the other {done.unchanged}" if done.unchanged else ""
     print(f"{formatting.plural(len(done.written), 'run')} written{others}")
-    if not done.history.finished:
+    if not done.finished:
         print("the study has no answer yet: its summary comes with it")
     return 0
 

@@ -85,6 +85,7 @@ DOCUMENTS = {
     "submission": "orchestrator.execution.jobs:Submitted",
     "doctor": "orchestrator.execution.checkup:Checkup",
     "clean": "orchestrator.execution.cleaning:Cleaning",
+    "tracked": "orchestrator.reporting.track.exporting:Tracked",
     "written": "orchestrator.cli.output:Written",
     "address": "orchestrator.cli.output:Address",
     "error": "orchestrator.cli.output:Refusal",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Literal
 
 from orchestrator.config.folder import LEDGER, STUDY_FILE, no_study
 from orchestrator.config.trackers import TrackerName
@@ -21,10 +22,26 @@ from orchestrator.ledger.segments import LedgerReader
 from orchestrator.reporting.listening import Silence
 from orchestrator.reporting.track.projection import Run, run_of, summary_of
 from orchestrator.reporting.track.tracker import Tracker, TrackerError, library_of
+from trainables.config import Config
 from trainables.errors import InputError
 from trainables.storage import Location
 
 POLL_SECONDS, REMOTE_POLL_SECONDS = 2.0, 10.0
+
+
+class Tracked(Config):
+    """What a tracker was given of a study."""
+
+    format: Literal["headtohead.tracked/1"] = "headtohead.tracked/1"
+    study: str
+    """Its folder."""
+    tracker: TrackerName
+    written: tuple[str, ...]
+    """The runs for which there was something new."""
+    unchanged: int
+    """The others'."""
+    finished: bool
+    """Whether the study has its answer, which the tracker then has too."""
 
 
 class Export:
@@ -55,6 +72,18 @@ class Export:
         self._reader, self._silence = LedgerReader(folder / LEDGER), Silence()
         self._due: dict[str, None] = {}  # trials of which there may be something new, in the order of the ledger
         self._answered = False
+
+    @property
+    def tracked(self) -> Tracked:
+        """What was done so far."""
+        runs = len(self.history.trials) + self.history.finished
+        return Tracked(
+            study=str(self.folder),
+            tracker=self._library.name,
+            written=tuple(sorted(self.written)),
+            unchanged=runs - len(self.written),
+            finished=self.history.finished,
+        )
 
     def catch_up(self) -> None:
         """Hand on what is new in the ledger. Raises InputError where that is damaged, TrackerError where the tracker

@@ -69,7 +69,14 @@ def test_an_unknown_document_is_told_the_nearest() -> None:
 
 def test_every_command_that_prints_takes_json() -> None:
     texts = {"verify": ["s"], "export": ["s", "--to", "x"], "evaluate": ["s", "--tasks", "x"], "jobs": ["a"]}
-    texts |= {"submit": ["s", "--address", "x"], "doctor": [], "init": [], "list": [], "serve": ["s"]}
+    texts |= {
+        "submit": ["s", "--address", "x"],
+        "doctor": [],
+        "init": [],
+        "list": [],
+        "serve": ["s"],
+        "track": ["s", "--to", "mlflow"],
+    }
     for name in COMMANDS.keys() - WITHOUT_JSON:
         assert make_parser().parse_args([name, *texts.get(name, ["s"]), "--json"]).json, name
 
@@ -87,6 +94,7 @@ def test_what_is_read_of_a_study(study: Path) -> None:
             "verification": ("verify", study),
             "clean": ("clean", study),
             "corpus": ("corpus", study),
+            "tracked": ("track", study, "--to", "tensorboard"),
         }.items()
     }
     history = read_history(Location(study) / LEDGER)
