@@ -57,7 +57,9 @@ def _show(options: Options) -> int:
         if options.json:
             print_json(found)
             return 0
-        tables: list[tuple[str, tuple[Table, ...]]] = [("", (trials_table(found), trials_table(found, narrow=True)))]
+        narrow = trials_table(found, narrow=True)
+        # In the last form the configuration is left out.
+        tables: list[tuple[str, tuple[Table, ...]]] = [("", (trials_table(found), narrow, narrow.first(3)))]
     else:
         if options.phase or options.arm:
             raise InputError("a trial has one arm and phase", where="--arm, --phase", remedy="leave them out")

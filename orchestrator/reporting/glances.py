@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from orchestrator import formatting
 from orchestrator.analysis.comparison import Comparison, Difference, Pair
+from orchestrator.analysis.wording import barred_by
 
 FEW_SEEDS = 3
 """With so many or fewer no interval should be leaned on (docs/statistics.md)."""
@@ -47,6 +48,8 @@ def _glance(comparison: Comparison, pair: Pair) -> Glance:
     row = pair.yardsticks[comparison.primary]
     decided = pair.verdict in (pair.a, pair.b)
     words = f"{pair.verdict} is ahead" if decided else pair.verdict
+    if pair.barred and not decided:
+        words += f" ({barred_by(pair)})"
     said = [f"n = {formatting.plural(row.n, 'seed')}" if row.n else "no seed has ended in both arms"]
     if row.p_adjusted is not None:
         said.append(f"p {formatting.p_value(row.p_adjusted, '= ')}")

@@ -162,21 +162,20 @@ def _attempts(trial: TrialHistory, now: float) -> tuple[AttemptRow, ...]:
 
 
 def trials_table(found: TrialList, *, narrow: bool = False) -> Table:
-    """A row for each; ``narrow``: without what the trials' names say, and in one unit."""
+    """A row for each; ``narrow``: in one unit, with a trial's outcome under its name, which says arm and phase."""
     units = [found.unit] if narrow else list(dict.fromkeys([found.unit, "device_seconds"]))
-    before = ["trial", "outcome"] if narrow else ["trial", "arm", "phase", "outcome"]
-    columns = [*before, "progress", found.primary, *(formatting.UNIT_TITLES[unit] for unit in units)]
-    rows = [
-        [
-            *({**row.model_dump(), "outcome": _outcome(row)}[name] for name in before),
-            f"{row.progress:.0%}",
-            formatting.score(row.yardsticks.get(found.primary)),
-            *(_spent(row.spent, unit).removesuffix(f" {unit}") for unit in units),
-            formatting.settings(row.configuration, "\n"),
-        ]
-        for row in found.trials
-    ]
-    align = (*_LEFT * len(before), *_RIGHT * (len(columns) - len(before)))
+    before = ["trial"] if narrow else ["trial", "arm", "phase", "outcome", "progress"]
+    columns = [*before, found.primary, *(formatting.UNIT_TITLES[unit] for unit in units)]
+    rows = []
+    for row in found.trials:
+        progress = f"{row.progress:.0%}"
+        names = [f"{row.trial}\n{_outcome(row)}, {progress}"]
+        if not narrow:
+            names = [row.trial, row.arm, row.phase, _outcome(row), progress]
+        score = formatting.score(row.yardsticks.get(found.primary))
+        spent = (_spent(row.spent, unit).removesuffix(f" {unit}") for unit in units)
+        rows.append([*names, score, *spent, formatting.settings(row.configuration, "\n")])
+    align = (*_LEFT * min(4, len(before)), *_RIGHT * (len(columns) - min(4, len(before))))
     return Table.of([*columns, "configuration"], rows, align)
 
 
