@@ -61,7 +61,7 @@ def printable(text: str) -> str:
 
 def nearest(name: str, valid: Iterable[str]) -> str:
     """``did you mean 'x'? Valid: ...`` for a misspelt name. Names are not near by their suffix alone."""
-    names = sorted(valid)
+    names = sorted(set(valid))
     close = get_close_matches(name, names, n=1, cutoff=0.5)
     stems = [word.partition(".")[0] for word in (name, *close)]
     hint = f"did you mean '{close[0]}'? " if close and get_close_matches(stems[0], stems[1:]) else ""
