@@ -30,7 +30,7 @@ def task(kind="classify", files=None, place=None, **more):
 
 
 def write(path, rows):
-    content = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+    content = "".join(json.dumps(row) + "\n" for row in rows).encode()
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
 
@@ -134,6 +134,7 @@ def test_a_class_may_have_several_names(tmp_path):
         ([*ROWS[:3], {"text": "a", "label": "maybe"}], ("'maybe'", "none of no, yes", "test.jsonl, line 4")),
         ([{"text": " ", "label": "no"}], ("its text is ' '", "line 1")),
         ([{"text": 3, "label": "no"}], ("its text is 3",)),
+        ([{"text": "half of \ud83d", "label": "no"}], ("half of a character", "\\ud83d", "line 1")),
         ([], ("no example of 'en' in its test split", "test.jsonl")),
     ],
 )
@@ -142,6 +143,48 @@ def test_a_wrong_row_is_one_message(tmp_path, rows, says):
     write(tmp_path / "test.jsonl", rows)
     found = message(task(), tmp_path)
     assert all(part in found for part in says), found
+
+
+@pytest.mark.parametrize("tag", ["", 0, None, "VERB"])
+def test_a_tag_that_is_no_class_is_one_message(tmp_path, tag):
+    write(tmp_path / "train.jsonl", [{"words": ["a"], "tags": ["DET"]}, {"words": ["cat"], "tags": ["NOUN"]}])
+    write(tmp_path / "test.jsonl", [{"words": ["the", "dog"], "tags": ["DET", tag]}])
+    assert f"its tag {tag!r} is none of DET, NOUN" in message(task("tag"), tmp_path)
+
+
+@pytest.mark.parametrize("word", ["", " ", None])
+def test_a_word_that_is_none_is_one_message(tmp_path, word):
+    write(tmp_path / "train.jsonl", [{"words": ["a"], "tags": ["DET"]}, {"words": ["cat"], "tags": ["NOUN"]}])
+    write(tmp_path / "test.jsonl", [{"words": ["the", word], "tags": ["DET", "NOUN"]}])
+    assert "one of its words is empty" in message(task("tag"), tmp_path)
+
+
+@pytest.mark.parametrize("label", ["", None])
+def test_nothing_is_no_class(tmp_path, label):
+    write(tmp_path / "train.jsonl", [*LEARNED, {"text": "of no class", "label": label}])
+    write(tmp_path / "test.jsonl", ROWS)
+    found = message(task(), tmp_path)
+    assert "has no class" in found
+    assert "train.jsonl, line 41" in found
+
+
+@pytest.mark.parametrize("columns", [{"hypothesis": "second"}, {"txt": "text"}])
+def test_a_column_that_the_kind_does_not_have_is_one_message(tmp_path, columns):
+    """Else a second text would be left out without a word."""
+    with pytest.raises(InputError, match=r"kind classify has no '.*\n.*columns\n.*\n.*label, second, text"):
+        Source(task(columns=columns), str(tmp_path))
+    place = {"columns": columns}
+    with pytest.raises(InputError, match="kind classify has no"):
+        Source(task(place=place), str(tmp_path))
+
+
+def test_a_path_in_the_home_folder_is_of_no_other(tmp_path, monkeypatch):
+    home, data = tmp_path / "home", tmp_path / "data"
+    monkeypatch.setenv("HOME", str(home))
+    write(home / "test.jsonl", ROWS)
+    data.mkdir()
+    own = task("minimal_pairs", {"test": "~/test.jsonl"}, columns={"good": "text", "bad": "second"})
+    assert len(read(own, data)) == len(ROWS)
 
 
 @pytest.mark.parametrize(
