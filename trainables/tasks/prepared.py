@@ -178,10 +178,15 @@ def _plain(example: Example) -> _Texts:
 
 
 def _parted(examples: list[Example]) -> tuple[list[Example], list[Example]]:
-    """Most, and the dev split's: the same units in every language. Of a single unit both have all."""
-    dev = [example for example in examples if _order(example) % DEV_OF == 0]
-    rest = [example for example in examples if _order(example) % DEV_OF]
-    return rest or examples, dev or examples[:1]
+    """Most, and the dev split's, of other units: the same ones in every language. Of a single unit both have all.
+    ``examples`` are in their order."""
+    units = list(dict.fromkeys(example.unit for example in examples))
+    if len(units) == 1:
+        return examples, examples
+    dev = {example.unit for example in examples if _order(example) % DEV_OF == 0} or {units[0]}
+    if len(dev) == len(units):
+        dev.remove(units[-1])
+    return [e for e in examples if e.unit not in dev], [e for e in examples if e.unit in dev]
 
 
 def _order(example: Example) -> int:

@@ -317,6 +317,18 @@ def test_what_is_asked_is_not_learned(tmp_path):
     assert not seen["dev"] & seen["test"]
 
 
+@pytest.mark.parametrize(("start", "end"), [(3, 5), (3, 10), (10, 13), (1, 3), (0, 13)])
+def test_of_few_examples_too_none_is_in_two_splits(tmp_path, start, end):
+    """Of what is tested a part is dev's, where there is no file of it."""
+    write(tmp_path / "test.jsonl", ROWS[start:end])
+    own = task("minimal_pairs", {"test": "test.jsonl"}, columns={"good": "text", "bad": "second"})
+    parts = read_parts(Source(own, str(tmp_path)), ["en"], {})
+    test, dev = (set(texts(parts[split, "en"])) for split in ("test", "dev"))
+    assert (len(test) + len(dev), len(test & dev)) == (end - start, 0)
+    assert test
+    assert dev
+
+
 def test_transfer_does_not_learn_what_is_asked_in_translation(tmp_path):
     """Also where the language of the training examples is not asked itself."""
     write(tmp_path / "train.jsonl", ROWS)
