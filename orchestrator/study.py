@@ -169,8 +169,9 @@ class Study:
 
     def evaluate(self, suite: TasksSpec, address: str | None = None, *, items: int = TASK_ITEMS) -> TasksRecord:
         """Ask the models of the confirmation downstream tasks that the study did not plan: exploratory, and recorded as
-        such. What was asked already is not asked again. Returns what the ledger says of the tasks. Raises InputError:
-        the study has not come to its end, its checkpoints are gone, or something is wrong with the tasks."""
+        such. What was asked already is not asked again, unless of another number of examples. Returns what the ledger
+        says of the tasks. Raises InputError: the study has not come to its end, its checkpoints are gone, or something
+        is wrong with the tasks."""
         from orchestrator.execution.evaluation import evaluate_runs
         from orchestrator.execution.ray_session import ray_address, ray_session
         from orchestrator.planning.machine import Machine
@@ -191,7 +192,8 @@ class Study:
         record = prepared_tasks(self.spec, suite, store, corpus.tokenizer())
         record = record.model_copy(update={"items": items, "exploratory": True})
         with closing(Recorder(self.folder / LEDGER, self.say)) as recorder:
-            if record.digest not in recorder.history.task_sets:
+            known = recorder.history.task_sets.get(record.digest)
+            if known is None or known.items != items:
                 recorder.record(record)
             self.say("starting Ray on this machine" if address is None else f"connecting to Ray at {address}")
             with ray_session(ray_address(address), Machine.here(), dashboard=False):

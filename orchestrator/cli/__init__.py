@@ -128,6 +128,12 @@ def _speed(text: str) -> float:
     return speed
 
 
+def _items(text: str) -> int:
+    if not (text.isdecimal() and int(text)):
+        raise argparse.ArgumentTypeError(f"'{text}' is no number of examples: 1 at least")
+    return int(text)
+
+
 _TRAINING = "run resume extend"
 _ON_RAY = f"plan prepare {_TRAINING}"
 _READING = f"corpus watch show export submit evaluate clean {_ON_RAY}"
@@ -165,7 +171,7 @@ _OPTIONS = [
         required=True,
     ),
     _option("evaluate", "--data", "folder that holds the tasks' files (default: the hub)", metavar="FOLDER"),
-    _option("evaluate", "--items", "examples of each task and language (default: 500)", metavar="N", type=int),
+    _option("evaluate", "--items", "examples of each task and language (default: 500)", metavar="N", type=_items),
     _option("evaluate", "--languages", "of a model that is no study's (default: all)", metavar="CODE", nargs="+"),
     _option(
         f"{_ON_RAY} evaluate doctor", "--address", "a Ray cluster's address (default: RAY_ADDRESS, else this machine)"

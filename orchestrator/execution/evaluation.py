@@ -18,6 +18,7 @@ from orchestrator.ledger.recorder import Recorder
 from orchestrator.ledger.records import EvaluationRecord, TasksRecord, TuningRecord
 from orchestrator.ledger.trials import TrialHistory
 from orchestrator.scheduling.trained import Trained, trained
+from trainables.errors import InputError
 from trainables.evaluation.yardstick import Items, Score, mean_over
 from trainables.hashing import checksum
 from trainables.objectives.objective import Scorer
@@ -168,7 +169,8 @@ def as_they_end(
     resources: ResourcesSpec,
     say: Callable[[int], None],
 ) -> Iterator[Answer]:
-    """What calls give, run as Ray tasks, in the order in which they end. Raises what one raises."""
+    """What calls give, run as Ray tasks, in the order in which they end. Raises what one raises, and InputError:
+    one's process was lost, again and again."""
     import ray
 
     options = {"num_cpus": resources.cpus_per_worker, "num_gpus": resources.gpus_per_worker or 0}
@@ -181,6 +183,13 @@ def as_they_end(
             yield ray.get(ended)
         except ray.exceptions.RayTaskError as error:
             raise error.cause or error from None
+        except ray.exceptions.RayError as error:  # no exception of the call's: who ran it is gone
+            raise InputError(
+                "a process that asked a model was lost, each time that it was begun",
+                where="the Ray cluster",
+                why=str(error).partition("\n")[0][:300],
+                remedy="free memory there, or fewer workers side by side; then again: what was answered is kept",
+            ) from error
 
 
 def ask(folder: str, trial: str, tasks: str, items: int) -> Asked:

@@ -100,6 +100,10 @@ class History:
             case records.CorpusRecord():
                 self.corpus = record
             case records.TasksRecord():
+                before_it = self.task_sets.get(record.digest)
+                if before_it is not None and before_it.items != record.items:
+                    # What was asked of so many examples is not compared with what is asked of others.
+                    self.evaluations.pop(record.digest, None)
                 self.task_sets[record.digest] = record
                 if not record.exploratory:
                     self.tasks = record

@@ -93,7 +93,8 @@ def _costs(plans: Sequence[ArmPlan], tasks: Tasks, tokenizer: PreTrainedTokenize
             for language in tasks.languages(name):
                 examples = tasks.first(name, "test", language, TASK_ITEMS)
                 own = KINDS.find(entry.kind)(), examples, num_tokens
-                shares.append(zero_shot_flops(plan.learner.config, plan.objective.task, *own) / run)
+                flops = zero_shot_flops(plan.learner.config, plan.objective.task, *own)
+                shares.append(len(plan.objective.scorers) * flops / run)  # a model answers by each of its scorers
                 counts.append(entry.counts["test"][language])
         costs.append(_Cost(shares, counts))
     return costs

@@ -114,7 +114,9 @@ def tasks_table(found: Sequence[TaskPair], over: Sequence[str] = ()) -> Table:
         rows.append(Line(cells, quiet=True))
     notes = list(over)
     if not all(pair.row.informative for pair in found):
-        notes.append("uninformative: no arm is surely above chance, the untrained model and its embeddings alone")
+        has_controls = any(pair.row.untrained is not None for pair in found)
+        bars = "chance, the untrained model and its embeddings alone" if has_controls else "chance"
+        notes.append(f"uninformative: no arm is surely above {bars}")
     if shows_bags:
         notes.append("embeddings alone: a probe of the embedding's output, which has seen no other word")
     titles = ("pair", "task", "items", "chance", "right", *bag, "difference", "p\n(adjusted)")

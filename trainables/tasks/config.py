@@ -91,7 +91,7 @@ class TaskConfig(Config):
     """The column whose value an item and its translations share; ``row``: its place in the file. Left out: each is
     alone."""
     group: str | None = None
-    """The column by whose values a task is told in parts, as BLiMP's paradigms: each counts the same."""
+    """The column of a task's parts, as BLiMP's paradigms: of a subsample there are as many examples of each."""
     transfer: Key | None = None
     """The language whose training examples serve all others: zero-shot transfer. Left out: each has its own."""
     local: PlaceConfig | None = None

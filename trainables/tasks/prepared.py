@@ -6,7 +6,7 @@ It lies at ``<store>/<digest>``: the digest is that of the manifest, which has t
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ from trainables.config import Amount, Config, Count
 from trainables.errors import InputError
 from trainables.hashing import checksum
 from trainables.storage import Location
-from trainables.tasks.config import Split, TaskConfig
+from trainables.tasks.config import SPLITS, Split, TaskConfig
 from trainables.tasks.examples import Example, evenly
 from trainables.tasks.reading import Source
 
@@ -65,6 +65,7 @@ class TasksManifest(Config):
 
 Parts = Mapping[tuple[Split, str], Sequence[Example]]
 """By split and language."""
+_Texts = tuple[str, ...]
 
 
 def prepare_tasks(
@@ -126,7 +127,11 @@ def _first_names(classes: Mapping[str, int]) -> tuple[str, ...]:
 
 def read_parts(source: Source, languages: Sequence[str], classes: Mapping[str, int]) -> Parts:
     """All that a task has of the languages, each part in an order by chance that is always the same: by unit, so that
-    the first of one language are translations of the first of another."""
+    the first of one language are translations of the first of another.
+
+    What is asked is not learned: training examples with the texts of a dev or test example of the same language are
+    left out, and dev examples with those of a test example. Raises InputError where that leaves none.
+    """
     task, found = source.task, dict[tuple[Split, str], list[Example]]()
     if source.kind.learns:
         for language in (task.transfer,) if task.transfer else languages:
@@ -140,14 +145,48 @@ def read_parts(source: Source, languages: Sequence[str], classes: Mapping[str, i
         else:
             test, dev = _parted(test)
         found["dev", language], found["test", language] = dev, test
+    asked = list(found.items())
+    if task.transfer not in (None, *languages) and task.transfer in source.languages:
+        # Its texts are what the other languages are asked, in translation.
+        own: tuple[Split, ...] = ("dev", "test") if source.has("dev") else ("test",)
+        asked += [((split, task.transfer), source.examples(split, task.transfer, classes)) for split in own]
+    for split, language in found:
+        if split == "train" or (split == "dev" and source.has("dev")):
+            later = SPLITS[SPLITS.index(split) + 1 :]
+            known = {_plain(e) for (other, own), es in asked if own == language and other in later for e in es}
+            found[split, language] = _unasked(source, split, language, found[split, language], known)
     return found
 
 
+def _unasked(
+    source: Source, split: Split, language: str, examples: Sequence[Example], asked: Collection[_Texts]
+) -> list[Example]:
+    found = [example for example in examples if _plain(example) not in asked]
+    if not found:
+        raise InputError(
+            f"the task {source.task.name} has no {split} example of '{language}' that it does not ask as well",
+            where=f"task {source.task.name}: {split}",
+            why=f"all {len(examples)} have the texts of examples that models are chosen or tested on",
+            remedy="other examples for each split",
+        )
+    return found
+
+
+def _plain(example: Example) -> _Texts:
+    """Its texts but for capitals and spaces."""
+    return tuple(" ".join(text.casefold().split()) for text in example.texts)
+
+
 def _parted(examples: list[Example]) -> tuple[list[Example], list[Example]]:
-    """Most, and the dev split's: the same units in every language. Of a single unit both have all."""
-    dev = [example for example in examples if _order(example) % DEV_OF == 0]
-    rest = [example for example in examples if _order(example) % DEV_OF]
-    return rest or examples, dev or examples[:1]
+    """Most, and the dev split's, of other units: the same ones in every language. Of a single unit both have all.
+    ``examples`` are in their order."""
+    units = list(dict.fromkeys(example.unit for example in examples))
+    if len(units) == 1:
+        return examples, examples
+    dev = {example.unit for example in examples if _order(example) % DEV_OF == 0} or {units[0]}
+    if len(dev) == len(units):
+        dev.remove(units[-1])
+    return [e for e in examples if e.unit not in dev], [e for e in examples if e.unit in dev]
 
 
 def _order(example: Example) -> int:

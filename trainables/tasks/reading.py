@@ -16,7 +16,7 @@ from trainables.corpora.reading.wildcards import matching_files
 from trainables.errors import InputError, nearest
 from trainables.hashing import checksum
 from trainables.storage import Location, is_here
-from trainables.tasks.config import PlaceConfig, Split, TaskConfig
+from trainables.tasks.config import PlaceConfig, Split, TaskConfig, is_absolute
 from trainables.tasks.examples import Example
 from trainables.tasks.kinds import KINDS, Kind
 from trainables.tasks.kinds.kind import UnusableError
@@ -49,8 +49,22 @@ class Source:
                 remedy="--set yardsticks.tasks.folder=FOLDER, which holds the files that the definition names",
             )
         self._place: PlaceConfig = place
+        self._require_known_columns()
         self.languages = place.languages or task.languages
         """Those that are there."""
+
+    def _require_known_columns(self) -> None:
+        """Raises InputError where a name under columns is none that is read: a mistyped one would be passed over."""
+        own = (*self.kind.columns, *self.kind.optional)
+        known = [*own, *(name for name in (self.task.cluster, self.task.group) if name is not None)]
+        for name in (*self.task.columns, *self._place.columns):
+            if name not in known:
+                raise InputError(
+                    f"an example of the kind {self.kind.name} has no '{name}'",
+                    where=f"task {self.task.name}: columns",
+                    why="columns says the file's names by the kind's own: {KIND'S: FILE'S}",
+                    remedy=nearest(name, own),
+                )
 
     def classes(self) -> dict[str, int]:
         """The number of each class, by each of its names in the column; empty where none are named, of a kind without
@@ -64,7 +78,15 @@ class Source:
         for language in self._training_languages():
             for row in self._rows("train", language):
                 values = self._value(row, column)
-                found.update(map(str, values if isinstance(values, list) else [values]))
+                own = values if isinstance(values, list) else [values]
+                if any(value is None or value == "" for value in own):
+                    raise InputError(
+                        f"a row of the task {self.task.name} has no class",
+                        where=row.where,
+                        why=f"its column '{column}' is empty",
+                        remedy="mend the row, or name the classes: labels: [NAME, ...]",
+                    )
+                found.update(map(str, own))
                 if len(found) > MOST_CLASSES:
                     raise InputError(
                         f"the task {self.task.name} has more than {MOST_CLASSES} classes",
@@ -144,8 +166,7 @@ class Source:
 
     def _in_folder(self, pattern: str, language: str) -> str:
         pattern = pattern.replace("{language}", self._place.codes.get(language, language))
-        relative = "://" not in pattern and not pattern.startswith("/")
-        return f"{self._folder.rstrip('/')}/{pattern}" if relative and self._folder else pattern
+        return f"{self._folder.rstrip('/')}/{pattern}" if self._folder and not is_absolute(pattern) else pattern
 
     def _rows(self, split: Split, language: str) -> Iterator[_Row]:
         if self._place.files is None:

@@ -152,3 +152,10 @@ def test_an_output_that_knows_no_plus_minus(study: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert "?" in done.stdout
     assert "headless" in done.stdout
+
+
+@pytest.mark.parametrize("items", ["0", "-1", "many", "1.5"])
+def test_a_number_of_examples_that_is_none(items: str) -> None:
+    code, said = run_command("evaluate", "model", "--tasks", "blimp", "--items", items)
+    assert code == 2
+    assert f"'{items}' is no number of examples" in said

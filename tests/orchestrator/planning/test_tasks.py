@@ -26,8 +26,8 @@ def tasks(tmp_path):
     for language in LANGUAGES:
         pairs = [{"good": f"a good one {n}", "bad": f"one bad a {n}"} for n in range(800)]
         (folder / f"pairs-{language}.jsonl").write_text("\n".join(map(json.dumps, pairs)))
-        texts = [{"text": f"text {n}", "label": "ab"[n % 2]} for n in range(300)]
         for split in ("train", "test"):
+            texts = [{"text": f"text to {split} {n}", "label": "ab"[n % 2]} for n in range(300)]
             (folder / f"texts-{split}-{language}.jsonl").write_text("\n".join(map(json.dumps, texts)))
     pairs = {"name": "pairs", "kind": "minimal_pairs", "local": {"files": {"test": "pairs-{language}.jsonl"}}}
     files = {split: f"texts-{split}-{{language}}.jsonl" for split in ("train", "test")}
@@ -59,7 +59,11 @@ def most_for(spec, share):
         return [len(text) // 2 for text in texts]
 
     own = KINDS.find("minimal_pairs")(), examples, tokens
-    costs = [zero_shot_flops(p.learner.config, p.objective.task, *own) / p.run_flops for p in arm_plans(spec)]
+    costs = [
+        len(p.objective.scorers) * zero_shot_flops(p.learner.config, p.objective.task, *own) / p.run_flops
+        for p in arm_plans(spec)
+    ]
+    assert {len(p.objective.scorers) for p in arm_plans(spec)} == {1, 2}, "a headless model is asked by two"
     return share / (2 * max(costs))
 
 
@@ -74,7 +78,7 @@ def test_as_many_as_take_two_percent_or_five_of_a_short_run(tmp_path, tasks, flo
     spec, found = planned(tmp_path, tasks, flops)
     two, five = most_for(spec, 0.02), most_for(spec, 0.05)
     expected = max(1, min(500, max(two, min(100, five))))
-    assert found.record.items == pytest.approx(expected, rel=0.1, abs=1)
+    assert found.record.items == pytest.approx(expected, rel=0.15, abs=1)
     if found.record.items > 1:
         assert found.share <= (0.02 if found.record.items > 100 else 0.05)
 

@@ -39,6 +39,13 @@ def test_a_tie_of_two_sentences_is_half_right():
     assert KINDS.find("minimal_pairs")().answers(model, examples(own, rows)).tolist() == [1, 0, 0.5]
 
 
+@pytest.mark.parametrize(("good", "bad", "right"), [(-3, -np.inf, 1), (-np.inf, -3, 0), (-np.inf, -np.inf, 0.5)])
+def test_what_is_impossible_ties_with_its_like_alone(good, bad, right):
+    own = task("minimal_pairs")
+    model = Likes({"good": good, "bad": bad})
+    assert KINDS.find("minimal_pairs")().answers(model, examples(own, [{"good": "good", "bad": "bad"}])) == [right]
+
+
 def test_of_choices_that_tie_each_has_its_share():
     row = {"context": "one", "choice1": "x", "choice2": "y", "choice3": "z", "label": 1}
     found = examples(task("choice"), [row, row | {"label": 2}])

@@ -268,8 +268,13 @@ def test_a_task_in_several_languages(transfer, tmp_path, tokenizer):
     words = {"en": ("gal", "mor"), "fr": ("mor", "gal")}  # the same words, and other classes
     for language, (yes, no) in words.items():
         for split, number in (("train", 60), ("dev", 20), ("test", 40)):
-            rows = [(" ".join([draw.choice(("ta", "so")), yes if label else no]), label) for label in [0, 1] * number]
-            write(tmp_path, f"{split}-{language}.tsv", [(text, ("no", "yes")[label]) for text, label in rows])
+            # No two splits have a text in common: the words are in another order, or come twice.
+            form = {"train": "{0} {1}", "dev": "{1} {0}", "test": "{0} {1} {0} {1}"}[split]
+            rows = [
+                (form.format(draw.choice(("ta", "so")), yes if label else no), ("no", "yes")[label])
+                for label in [0, 1] * number
+            ]
+            write(tmp_path, f"{split}-{language}.tsv", rows)
     splits = {split: f"{split}-{{language}}.tsv" for split in ("train", "dev", "test")}
     config = TaskConfig.model_validate(
         {

@@ -21,6 +21,7 @@ from trainables.tasks.prepared import MANIFEST_NAME, Tasks, prepare_tasks, read_
 from trainables.tasks.reading import Source
 
 ROWS = [{"text": f"text {number}", "second": "so", "label": ("no", "yes")[number % 2]} for number in range(40)]
+LEARNED = [{**row, "text": f"learned {row['text']}"} for row in ROWS]
 
 
 def task(kind="classify", files=None, place=None, **more):
@@ -29,7 +30,7 @@ def task(kind="classify", files=None, place=None, **more):
 
 
 def write(path, rows):
-    content = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+    content = "".join(json.dumps(row) + "\n" for row in rows).encode()
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
 
@@ -133,6 +134,7 @@ def test_a_class_may_have_several_names(tmp_path):
         ([*ROWS[:3], {"text": "a", "label": "maybe"}], ("'maybe'", "none of no, yes", "test.jsonl, line 4")),
         ([{"text": " ", "label": "no"}], ("its text is ' '", "line 1")),
         ([{"text": 3, "label": "no"}], ("its text is 3",)),
+        ([{"text": "half of \ud83d", "label": "no"}], ("half of a character", "\\ud83d", "line 1")),
         ([], ("no example of 'en' in its test split", "test.jsonl")),
     ],
 )
@@ -141,6 +143,48 @@ def test_a_wrong_row_is_one_message(tmp_path, rows, says):
     write(tmp_path / "test.jsonl", rows)
     found = message(task(), tmp_path)
     assert all(part in found for part in says), found
+
+
+@pytest.mark.parametrize("tag", ["", 0, None, "VERB"])
+def test_a_tag_that_is_no_class_is_one_message(tmp_path, tag):
+    write(tmp_path / "train.jsonl", [{"words": ["a"], "tags": ["DET"]}, {"words": ["cat"], "tags": ["NOUN"]}])
+    write(tmp_path / "test.jsonl", [{"words": ["the", "dog"], "tags": ["DET", tag]}])
+    assert f"its tag {tag!r} is none of DET, NOUN" in message(task("tag"), tmp_path)
+
+
+@pytest.mark.parametrize("word", ["", " ", None])
+def test_a_word_that_is_none_is_one_message(tmp_path, word):
+    write(tmp_path / "train.jsonl", [{"words": ["a"], "tags": ["DET"]}, {"words": ["cat"], "tags": ["NOUN"]}])
+    write(tmp_path / "test.jsonl", [{"words": ["the", word], "tags": ["DET", "NOUN"]}])
+    assert "one of its words is empty" in message(task("tag"), tmp_path)
+
+
+@pytest.mark.parametrize("label", ["", None])
+def test_nothing_is_no_class(tmp_path, label):
+    write(tmp_path / "train.jsonl", [*LEARNED, {"text": "of no class", "label": label}])
+    write(tmp_path / "test.jsonl", ROWS)
+    found = message(task(), tmp_path)
+    assert "has no class" in found
+    assert "train.jsonl, line 41" in found
+
+
+@pytest.mark.parametrize("columns", [{"hypothesis": "second"}, {"txt": "text"}])
+def test_a_column_that_the_kind_does_not_have_is_one_message(tmp_path, columns):
+    """Else a second text would be left out without a word."""
+    with pytest.raises(InputError, match=r"kind classify has no '.*\n.*columns\n.*\n.*label, second, text"):
+        Source(task(columns=columns), str(tmp_path))
+    place = {"columns": columns}
+    with pytest.raises(InputError, match="kind classify has no"):
+        Source(task(place=place), str(tmp_path))
+
+
+def test_a_path_in_the_home_folder_is_of_no_other(tmp_path, monkeypatch):
+    home, data = tmp_path / "home", tmp_path / "data"
+    monkeypatch.setenv("HOME", str(home))
+    write(home / "test.jsonl", ROWS)
+    data.mkdir()
+    own = task("minimal_pairs", {"test": "~/test.jsonl"}, columns={"good": "text", "bad": "second"})
+    assert len(read(own, data)) == len(ROWS)
 
 
 @pytest.mark.parametrize(
@@ -207,11 +251,12 @@ def test_none_of_the_texts_languages(tmp_path):
 def test_the_order_of_examples_is_not_that_of_the_file(tmp_path_factory, order, cluster):
     folder = tmp_path_factory.mktemp("own")
     rows = [row | {"id": number // 2} for number, row in enumerate(ROWS)]
-    write(folder / "train.jsonl", rows)
+    learned = [row | own for row, own in zip(rows, LEARNED, strict=True)]
+    write(folder / "train.jsonl", learned)
     write(folder / "test.jsonl", rows)
     own = task(cluster=cluster)
     first = read_parts(Source(own, str(folder)), ["en"], {"no": 0, "yes": 1})
-    write(folder / "train.jsonl", [rows[number] for number in order])
+    write(folder / "train.jsonl", [learned[number] for number in order])
     write(folder / "test.jsonl", [rows[number] for number in order])
     again = read_parts(Source(own, str(folder)), ["en"], {"no": 0, "yes": 1})
     assert again == first
@@ -223,9 +268,11 @@ def test_translations_are_aligned(tmp_path, cluster):
     """The first of one language are translations of the first of another, in all splits; also of those cut off."""
     languages = ("de", "en", "sw")
     for language in languages:
-        rows = [{"text": f"{language} {number}", "label": "no", "id": number} for number in range(60)]
-        write(tmp_path / f"{language}.jsonl", rows if cluster == "row" else rows[::-1] if language == "en" else rows)
-    files = {"train": "{language}.jsonl", "test": "{language}.jsonl"}
+        for split in ("train", "test"):
+            rows = [{"text": f"{split} {number} {language}", "label": "no", "id": number} for number in range(60)]
+            turned = cluster == "id" and language == "en"
+            write(tmp_path / f"{split}-{language}.jsonl", rows[::-1] if turned else rows)
+    files = {"train": "train-{language}.jsonl", "test": "test-{language}.jsonl"}
     own = task(files=files, languages=languages, cluster=cluster)
     parts = read_parts(Source(own, str(tmp_path)), languages, {"no": 0})
     for split in ("train", "dev", "test"):
@@ -239,20 +286,69 @@ def test_translations_are_aligned(tmp_path, cluster):
 def test_without_a_cluster_languages_share_no_unit(tmp_path):
     for language in ("de", "en"):
         write(tmp_path / f"{language}.jsonl", ROWS)
-    own = task(files={"train": "{language}.jsonl", "test": "{language}.jsonl"}, languages=["de", "en"])
+    write(tmp_path / "train.jsonl", LEARNED)
+    own = task(files={"train": "train.jsonl", "test": "{language}.jsonl"}, languages=["de", "en"])
     parts = read_parts(Source(own, str(tmp_path)), ["de", "en"], {"no": 0, "yes": 1})
     assert not {e.unit for e in parts["test", "de"]} & {e.unit for e in parts["test", "en"]}
 
 
 def test_transfer_trains_in_one_language(tmp_path):
-    write(tmp_path / "train.jsonl", ROWS)
+    write(tmp_path / "train.jsonl", LEARNED)
     for language in ("de", "en"):
         write(tmp_path / f"test-{language}.jsonl", ROWS)
     files = {"train": "train.jsonl", "test": "test-{language}.jsonl"}
     own = task(files=files, languages=["de", "en"], transfer="en")
     parts = read_parts(Source(own, str(tmp_path)), ["de", "en"], {"no": 0, "yes": 1})
     assert [language for split, language in parts if split == "train"] == ["en"]
-    assert len(parts["train", "en"]) == len(ROWS)  # dev is cut from what is tested
+    assert len(parts["train", "en"]) == len(LEARNED)  # dev is cut from what is tested
+
+
+def test_what_is_asked_is_not_learned(tmp_path):
+    """Texts of a split that is asked are in none before it, however they are written and labelled."""
+    test, dev, train = LEARNED[:8], [*LEARNED[6:12], LEARNED[9]], [*LEARNED[4:20], LEARNED[7]]
+    loud = [{**row, "text": f" {row['text'].upper()}", "label": "no"} for row in train]
+    for split, rows in {"train": loud, "dev": dev, "test": test}.items():
+        write(tmp_path / f"{split}.jsonl", rows)
+    files = {split: f"{split}.jsonl" for split in ("train", "dev", "test")}
+    parts = read_parts(Source(task(files=files), str(tmp_path)), ["en"], {"no": 0, "yes": 1})
+    assert {split: len(examples) for (split, _), examples in parts.items()} == {"train": 8, "dev": 5, "test": 8}
+    seen = {split: {text.strip().lower() for (text,) in texts(examples)} for (split, _), examples in parts.items()}
+    assert not seen["train"] & (seen["dev"] | seen["test"])
+    assert not seen["dev"] & seen["test"]
+
+
+@pytest.mark.parametrize(("start", "end"), [(3, 5), (3, 10), (10, 13), (1, 3), (0, 13)])
+def test_of_few_examples_too_none_is_in_two_splits(tmp_path, start, end):
+    """Of what is tested a part is dev's, where there is no file of it."""
+    write(tmp_path / "test.jsonl", ROWS[start:end])
+    own = task("minimal_pairs", {"test": "test.jsonl"}, columns={"good": "text", "bad": "second"})
+    parts = read_parts(Source(own, str(tmp_path)), ["en"], {})
+    test, dev = (set(texts(parts[split, "en"])) for split in ("test", "dev"))
+    assert (len(test) + len(dev), len(test & dev)) == (end - start, 0)
+    assert test
+    assert dev
+
+
+def test_transfer_does_not_learn_what_is_asked_in_translation(tmp_path):
+    """Also where the language of the training examples is not asked itself."""
+    write(tmp_path / "train.jsonl", ROWS)
+    write(tmp_path / "test-en.jsonl", ROWS[:10])
+    write(tmp_path / "test-de.jsonl", [{**row, "text": f"auf deutsch {row['text']}"} for row in ROWS[:10]])
+    files = {"train": "train.jsonl", "test": "test-{language}.jsonl"}
+    own = task(files=files, languages=["de", "en"], transfer="en", cluster="row")
+    for languages in (["de"], ["de", "en"]):
+        parts = read_parts(Source(own, str(tmp_path)), languages, {"no": 0, "yes": 1})
+        assert len(parts["train", "en"]) == len(ROWS) - 10
+
+
+@pytest.mark.parametrize("split", ["train", "dev"])
+def test_a_split_that_is_all_asked_is_one_message(tmp_path, split):
+    write(tmp_path / "test.jsonl", ROWS)
+    write(tmp_path / "other.jsonl", LEARNED)
+    files = {"train": "other.jsonl", "dev": "other.jsonl", "test": "test.jsonl", split: "test.jsonl"}
+    found = message(task(files=files), tmp_path)
+    assert f"no {split} example of 'en' that it does not ask as well" in found
+    assert "all 40 have the texts" in found
 
 
 def test_groups_count_the_same_in_a_subsample(tmp_path):
@@ -264,7 +360,7 @@ def test_groups_count_the_same_in_a_subsample(tmp_path):
 
 
 def test_prepared_twice_is_the_same(tmp_path):
-    write(tmp_path / "train.jsonl", ROWS)
+    write(tmp_path / "train.jsonl", LEARNED)
     write(tmp_path / "test.jsonl", ROWS)
     first, again = (
         prepare_tasks([task()], Location(tmp_path / store), str(tmp_path), None, None) for store in ("one", "two")
@@ -280,7 +376,7 @@ def test_prepared_twice_is_the_same(tmp_path):
 
 @pytest.mark.parametrize("damage", ["changed", "gone", "manifest", "no manifest"])
 def test_a_damaged_file_is_refused(tmp_path, damage):
-    write(tmp_path / "train.jsonl", ROWS)
+    write(tmp_path / "train.jsonl", LEARNED)
     write(tmp_path / "test.jsonl", ROWS)
     folder = prepare_tasks([task()], Location(tmp_path / "store"), str(tmp_path), None, None)
     file = folder / (MANIFEST_NAME if "manifest" in damage else "own.parquet")

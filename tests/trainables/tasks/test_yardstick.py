@@ -127,8 +127,8 @@ def test_a_sentence_weighs_its_words_and_examples_of_one_unit_are_one_item():
 @pytest.fixture
 def probed(tmp_path):
     """A task of classes, which the first word tells, beside one of pairs."""
-    for split, number in (("train", 60), ("test", 30)):
-        rows = [{"text": words(6 + i % 2, 8 + i % 7), "label": "ab"[i % 2]} for i in range(number)]
+    for split, number, last in (("train", 60, []), ("test", 30, [9])):
+        rows = [{"text": words(6 + i % 2, 8 + i % 7, *last), "label": "ab"[i % 2]} for i in range(number)]
         (tmp_path / f"first-{split}.jsonl").write_text("\n".join(map(json.dumps, rows)))
     files = {split: f"{tmp_path}/first-{split}.jsonl" for split in ("train", "test")}
     first = TaskConfig(name="first", kind="classify", languages=("en",), local=PlaceConfig(files=files))

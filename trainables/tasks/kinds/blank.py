@@ -46,4 +46,4 @@ class Blank(Kind):
 
     def right(self, scored: Scored, examples: Sequence[Example]) -> NDArray[np.float64]:
         good, bad = scored.log_likelihood_P.reshape(-1, 2).T
-        return likelier(good - bad, bad)
+        return likelier(good, bad)

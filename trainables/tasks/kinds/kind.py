@@ -3,6 +3,7 @@ I examples, P passages, H layers, K labels, F features."""
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from trainables.tasks.model import LanguageModel, Passage, Scored
 
+_SURROGATE = re.compile("[\ud800-\udfff]")  # of a pair of which the other is missing: JSON can have it
 Row = Mapping[str, Any]
 """One of a file: values by the kind's own names of columns."""
 
@@ -75,6 +77,8 @@ def text(row: Row, column: str) -> str:
     value = row[column]
     if not isinstance(value, str) or not value.strip():
         raise UnusableError(f"its {column} is {value!r:.60}, and no text")
+    if _SURROGATE.search(value):
+        raise UnusableError(f"its {column} has half of a character: {value!a:.60}")
     return value
 
 

@@ -38,13 +38,15 @@ class MinimalPairs(Kind):
 
     def right(self, scored: Scored, examples: Sequence[Example]) -> NDArray[np.float64]:
         good, bad = scored.log_likelihood_P.reshape(-1, 2).T
-        return likelier(good - bad, bad)
+        return likelier(good, bad)
 
 
-def likelier(lead_I: NDArray[np.float64], other_I: NDArray[np.float64]) -> NDArray[np.float64]:
-    """1 where the lead is positive, 0.5 where it is but rounding, else 0, (I,)."""
+def likelier(good_I: NDArray[np.float64], bad_I: NDArray[np.float64]) -> NDArray[np.float64]:
+    """1 where the good log-likelihood is higher, 0.5 where that is but rounding, else 0, (I,). What is impossible,
+    -inf, ties with its like alone."""
     import numpy as np
 
-    is_tie = np.abs(lead_I) <= ROUNDING * np.maximum(1.0, np.abs(other_I))
-    found: NDArray[np.float64] = np.where(is_tie, 0.5, (lead_I > 0).astype(np.float64))
+    limit_I = ROUNDING * np.maximum(1.0, np.abs(np.where(np.isfinite(bad_I), bad_I, 0.0)))
+    is_tie_I = np.isclose(good_I, bad_I, rtol=0.0, atol=limit_I)
+    found: NDArray[np.float64] = np.where(is_tie_I, 0.5, (good_I > bad_I).astype(np.float64))
     return found

@@ -31,8 +31,11 @@ class Tag(Kind):
         words, tags = row["words"], row["tags"]
         if not (isinstance(words, list) and isinstance(tags, list) and len(words) == len(tags) > 0):
             raise UnusableError("its words and tags are no two lists of one length")
-        if unknown := next((tag for tag in tags if str(tag) not in classes), None):
-            raise UnusableError(f"its tag {unknown!r:.60} is none of {', '.join(classes)}"[:300])
+        if any(word is None or not str(word).strip() for word in words):
+            raise UnusableError("one of its words is empty")
+        unknown = [tag for tag in tags if str(tag) not in classes]
+        if unknown:
+            raise UnusableError(f"its tag {unknown[0]!r:.60} is none of {', '.join(classes)}"[:300])
         return Example(tuple(map(str, words)), tuple(classes[str(tag)] for tag in tags), "")
 
     def features(self, model: LanguageModel, examples: Sequence[Example]) -> NDArray[np.float32]:

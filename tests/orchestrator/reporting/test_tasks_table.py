@@ -1,0 +1,36 @@
+"""The table of downstream tasks says by what a task is uninformative."""
+
+import pytest
+
+from orchestrator.analysis.comparison import TaskRow
+from orchestrator.reporting.result_tables import TaskPair, tasks_table
+
+ROW = TaskRow(
+    role="exploratory",
+    lower_is_better=False,
+    n=3,
+    mean_a=0.5,
+    mean_b=0.5,
+    difference=0.0,
+    interval=(-0.1, 0.1),
+    deviation=0.1,
+    seed_error=0.05,
+    text_error=0.05,
+    p=0.9,
+    p_adjusted=0.9,
+    task="pairs",
+    tier="zero-shot",
+    languages=("en",),
+    items=100,
+    chance=0.5,
+    untrained=None,
+    informative=False,
+)
+
+
+@pytest.mark.parametrize(
+    ("untrained", "says"), [(None, "above chance"), (0.5, "above chance, the untrained model and its embeddings alone")]
+)
+def test_a_bar_that_was_not_measured_is_not_named(untrained, says):
+    table = tasks_table([TaskPair("a", "b", ROW.model_copy(update={"untrained": untrained}))])
+    assert table.notes == (f"uninformative: no arm is surely {says}",)
