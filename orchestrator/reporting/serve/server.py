@@ -8,6 +8,7 @@ it.
 from __future__ import annotations
 
 import asyncio
+import errno
 import hmac
 import json
 import secrets
@@ -248,11 +249,11 @@ async def serve(storage: Location, host: str, port: int, say: Callable[[str], No
         try:
             await site.start()
         except OSError as error:
+            where, remedy = "--host", "an address of this machine: 127.0.0.1, or 0.0.0.0 for all it has"
+            if error.errno in (errno.EADDRINUSE, errno.EACCES):
+                where, remedy = "--port", "--port 0 takes a free one"
             raise InputError(
-                f"cannot listen on {host}:{port}",
-                where="--port",
-                why=error.strerror or str(error),
-                remedy="--port 0 takes a free one",
+                f"cannot listen on {host}:{port}", where=where, why=error.strerror or str(error), remedy=remedy
             ) from error
         say(f"http://{_shown(host)}:{runner.addresses[0][1]}/?token={token}")
         await asyncio.Event().wait()
