@@ -100,10 +100,10 @@ def _compare(options: Options) -> int:
     if len(reports) > 1:
         table = report_tables.studies(reports)
         console.print(on_terminal(table, table.first(WITHOUT_BUDGETS)))
-    for report in reports if options.languages else ():
+    for report, name in zip(reports, report_tables.names(reports), strict=True) if options.languages else ():
         table = report_tables.languages(report)
         if len(reports) > 1:
-            console.print(f"{report.name}:", highlight=False, markup=False)
+            console.print(f"{name}:", highlight=False, markup=False)
         console.print(on_terminal(table) if table.rows else "one language, or none compared yet", highlight=False)
     return 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from orchestrator import formatting
@@ -214,13 +215,25 @@ def _facts(found: TrialDetail) -> Table:
         ("outcome", _outcome(row) + (f": {row.reason}" if row.reason else "")),
         ("configuration", formatting.settings(row.configuration, "\n")),
         ("progress", f"{row.progress:.0%} of {formatting.quantity(found.amount, found.unit)}"),
-        ("spent", ", ".join(formatting.quantity(amount, unit) for unit, amount in row.spent.items()) or "–"),
+        ("spent", ", ".join(_told(amount, unit) for unit, amount in row.spent.items()) or "–"),
         *(("trained", f"{b.parameters:,} parameters on {b.device} in {b.precision}") for b in found.built),
         ("data", found.data_digest or "–"),
         ("model", found.model_digest or "–"),
-        ("checkpoints", "\n".join(found.checkpoints) or "none"),
+        ("checkpoints", "\n".join(own.removeprefix(f"{found.folder}/") for own in found.checkpoints) or "none"),
     ]
     return Table.of(["trial", row.trial], facts)
+
+
+_OF: Mapping[Unit, str] = {
+    "hardware_flops": " of hardware",
+    "device_seconds": " of device time",
+    "wall_seconds": " of wall time",
+}
+"""What tells amounts of two units apart that are written alike."""
+
+
+def _told(amount: float, unit: Unit) -> str:
+    return formatting.quantity(amount, unit) + _OF.get(unit, "")
 
 
 def _attempts_table(found: TrialDetail) -> Table:
@@ -246,7 +259,7 @@ def _evaluations_table(found: TrialDetail) -> Table:
         [
             f"{evaluation.step:,}",
             f"{evaluation.progress:.0%}",
-            _spent(evaluation.spent, found.unit),
+            _spent(evaluation.spent, found.unit).removesuffix(f" {found.unit}"),
             formatting.score(evaluation.loss),
             *(
                 formatting.score(evaluation.scores[name].overall if name in evaluation.scores else None)
