@@ -254,7 +254,7 @@ def follow(
             if stop:
                 return history
             if screen is None:
-                log.still(history, source.silence)
+                log.still(history, source.now(), source.silence)
             else:
                 screen.draw(source.now(), stage.text if stage is not None else "", source.silence)
             if keys is None or screen is None:
@@ -276,16 +276,16 @@ class _Log:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
         self._said = time.monotonic()
 
-    def still(self, history: History, silence: str) -> None:
-        """Say what goes on: a new stage at once, all else where nothing was said for a while; of a storage that does
-        not answer, that."""
+    def still(self, history: History, now: float, silence: str) -> None:
+        """Say what goes on ``now``: a new stage at once, all else where nothing was said for a while; of a storage that
+        does not answer, that."""
         what, stage = (self._stage.what, self._stage.text) if self._stage is not None else ("", "")
         before_trials = not any(trial.runs for trial in history.trials.values())
         if stage and before_trials and what != self._told:
             self._told = what
             self.line(f"{clock(time.time())} now      {stage}")
         elif time.monotonic() - self._said > QUIET_SECONDS:
-            doing = silence or (stage if stage and before_trials else standing(history))
+            doing = silence or (stage if stage and before_trials else standing(history, now))
             self.line(f"{clock(time.time())} still    {doing}")
 
 

@@ -12,6 +12,7 @@ import errno
 import hmac
 import json
 import secrets
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 
@@ -166,7 +167,7 @@ class Server:
         for name in names:
             self._studies.setdefault(name, _Watched(self.storage / name))
         rows = [await self._studies[name].line() for name in names]
-        return render("rows.html", rows=sorted(rows, key=lambda row: -(row.updated or 0.0)))
+        return render("rows.html", rows=sorted(rows, key=lambda row: -(row.updated or 0.0)), now=time.time())
 
     async def _index(self, _: web.Request) -> web.Response:
         return _page("index.html", "index.js", rows=await self._rows(), storage=str(self.storage))

@@ -72,6 +72,15 @@ def test_the_command(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "laptop" in capsys.readouterr().out
 
 
+def test_of_a_study_that_is_silent_the_list_says_so(storage: Path) -> None:
+    half = next(line for line in studies_of(Location(storage)).studies if line.name == "half")
+    whole = next(line for line in studies_of(Location(storage)).studies if line.name == "whole")
+    assert half.updated is not None
+    assert half.standing_in_words(half.updated + 5) == "running,\nconfirm"
+    assert half.standing_in_words(half.updated + 3 * 3600) == "running,\nconfirm,\nsilent for 3.0 h"
+    assert whole.standing_in_words(half.updated + 3 * 3600) == "finished"
+
+
 def test_no_number_changes_by_showing_another_study(trained: Path, storage: Path) -> None:
     one, other = Results(str(trained)).report, Results(str(storage / "whole")).report
     alone = [report_tables.studies([report]).rows for report in (one, other)]
