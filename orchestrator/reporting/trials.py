@@ -163,22 +163,30 @@ def _attempts(trial: TrialHistory, now: float) -> tuple[AttemptRow, ...]:
 
 
 def trials_table(found: TrialList, *, narrow: bool = False) -> Table:
-    """A row for each; ``narrow``: without what the trials' names say, and in one unit."""
+    """A row for each; ``narrow``: without what the trials' names say, in one unit, and with the progress of those alone
+    that did not come to their end."""
     units = [found.unit] if narrow else list(dict.fromkeys([found.unit, "device_seconds"]))
-    before = ["trial", "outcome"] if narrow else ["trial", "arm", "phase", "outcome"]
-    columns = [*before, "progress", found.primary, *(formatting.UNIT_TITLES[unit] for unit in units)]
+    before = ["trial", "outcome"] if narrow else ["trial", "arm", "phase", "outcome", "progress"]
+    columns = [*before, found.primary, *(formatting.UNIT_TITLES[unit] for unit in units)]
     rows = [
         [
-            *({**row.model_dump(), "outcome": _outcome(row)}[name] for name in before),
-            f"{row.progress:.0%}",
+            *({**row.model_dump(), **_standing(row, narrow=narrow)}[name] for name in before),
             formatting.score(row.yardsticks.get(found.primary)),
             *(_spent(row.spent, unit).removesuffix(f" {unit}") for unit in units),
             formatting.settings(row.configuration, "\n"),
         ]
         for row in found.trials
     ]
-    align = (*_LEFT * len(before), *_RIGHT * (len(columns) - len(before)))
+    left = len(before) - (not narrow)
+    align = (*_LEFT * left, *_RIGHT * (len(columns) - left))
     return Table.of([*columns, "configuration"], rows, align)
+
+
+def _standing(row: TrialRow, *, narrow: bool) -> dict[str, str]:
+    outcome, progress = _outcome(row), f"{row.progress:.0%}"
+    if narrow and row.outcome != "completed":
+        outcome += f"\n{progress}"
+    return {"outcome": outcome, "progress": progress}
 
 
 def _outcome(row: TrialRow) -> str:

@@ -169,6 +169,20 @@ def test_a_trials_spending_names_its_units(trained: Path, capsys: pytest.Capture
     assert " of hardware" in shown
 
 
+def test_trials_are_a_table_at_80_columns(
+    storage: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["show", str(storage / "half")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.split()[:2] == ["trial", "outcome"] for line in lines)
+    history = Results(str(storage / "half")).history
+    for name, trial in history.trials.items():
+        (line,) = (own for own in lines if name in own.split())
+        if trial.outcome == "completed":
+            assert line.split()[1] == "completed"
+
+
 @pytest.mark.parametrize("columns", [30, 40, 80])
 def test_words_stay_whole_on_a_narrow_terminal(
     storage: Path, columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
