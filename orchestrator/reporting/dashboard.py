@@ -14,7 +14,7 @@ from orchestrator.analysis.comparison import Comparison
 from orchestrator.analysis.methods import estimand
 from orchestrator.config.folder import LEDGER
 from orchestrator.ledger import registry
-from orchestrator.ledger.history import History
+from orchestrator.ledger.history import History, read_history
 from orchestrator.ledger.records import Record
 from orchestrator.ledger.segments import LedgerReader
 from orchestrator.reporting import result_tables
@@ -37,6 +37,7 @@ from orchestrator.reporting.panels import (
 )
 from orchestrator.reporting.sparklines import Curve, curves, scales
 from orchestrator.reporting.table import on_terminal
+from trainables.errors import InputError
 from trainables.storage import Location
 
 POLL_SECONDS = 0.5
@@ -244,7 +245,11 @@ def follow(
         while True:
             stop = until is not None and until()  # asked first, so that the last records are read after it
             for record in source.last() if stop else source.heard():
-                history.apply(record)
+                try:
+                    history.apply(record)
+                except InputError:
+                    read_history(folder / LEDGER, keeps_curves=False)  # refuses it too, and says in which line
+                    raise
                 if screen is not None:
                     screen.heard(record)
                     continue
