@@ -134,6 +134,14 @@ def _items(text: str) -> int:
     return int(text)
 
 
+def _port(text: str) -> int:
+    if not (text.isdecimal() and int(text) <= LAST_PORT):
+        raise argparse.ArgumentTypeError(f"'{text}' is no port: a number from 0 to {LAST_PORT}; 0 takes a free one")
+    return int(text)
+
+
+LAST_PORT = 65535
+
 _TRAINING = "run resume extend"
 _ON_RAY = f"plan prepare {_TRAINING}"
 _READING = f"corpus watch show export submit evaluate clean {_ON_RAY}"
@@ -201,7 +209,7 @@ _OPTIONS = [
     _option("report", "--figures", "also write figures (SVG, PDF, PNG) and tables (LaTeX, Markdown)", metavar="DIR"),
     _option("serve", "storage", "the folder that studies lie in, here or on an object store", metavar="STORAGE"),
     _option("serve", "--host", "address to listen on (default: 127.0.0.1, this machine alone)", default="127.0.0.1"),
-    _option("serve", "--port", "port to listen on; 0 takes a free one (default: 8421)", type=int, default=8421),
+    _option("serve", "--port", "port to listen on; 0 takes a free one (default: 8421)", type=_port, default=8421),
     _option("track", "study", "a study's folder, or what names it", metavar="STUDY"),
     _option("track", "--to", "which tracker", choices=TRACKERS, required=True),
     _option(

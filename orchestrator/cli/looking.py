@@ -8,6 +8,7 @@ import re
 import secrets
 import sys
 from contextlib import nullcontext
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 @command("show a running or finished study from another process")
 def _watch(options: Options) -> int:
+    if options.json and options.replay is not None:
+        raise InputError("--replay and --json are given", remedy="one of the two: --json prints all records at once")
     if options.json:
         return _print_records(options)
     from rich.console import Console
@@ -92,6 +95,8 @@ def _report(options: Options) -> int:
     for place, flag in ((out.parent if out else None, "--out"), (figures, "--figures")):
         if place is not None and place.local is not None and not place.local.is_dir():
             raise InputError(f"there is no folder {place}", where=flag, remedy=f"mkdir -p {place}, or another one")
+    if out is not None and out.local is not None and out.local.is_dir():
+        raise InputError(f"{out} is a folder", where="--out", remedy=f"--out {out / 'report.html'}")
     with loading(f"drawing {', '.join(options.studies)}"):
         from orchestrator.reporting.page.page import report_page
         from orchestrator.reporting.results import Results
@@ -101,12 +106,22 @@ def _report(options: Options) -> int:
     out = out or Location(f"{found[0].report.name if len(found) == 1 else 'studies'}.html")
     out.write_bytes(page.encode())
     written = [str(out)]
-    for results in found if figures else ():
-        to = Location(f"{figures}/{results.report.name}" if len(found) > 1 else f"{figures}")
+    apart = _apart([results.report.name for results in found])
+    for results, name in zip(found, apart, strict=True) if figures else ():
+        to = Location(f"{figures}/{name}" if len(found) > 1 else f"{figures}")
         names = results.write_figures(to)
         written += [str(to / name) for name in names] if options.json else [f"{len(names)} files to {to}"]
     wrote(options, *written)
     return 0
+
+
+def _apart(names: list[str]) -> list[str]:
+    """Names, each another: the second ``x`` is ``x-2``."""
+    found = list[str]()
+    for name in names:
+        numbered = (f"{name}-{number}" for number in count(2))
+        found.append(next(own for own in chain([name], numbered) if own not in found))
+    return found
 
 
 @command("show the studies of a storage as live pages in a browser, read-only")

@@ -59,7 +59,7 @@ def _show(options: Options) -> int:
             return 0
         narrow = trials_table(found, narrow=True)
         # In the last form the configuration is left out.
-        tables: list[tuple[str, tuple[Table, ...]]] = [("", (trials_table(found), narrow, narrow.first(3)))]
+        tables: list[tuple[str, tuple[Table, ...]]] = [("", (trials_table(found), narrow, narrow.first(4)))]
     else:
         if options.phase or options.arm:
             raise InputError("a trial has one arm and phase", where="--arm, --phase", remedy="leave them out")
@@ -102,10 +102,10 @@ def _compare(options: Options) -> int:
     if len(reports) > 1:
         table = report_tables.studies(reports)
         console.print(on_terminal(table, table.first(WITHOUT_BUDGETS)))
-    for report in reports if options.languages else ():
+    for report, name in zip(reports, report_tables.names(reports), strict=True) if options.languages else ():
         table = report_tables.languages(report)
         if len(reports) > 1:
-            console.print(f"{report.name}:", highlight=False, markup=False)
+            console.print(f"{name}:", highlight=False, markup=False)
         console.print(on_terminal(table) if table.rows else "one language, or none compared yet", highlight=False)
     return 0
 

@@ -182,11 +182,14 @@ def _gpu() -> Iterator[Check]:
     yield Check(name="GPU", state="ok", found=names or "none: trials run on CPUs")
 
 
+_STORAGE = "--storage FOLDER, one that you may write to; in a study: storage: FOLDER"
+
+
 def _storage(storage: Location) -> Iterator[Check]:
     try:
         storage.require_writable(trying=storage.local is None or storage.local.is_dir())
     except InputError as error:
-        yield Check(name="storage", state="problem", found=f"{error.what}: {error.why}", remedy=error.remedy)
+        yield Check(name="storage", state="problem", found=f"{error.what}: {error.why}", remedy=_STORAGE)
         return
     except storage_errors() as error:
         told = refusal(error)

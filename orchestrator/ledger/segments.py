@@ -104,7 +104,8 @@ class LedgerReader:
         offset, number = self._read.get(name, (0, 0))
         if segment.local is not None:
             try:
-                if segment.local.stat().st_size == offset:
+                size = segment.local.stat().st_size
+                if size == offset:
                     return
                 with segment.local.open("rb") as file:
                     file.seek(offset)
@@ -112,7 +113,10 @@ class LedgerReader:
             except (IsADirectoryError, FileNotFoundError) as error:  # the second: a link that leads nowhere
                 raise damaged(str(segment), str(error)) from error
         else:
-            data = segment.read_bytes()[offset:]
+            data = segment.read_bytes()
+            size, data = len(data), data[offset:]
+        if size < offset:
+            raise damaged(str(segment), f"{offset} bytes of it were read, and now it has {size}")
         # A line still being written, or torn by a crash, has no newline yet.
         *lines, torn = data.split(b"\n")
         self._read[name] = offset + len(data) - len(torn), number + len(lines)

@@ -31,6 +31,7 @@ Kind = Literal["encoder", "decoder"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 LOOKED_AT = 200  # records of a source
+MOST_SHOWN = 5  # values of a column
 MOST_FILES = 2000  # of a folder; more are named by a pattern
 COMPRESSED = 3.5  # about how much larger text is than its compressed file
 BYTES_PER_TOKEN = 4.0
@@ -158,6 +159,13 @@ def sources_of(group: Group) -> tuple[list[SourceConfig], str]:
     if not has_columns(first):
         return [source], said
     records = _head(first)
+    if not records:
+        raise InputError(
+            f"{first.name} holds no records",
+            where=str(first),
+            why="" if column_names(first) else f"none of its first {LOOKED_AT} lines is a JSON object",
+            remedy="a file that does, or text as .txt with blank lines between documents",
+        )
     columns = list(dict.fromkeys(name for record in records for name in record))
     text = _text_column(records, columns, str(first))
     settings: dict[str, str] = {} if text == "text" else {"text_column": text}
@@ -165,9 +173,21 @@ def sources_of(group: Group) -> tuple[list[SourceConfig], str]:
     spoken = next((name for name in _LANGUAGES if name in columns and name != text), None)
     if spoken is None or group.language:
         return [source.model_copy(update=settings)], said
-    values = Counter(str(record.get(spoken)) for record in records)
+    values = Counter(value if isinstance(value := record.get(spoken), str) else "" for record in records)
     known = [value for value, _ in values.most_common() if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", value)]
     said += f", languages in '{spoken}': {', '.join(known)}"
+    if others := [f"'{value}' ({number})" for value, number in values.most_common() if value not in known]:
+        said += (
+            f"; left out, as no languages by their names: {', '.join(others[:MOST_SHOWN])}"
+            f"{' and more' if len(others) > MOST_SHOWN else ''}, of its first {len(records)} records"
+        )
+    if not known:
+        raise InputError(
+            f"no value of the column '{spoken}' can name a language",
+            where=str(first),
+            why=f"they are {', '.join(others[:MOST_SHOWN])}; a name has letters, digits, - and _",
+            remedy=f"LANGUAGE={group.names[0]} takes all of it as one language",
+        )
     settings["language_column"] = spoken
     return [source.model_copy(update={**settings, "language": value}) for value in known], said
 

@@ -14,7 +14,7 @@ from orchestrator.analysis.comparison import Comparison
 from orchestrator.analysis.methods import estimand
 from orchestrator.config.folder import LEDGER
 from orchestrator.ledger import registry
-from orchestrator.ledger.history import History
+from orchestrator.ledger.history import History, read_history
 from orchestrator.ledger.records import Record
 from orchestrator.ledger.segments import LedgerReader
 from orchestrator.reporting import result_tables
@@ -37,6 +37,7 @@ from orchestrator.reporting.panels import (
 )
 from orchestrator.reporting.sparklines import Curve, curves, scales
 from orchestrator.reporting.table import on_terminal
+from trainables.errors import InputError
 from trainables.storage import Location
 
 POLL_SECONDS = 0.5
@@ -244,7 +245,11 @@ def follow(
         while True:
             stop = until is not None and until()  # asked first, so that the last records are read after it
             for record in source.last() if stop else source.heard():
-                history.apply(record)
+                try:
+                    history.apply(record)
+                except InputError:
+                    read_history(folder / LEDGER, keeps_curves=False)  # refuses it too, and says in which line
+                    raise
                 if screen is not None:
                     screen.heard(record)
                     continue
@@ -254,7 +259,7 @@ def follow(
             if stop:
                 return history
             if screen is None:
-                log.still(history, source.silence)
+                log.still(history, source.now(), source.silence)
             else:
                 screen.draw(source.now(), stage.text if stage is not None else "", source.silence)
             if keys is None or screen is None:
@@ -276,16 +281,16 @@ class _Log:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
         self._said = time.monotonic()
 
-    def still(self, history: History, silence: str) -> None:
-        """Say what goes on: a new stage at once, all else where nothing was said for a while; of a storage that does
-        not answer, that."""
+    def still(self, history: History, now: float, silence: str) -> None:
+        """Say what goes on ``now``: a new stage at once, all else where nothing was said for a while; of a storage that
+        does not answer, that."""
         what, stage = (self._stage.what, self._stage.text) if self._stage is not None else ("", "")
         before_trials = not any(trial.runs for trial in history.trials.values())
         if stage and before_trials and what != self._told:
             self._told = what
             self.line(f"{clock(time.time())} now      {stage}")
         elif time.monotonic() - self._said > QUIET_SECONDS:
-            doing = silence or (stage if stage and before_trials else standing(history))
+            doing = silence or (stage if stage and before_trials else standing(history, now))
             self.line(f"{clock(time.time())} still    {doing}")
 
 

@@ -14,15 +14,18 @@ from rich.text import Text
 
 
 class FirstFitting:
-    """The first of several renderables that fits the width there is; the last where none does."""
+    """The first of several renderables that fits the width there is; the last where none does. ``instead``: of that,
+    where it could not keep its words whole."""
 
-    def __init__(self, *renderables: RenderableType) -> None:
-        self._renderables = renderables
+    def __init__(self, *renderables: RenderableType, instead: RenderableType | None = None) -> None:
+        self._renderables, self._instead = renderables, instead
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         unbounded = options.update(max_width=10_000)
-        widths = [Measurement.get(console, unbounded, renderable).maximum for renderable in self._renderables]
-        fitting = [r for r, w in zip(self._renderables, widths, strict=True) if w <= options.max_width]
+        widths = [Measurement.get(console, unbounded, renderable) for renderable in self._renderables]
+        fitting = [r for r, w in zip(self._renderables, widths, strict=True) if w.maximum <= options.max_width]
+        if not fitting and self._instead is not None and widths[-1].minimum > options.max_width:
+            fitting = [self._instead]
         yield (fitting or self._renderables[-1:])[0]
 
 

@@ -8,7 +8,7 @@ from orchestrator.analysis.answer import answer_of
 from orchestrator.analysis.selection import best_of_search
 from orchestrator.ledger import records
 from orchestrator.ledger.history import History
-from orchestrator.reporting.pace import Left, Pace
+from orchestrator.reporting.pace import Left, Pace, silent_seconds
 
 QUIET_SECONDS = 8.0  # a log in which nothing noteworthy was written for so long says what goes on
 
@@ -24,14 +24,16 @@ def clock(seconds: float) -> str:
     return time.strftime("%H:%M:%S", time.localtime(seconds))
 
 
-def standing(history: History) -> str:
-    """What goes on now, in a line: for a log that would be silent otherwise."""
+def standing(history: History, now: float) -> str:
+    """What goes on ``now``, seconds since the epoch, in a line: for a log that would be silent otherwise."""
     running = [trial for trial in history.trials.values() if trial.runs]
     told = [f"{trial.trial} {trial.progress:.0%}" for trial in running[:4]]
     more = f" and {len(running) - 4} more" if len(running) > 4 else ""
     waits = f"; {waiting_in_words(history.waiting)}" if history.waiting is not None else ""
-    left = Pace(history).study_left() if running else None
+    left, silent = Pace(history).study_left() if running else None, silent_seconds(history, now)
     rest = "" if left is None else f"; {time_left(left)}"
+    if silent is not None:
+        rest = f"; silent for {formatting.duration(silent)}: h2h resume goes on with it if its process is gone"
     return f"{history.phase or 'between phases'}: {', '.join(told) or 'no trial runs'}{more}{rest}{waits}"
 
 

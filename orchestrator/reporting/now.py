@@ -13,11 +13,9 @@ from orchestrator.ledger.history import History
 from orchestrator.ledger.records import PHASES, Outcome, Phase, Status
 from orchestrator.ledger.trials import TrialHistory
 from orchestrator.reporting.log_lines import clock, time_left, waiting_in_words
-from orchestrator.reporting.pace import Pace, per_second
+from orchestrator.reporting.pace import Pace, per_second, silent_seconds
 
 MOST_RUNNING, MOST_EVENTS = 40, 6
-
-SILENT_SECONDS = 120  # a study that has not been heard of for so long, though it is not done, is said to be silent
 
 STOP = {
     "begin": "stopping: what runs is saved first; Ctrl-C once more to stop at once",
@@ -86,7 +84,7 @@ class Now:
     question: str
     phases: tuple[tuple[Phase, Status | None], ...]
     said: tuple[str, ...]
-    """The time that was worked on it, the time left, and whether it is silent."""
+    """The time that was worked on it, and the time left, or that it is silent."""
     warnings: tuple[str, ...]
     """That it stops, waits for room, or that its storage does not answer."""
     primary: str
@@ -126,10 +124,11 @@ def now_of(history: History, now: float, silence: str = "") -> Now:
 def _said(history: History, pace: Pace, now: float, silence: str) -> Iterator[str]:
     age = formatting.duration(history.worked(now))
     yield f"finished after {age}" if history.finished else f"{age} since it began"
-    if not history.rests and (left := pace.study_left()) is not None:
+    silent = None if silence else silent_seconds(history, now)
+    if silent is not None:
+        yield f"silent for {formatting.duration(silent)}"
+    elif not history.rests and (left := pace.study_left()) is not None:
         yield time_left(left)
-    if not history.rests and not silence and now - history.updated > SILENT_SECONDS:
-        yield f"silent for {formatting.duration(now - history.updated)}"
 
 
 def _warnings(history: History, silence: str) -> Iterator[str]:

@@ -15,6 +15,16 @@ RECENT = 5  # reports over which a trial's pace is taken
 RECENT_ATTEMPTS = 8  # of an arm, over which the time that a run takes is taken
 
 
+SILENT_SECONDS = 120  # a study that has not been heard of for so long, though it is not done, is said to be silent
+
+
+def silent_seconds(history: History, now: float) -> float | None:
+    """For how long nothing was heard of a study that does not rest: its process may be gone. None where that is not
+    long."""
+    silent = now - history.updated
+    return silent if history.study is not None and not history.rests and silent > SILENT_SECONDS else None
+
+
 class Left(NamedTuple):
     """What a study takes still."""
 

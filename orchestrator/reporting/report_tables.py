@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from orchestrator import formatting
@@ -166,16 +167,22 @@ def _spent(trial: TrialRow, unit: Unit) -> str:
     return formatting.quantity(trial.spent[unit], unit) if unit in trial.spent else "–"
 
 
+def names(reports: Sequence[StudyReport]) -> list[str]:
+    """What tells studies apart: their names, and their folders where several have one name."""
+    shared = Counter(report.name for report in reports)
+    return [report.name if shared[report.name] == 1 else report.folder for report in reports]
+
+
 def studies(reports: Sequence[StudyReport]) -> Table:
     """A row for each study and pair of arms."""
     rows = []
-    for report in reports:
+    for report, name in zip(reports, names(reports), strict=True):
         comparison = report.comparison
         for pair in comparison.pairs:
             row = pair.yardsticks[comparison.primary]
             rows.append(
                 [
-                    report.name,
+                    name,
                     f"{pair.a} –\n{pair.b}",
                     pair.verdict + ("\n(exploratory)" if pair.standing == "exploratory" else ""),
                     comparison.primary,
@@ -187,7 +194,7 @@ def studies(reports: Sequence[StudyReport]) -> Table:
                 ]
             )
         if not comparison.pairs:
-            rows.append([report.name, "–", "nothing is compared", comparison.primary, *["–"] * 5])
+            rows.append([name, "–", "nothing is compared", comparison.primary, *["–"] * 5])
     columns = ["study", "pair", "verdict", "yardstick", "n", "difference", "p\n(adjusted)", "budget", "protocol"]
     return Table.of(columns, rows, (*_LEFT * 4, *_RIGHT, *_LEFT, *_RIGHT * 2))
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from typing import Literal
 
+from orchestrator import formatting
 from orchestrator.analysis.answer import answer_of
 from orchestrator.analysis.comparison import Comparison
 from orchestrator.analysis.report import Standing, StudyReport, standing_of
@@ -11,6 +13,7 @@ from orchestrator.config.folder import LEDGER, STUDY_FILE
 from orchestrator.ledger.history import History, read_history
 from orchestrator.ledger.records import Phase
 from orchestrator.reporting.glances import verdicts
+from orchestrator.reporting.pace import SILENT_SECONDS
 from orchestrator.reporting.report_tables import day
 from orchestrator.reporting.table import Table
 from trainables.config import Config
@@ -37,6 +40,14 @@ class StudyLine(Config):
     """Time of the last record, in seconds since the epoch."""
     problem: str
     """Why this is not all; empty where it is."""
+
+    def standing_in_words(self, now: float) -> str:
+        """With the phase, and for how long nothing was heard of a study that runs; ``now`` in seconds since the epoch.
+        May break where a line ends."""
+        said = [self.standing, *filter(None, [self.phase])]
+        if self.standing == "running" and self.updated is not None and now - self.updated > SILENT_SECONDS:
+            said.append(f"silent for {formatting.duration(now - self.updated)}")
+        return ",\n".join(said)
 
     @property
     def trials_in_words(self) -> str:
@@ -103,10 +114,11 @@ def _read(folder: Location) -> StudyLine:
 
 def studies_table(found: StudyList) -> Table:
     """A row for each."""
+    now = time.time()
     rows = [
         [
             line.name,
-            line.standing + (f",\n{line.phase}" if line.phase else ""),
+            line.standing_in_words(now),
             line.problem or "\n".join(line.verdicts) or "–",
             line.trials_in_words or "–",
             "–" if line.updated is None else day(line.updated),

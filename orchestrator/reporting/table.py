@@ -11,7 +11,7 @@ from itertools import zip_longest
 from typing import Literal
 
 from rich import box
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table as Grid
 from rich.text import Text
 
@@ -71,9 +71,25 @@ class Table:
 
 
 def on_terminal(table: Table, *narrow: Table) -> RenderableType:
-    """For Rich: the first that fits the width, of the table, it with its breaks, and likewise the narrow forms."""
+    """For Rich: the first that fits the width, of the table, it with its breaks, and likewise the narrow forms. Where
+    none could keep its words whole, the rows come one below the other."""
     forms = [_grid(form, breaks=breaks) for form in (table, *narrow) for breaks in (False, True)]
-    return FirstFitting(*forms)
+    last = (table, *narrow)[-1]
+    return FirstFitting(*forms, instead=_one_below_the_other(last) if len(last.columns) > FEW_COLUMNS else None)
+
+
+FEW_COLUMNS = 3
+"""With so many or fewer a table can be read however narrow it is."""
+
+
+def _one_below_the_other(table: Table) -> RenderableType:
+    titles = [title.replace("\n", " ") for title in table.columns]
+    lines = []
+    for row in table.rows:
+        name, *cells = (cell.replace("\n", " ") for cell in row.cells)
+        told = (Text.assemble("  ", (f"{title}: ", "dim"), cell) for title, cell in zip(titles[1:], cells, strict=True))
+        lines += [Text(name, "bold"), *told, Text()]
+    return Group(Text(), *lines, *map(Text, table.notes))
 
 
 def _grid(table: Table, *, breaks: bool) -> Grid:
@@ -82,7 +98,8 @@ def _grid(table: Table, *, breaks: bool) -> Grid:
 
     grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for index, (title, align) in enumerate(table._aligned()):
-        grid.add_column(text(title), style="" if index else "bold", overflow="fold", justify=align)
+        shown = text(title.replace("_", "_\n") if breaks else title)
+        grid.add_column(shown, style="" if index else "bold", overflow="fold", justify=align)
     for row in table.rows:
         grid.add_row(*map(text, row.cells), style="dim" if row.quiet else "")
     if table.notes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from orchestrator import formatting
@@ -162,21 +163,30 @@ def _attempts(trial: TrialHistory, now: float) -> tuple[AttemptRow, ...]:
 
 
 def trials_table(found: TrialList, *, narrow: bool = False) -> Table:
-    """A row for each; ``narrow``: in one unit, with a trial's outcome under its name, which says arm and phase."""
+    """A row for each; ``narrow``: without what the trials' names say, in one unit, and with the progress of those alone
+    that did not come to their end."""
     units = [found.unit] if narrow else list(dict.fromkeys([found.unit, "device_seconds"]))
-    before = ["trial"] if narrow else ["trial", "arm", "phase", "outcome", "progress"]
+    before = ["trial", "outcome"] if narrow else ["trial", "arm", "phase", "outcome", "progress"]
     columns = [*before, found.primary, *(formatting.UNIT_TITLES[unit] for unit in units)]
-    rows = []
-    for row in found.trials:
-        progress = f"{row.progress:.0%}"
-        names = [f"{row.trial}\n{_outcome(row)}, {progress}"]
-        if not narrow:
-            names = [row.trial, row.arm, row.phase, _outcome(row), progress]
-        score = formatting.score(row.yardsticks.get(found.primary))
-        spent = (_spent(row.spent, unit).removesuffix(f" {unit}") for unit in units)
-        rows.append([*names, score, *spent, formatting.settings(row.configuration, "\n")])
-    align = (*_LEFT * min(4, len(before)), *_RIGHT * (len(columns) - min(4, len(before))))
+    rows = [
+        [
+            *({**row.model_dump(), **_standing(row, narrow=narrow)}[name] for name in before),
+            formatting.score(row.yardsticks.get(found.primary)),
+            *(_spent(row.spent, unit).removesuffix(f" {unit}") for unit in units),
+            formatting.settings(row.configuration, "\n"),
+        ]
+        for row in found.trials
+    ]
+    left = len(before) - (not narrow)
+    align = (*_LEFT * left, *_RIGHT * (len(columns) - left))
     return Table.of([*columns, "configuration"], rows, align)
+
+
+def _standing(row: TrialRow, *, narrow: bool) -> dict[str, str]:
+    outcome, progress = _outcome(row), f"{row.progress:.0%}"
+    if narrow and row.outcome != "completed":
+        outcome += f"\n{progress}"
+    return {"outcome": outcome, "progress": progress}
 
 
 def _outcome(row: TrialRow) -> str:
@@ -213,13 +223,25 @@ def _facts(found: TrialDetail) -> Table:
         ("outcome", _outcome(row) + (f": {row.reason}" if row.reason else "")),
         ("configuration", formatting.settings(row.configuration, "\n")),
         ("progress", f"{row.progress:.0%} of {formatting.quantity(found.amount, found.unit)}"),
-        ("spent", ", ".join(formatting.quantity(amount, unit) for unit, amount in row.spent.items()) or "–"),
+        ("spent", ", ".join(_told(amount, unit) for unit, amount in row.spent.items()) or "–"),
         *(("trained", f"{b.parameters:,} parameters on {b.device} in {b.precision}") for b in found.built),
         ("data", found.data_digest or "–"),
         ("model", found.model_digest or "–"),
-        ("checkpoints", "\n".join(found.checkpoints) or "none"),
+        ("checkpoints", "\n".join(own.removeprefix(f"{found.folder}/") for own in found.checkpoints) or "none"),
     ]
     return Table.of(["trial", row.trial], facts)
+
+
+_OF: Mapping[Unit, str] = {
+    "hardware_flops": " of hardware",
+    "device_seconds": " of device time",
+    "wall_seconds": " of wall time",
+}
+"""What tells amounts of two units apart that are written alike."""
+
+
+def _told(amount: float, unit: Unit) -> str:
+    return formatting.quantity(amount, unit) + _OF.get(unit, "")
 
 
 def _attempts_table(found: TrialDetail) -> Table:
@@ -245,7 +267,7 @@ def _evaluations_table(found: TrialDetail) -> Table:
         [
             f"{evaluation.step:,}",
             f"{evaluation.progress:.0%}",
-            _spent(evaluation.spent, found.unit),
+            _spent(evaluation.spent, found.unit).removesuffix(f" {found.unit}"),
             formatting.score(evaluation.loss),
             *(
                 formatting.score(evaluation.scores[name].overall if name in evaluation.scores else None)

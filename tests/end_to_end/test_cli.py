@@ -82,9 +82,8 @@ def test_a_folder_that_has_a_shipped_studys_name(h2h, tmp_path):
     (folder / "study.yaml").write_text(dump_study(freeze(load_study("demo", ["question=Which?", "confirm.seeds=2"]))))
     assert h2h("plan", "demo", "--no-calibration", overrides=["confirm.seeds=5"])[0] == 0
     assert Study("demo").spec.confirm.seeds != 2
-    for command in ("compare", "watch"):
-        refused(h2h(command, "demo"), "no study lies in", "the folder ./demo has one: name it so, with ./")
-        refused(h2h(command, "./demo"), "has not begun to record anything", f"remedy: h2h resume {folder}")
+    refused(h2h("compare", "demo"), "no study lies in", "the folder ./demo has one: name it so, with ./")
+    refused(h2h("compare", "./demo"), "has not begun to record anything", f"remedy: h2h resume {folder}")
     refused(h2h("plan", "./demo", overrides=["confirm.seeds=3"]), "a frozen study cannot be overridden", "./demo holds")
 
 
@@ -186,7 +185,7 @@ def test_no_such_study(h2h, command):
     refused(h2h(command, "dmo"), "no study 'dmo'", "did you mean 'demo'")
 
 
-@pytest.mark.parametrize("command", ["watch", "compare", "resume"])
+@pytest.mark.parametrize("command", ["compare", "resume"])
 def test_a_study_that_has_not_begun(h2h, command):
     refused(h2h(command, "demo"), "no study lies in")
 
@@ -209,7 +208,7 @@ def test_a_study_that_has_begun_does_not_change(h2h, tmp_path):
         refused(h2h(*words, overrides=["confirm.seeds=9"]), "began with another 'confirm'", "h2h resume")
 
 
-@pytest.mark.parametrize("command", ["watch", "compare", "verify"])
+@pytest.mark.parametrize("command", ["compare", "verify"])
 def test_a_study_that_was_stopped_before_its_first_record(h2h, tmp_path, command):
     """Also by the name of the folder that it lies in; with what a Ray that did not start has left of another."""
     folder = tmp_path / "studies" / "slow"

@@ -64,6 +64,8 @@ class Section:
 
     prefix: str
     """Of all its ids."""
+    name: str
+    """That tells it from others on the page."""
     report: StudyReport
     glances: tuple[Glance, ...]
     figures: tuple[Figure, ...]
@@ -76,7 +78,8 @@ class Section:
 
 def report_page(reports: Sequence[StudyReport]) -> str:
     """The page of one study or several."""
-    sections = [section(report, f"s{place}-") for place, report in enumerate(reports)]
+    named = enumerate(zip(reports, report_tables.names(reports), strict=True))
+    sections = [section(report, f"s{place}-", name) for place, (report, name) in named]
     several = report_tables.studies(reports) if len(reports) > 1 else None
     title = reports[0].name if several is None else f"{len(reports)} studies"
     own = {"script": source("page.js"), "style": source("style.css"), "policy": policy()}
@@ -108,12 +111,13 @@ def render(template: str, **content: object) -> str:
     return _environment().get_template(template).render(content)
 
 
-def section(report: StudyReport, prefix: str = "") -> Section:
-    """What is shown of a study, drawn."""
+def section(report: StudyReport, prefix: str = "", name: str = "") -> Section:
+    """What is shown of a study, drawn; ``name``: what it is called, if not by its own."""
     found = charts(report)
     drawn = [Figure(chart, Markup(inline(chart, f"{prefix}{name}-")), _choice(name)) for name, chart in found.items()]
     return Section(
         prefix=prefix,
+        name=name or report.name,
         report=report,
         glances=glances(report.comparison),
         figures=tuple(figure for figure in drawn if not figure.choice),

@@ -21,6 +21,7 @@ from trainables.errors import InputError
 from trainables.storage import Location
 
 ANSWER_SECONDS, REPORT_SECONDS = 5.0, 30.0  # the least between two
+AGAIN_SECONDS = 20.0  # between two readings of a damaged ledger
 
 
 @dataclass(frozen=True)
@@ -38,11 +39,14 @@ class Feed:
 
     def __init__(self, folder: Location) -> None:
         self.folder, self.name = folder, folder.name
-        self.history = History(folder=folder)
-        self._damage = self._undrawn = ""
-        self._reader, self._silent = LedgerReader(folder / LEDGER), Silence()
+        self._undrawn, self._silent = "", Silence()
+        self._begin()
         self._now, self._now_version = "", 0
         self._answer, self.report = Paced("", ANSWER_SECONDS), Paced("", REPORT_SECONDS)
+
+    def _begin(self) -> None:
+        self.history, self._reader = History(folder=self.folder), LedgerReader(self.folder / LEDGER)
+        self._damage, self._again = "", 0.0
 
     @property
     def problem(self) -> str:
@@ -50,15 +54,18 @@ class Feed:
         return self._damage or self._undrawn
 
     def read(self) -> None:
-        """Take in what is new in the ledger. Of a damaged one what came before the damage is shown."""
+        """Take in what is new in the ledger. Of a damaged one what came before the damage is shown, and now and then it
+        is read from its beginning: it may have been mended, or be that of another study, begun in the same folder."""
         if self._damage:
-            return
+            if time.monotonic() < self._again:
+                return
+            self._begin()
         try:
             for line in self._silent.heard(lambda: list(self._reader.lines())):
                 self._take(parse_line(line))
             self.history.head = self._reader.head
         except (InputError, OSError) as error:
-            self._damage = str(error)
+            self._damage, self._again = str(error), time.monotonic() + AGAIN_SECONDS
 
     def _take(self, record: Record) -> None:
         self.history.apply(record)

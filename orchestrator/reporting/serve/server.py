@@ -8,9 +8,11 @@ it.
 from __future__ import annotations
 
 import asyncio
+import errno
 import hmac
 import json
 import secrets
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 
@@ -165,7 +167,7 @@ class Server:
         for name in names:
             self._studies.setdefault(name, _Watched(self.storage / name))
         rows = [await self._studies[name].line() for name in names]
-        return render("rows.html", rows=sorted(rows, key=lambda row: -(row.updated or 0.0)))
+        return render("rows.html", rows=sorted(rows, key=lambda row: -(row.updated or 0.0)), now=time.time())
 
     async def _index(self, _: web.Request) -> web.Response:
         return _page("index.html", "index.js", rows=await self._rows(), storage=str(self.storage))
@@ -248,11 +250,11 @@ async def serve(storage: Location, host: str, port: int, say: Callable[[str], No
         try:
             await site.start()
         except OSError as error:
+            where, remedy = "--host", "an address of this machine: 127.0.0.1, or 0.0.0.0 for all it has"
+            if error.errno in (errno.EADDRINUSE, errno.EACCES):
+                where, remedy = "--port", "--port 0 takes a free one"
             raise InputError(
-                f"cannot listen on {host}:{port}",
-                where="--port",
-                why=error.strerror or str(error),
-                remedy="--port 0 takes a free one",
+                f"cannot listen on {host}:{port}", where=where, why=error.strerror or str(error), remedy=remedy
             ) from error
         say(f"http://{_shown(host)}:{runner.addresses[0][1]}/?token={token}")
         await asyncio.Event().wait()

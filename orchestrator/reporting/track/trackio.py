@@ -110,14 +110,15 @@ def _shown(run: Run) -> dict[str, object]:
     import trackio
     from trackio.media import get_project_media_path
 
-    shutil.rmtree(get_project_media_path(run.study, run.name))  # of an answer before
+    place = f"{run.name}-{run.origin[:6]}"  # another study of the name has its own there
+    shutil.rmtree(get_project_media_path(run.study, place))  # of an answer before
     page = trackio.Html(run.answer.page, inject=False)
-    page._save(run.study, run.name)
+    page._save(run.study, place)
     found: dict[str, object] = {
         "report": page._to_dict(),
         "verdict": trackio.Markdown(str(run.said["verdict"]))._to_dict(),
     }
     for name, table in run.answer.tables.items():
         rows = [list(row.cells) for row in table.rows]
-        found[name] = trackio.Table(columns=list(table.columns), data=rows)._to_dict(run.study, run.name)
+        found[name] = trackio.Table(columns=list(table.columns), data=rows)._to_dict(run.study, place)
     return found

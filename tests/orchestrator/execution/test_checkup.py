@@ -55,6 +55,7 @@ def test_a_token_that_others_can_read(tmp_path: Path, own_home: Path, capsys: py
 def test_a_storage_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     check = found(tmp_path / "file" / "studies")["storage"]
+    assert check.remedy.startswith("--storage FOLDER"), "an option of this command"
     assert check.state == "problem"
     assert "cannot write" in check.found
 

@@ -94,6 +94,14 @@ def test_a_file_of_several_languages(folder: Path) -> None:
     assert (source.language, source.language_column) == ("nl", None), "what was said by hand holds"
 
 
+def test_what_names_no_language_is_told(folder: Path) -> None:
+    names = ["fr", "fr", "a b", None]
+    (folder / "m.jsonl").write_bytes(jsonl([{"text": "x y", "lang": name} for name in names]))
+    found, said = sources_of(groups_of(["m.jsonl"])[0])
+    assert [source.language for source in found] == ["fr"]
+    assert "left out, as no languages by their names: 'a b' (1), '' (1)" in said
+
+
 @pytest.mark.parametrize("kind", ["encoder", "decoder"])
 @pytest.mark.parametrize("number", [60, 2000])
 def test_plan_accepts_what_is_written(folder: Path, kind: str, number: int, capsys: pytest.CaptureFixture[str]) -> None:
@@ -157,6 +165,8 @@ def test_what_the_machine_allows(folder: Path, monkeypatch: pytest.MonkeyPatch) 
         (["pictures"], ["there is no text in pictures", "jsonl"]),
         (["a.csv"], ["read as a data set"]),
         (["empty.txt"], ["empty.txt is empty"]),
+        (["prose.jsonl"], ["prose.jsonl holds no records", "is a JSON object"]),
+        (["odd.jsonl"], ["no value of the column 'lang' can name a language", "'a b' (2)"]),
     ],
 )
 def test_what_cannot_be_read(folder: Path, given: list[str], fragments: list[str]) -> None:
@@ -165,6 +175,8 @@ def test_what_cannot_be_read(folder: Path, given: list[str], fragments: list[str
     (folder / "pictures" / "a.png").write_bytes(b"x")
     (folder / "a.csv").write_text("text\nx\n")
     (folder / "empty.txt").write_text("")
+    (folder / "prose.jsonl").write_text("once upon a time\n")
+    (folder / "odd.jsonl").write_bytes(jsonl([{"text": text, "lang": "a b"} for text in documents(2)]))
     code, message = run_command("init", *given, "--yes")
     assert code == 2
     assert all(fragment in message for fragment in fragments), message

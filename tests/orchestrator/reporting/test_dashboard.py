@@ -13,7 +13,7 @@ from orchestrator import formatting
 from orchestrator.analysis.compare import compare
 from orchestrator.ledger.history import History
 from orchestrator.ledger.records import EndRecord, MeasureRecord, StopRecord, TrialRecord, WaitingRecord
-from orchestrator.reporting import dashboard
+from orchestrator.reporting import dashboard, pace
 from orchestrator.reporting.dashboard import follow, print_results, render
 from orchestrator.reporting.listening import Stage
 from orchestrator.reporting.log_lines import lines_of, standing, time_left
@@ -99,6 +99,16 @@ def test_a_silent_study_is_said_to_be_silent():
     assert "silent" not in drawn(render(history, history.updated + 5), 80)
     done = History.of(RECORDS)
     assert "silent" not in drawn(render(done, done.updated + 3 * 3600), 80)
+
+
+def test_of_a_silent_study_no_time_left_is_told():
+    history = History.of(RECORDS[:MIDDLE])
+    then, late = history.updated + 5, history.updated + 3 * 3600
+    assert "left at this pace" in standing(history, then)
+    assert "left at this pace" in squeezed(drawn(render(history, then), 100))
+    assert "left at this pace" not in squeezed(drawn(render(history, late), 100))
+    assert "left at this pace" not in standing(history, late)
+    assert "silent for 3.0 h: h2h resume" in standing(history, late)
 
 
 def test_a_study_that_stops_says_so():
@@ -281,11 +291,11 @@ def test_what_waits_for_room_is_shown_until_it_has_it(tmp_path):
     follow(Location(tmp_path), target, lambda: True)
     assert target.file.getvalue().splitlines()[-1].endswith(f"waiting  {words}")
     assert words in squeezed(drawn(render(history), 120))
-    assert standing(history).endswith(f"; {words}")
+    assert standing(history, history.updated).endswith(f"; {words}")
     history.apply(waits.model_copy(update={"workers": 1}))
     assert one in squeezed(drawn(render(history), 120))
     history.apply(over)
-    assert "wait" not in standing(history)
+    assert "wait" not in standing(history, history.updated)
     assert "free:" not in drawn(render(history), 120)
     assert "waiting  is over" in " ".join(lines_of(over, history))
 
@@ -362,6 +372,7 @@ def test_a_log_of_a_stage_says_how_far_it_is_now_and_then(tmp_path, monkeypatch)
 
 def test_a_log_of_long_trials_says_how_far_they_are(tmp_path, monkeypatch):
     """Their reports are no lines of the log."""
+    monkeypatch.setattr(pace, "SILENT_SECONDS", float("inf"))  # its records are of a while ago
     write_ledger(tmp_path, RECORDS[:MIDDLE])
     running = [t for t in History.of(RECORDS[:MIDDLE]).trials.values() if t.runs]
     lines = followed(monkeypatch, tmp_path, 60.0, since=RECORDS[MIDDLE].time, stage=Stage("starting trials"))

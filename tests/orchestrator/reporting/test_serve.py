@@ -5,6 +5,7 @@ import base64
 import hashlib
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from orchestrator.reporting.now import now_of
 from orchestrator.reporting.pace import Pace, per_second
 from orchestrator.reporting.paced import Paced
 from orchestrator.reporting.page.page import report_page
+from orchestrator.reporting.serve import feed
 from orchestrator.reporting.serve.feed import Feed
 from orchestrator.reporting.serve.server import Server, serve
 from tests.helpers.browser import opened
@@ -152,7 +154,7 @@ def test_the_index_has_every_study(tmp_path):
         rows = {row.all("th")[0].text: [cell.text for cell in row.all("td")] for row in page.all("tr")[1:]}
         assert rows["whole"][0] == "finished"
         assert rows["whole"][1].startswith("headless – vanilla: headless is ahead, +0.041 [")
-        assert rows["middle"][0] == "running, confirm"
+        assert " ".join(rows["middle"][0].split()).startswith("running, confirm, silent for ")
         history = History.of(RECORDS[:MIDDLE])
         ended = sum(own.outcome is not None for own in history.trials.values())
         assert rows["middle"][2] == f"{ended} of {len(history.trials)} ended"
@@ -246,6 +248,20 @@ def test_a_port_that_is_taken_is_refused_with_a_remedy(tmp_path):
     assert "--port 0" in str(refused.value)
 
 
+def test_an_address_that_is_none_is_refused_by_its_option(tmp_path):
+    with pytest.raises(InputError, match="cannot listen") as refused:
+        asyncio.run(serve(Location(tmp_path), "192.0.2.1", 0, lambda _: None))
+    assert refused.value.where == "--host"
+
+
+@pytest.mark.parametrize("port", ["99999", "-1", "x"])
+def test_a_port_that_is_none_is_refused(port, capsys):
+    with pytest.raises(SystemExit) as ended:
+        make_parser().parse_args(["serve", "studies", f"--port={port}"])
+    assert ended.value.code == 2
+    assert f"'{port}' is no port" in capsys.readouterr().err
+
+
 def test_it_listens_on_this_machine_alone_unless_told():
     assert make_parser().parse_args(["serve", "studies"]).host == "127.0.0.1"
 
@@ -292,6 +308,23 @@ def test_of_a_damaged_ledger_what_came_before_is_shown(tmp_path):
         view = study_feed.view()
         assert "the ledger is damaged" in view.now
     assert "headless against vanilla" in view.answer
+
+
+@pytest.mark.parametrize("others", [RECORDS, RECORDS[:MIDDLE]], ids=["longer", "shorter"])
+def test_a_study_begun_anew_in_the_same_folder_takes_the_place_of_the_one_before(tmp_path, monkeypatch, others):
+    monkeypatch.setattr(feed, "AGAIN_SECONDS", 0.0)
+    whole = [study(name="before"), *RECORDS[1:-20]]
+    write_study(tmp_path, "s", whole)
+    study_feed = Feed(Location(tmp_path / "s"))
+    study_feed.read()
+    shutil.rmtree(tmp_path / "s")
+    write_study(tmp_path, "s", others)
+    study_feed.read()
+    assert study_feed.problem
+    study_feed.read()
+    assert not study_feed.problem
+    assert study_feed.history.study == History.of(others).study
+    assert len(study_feed.history.trials) == len(History.of(others).trials)
 
 
 def running_trial(number, reports, seconds_each=10.0):

@@ -274,6 +274,20 @@ def test_a_study_as_a_tracker_has_it(name: TrackerName, place: Path, tmp_path: P
     assert content(place) == before
 
 
+@pytest.mark.parametrize("name", [param for param in INSTALLED if param.values == ("trackio",)])
+def test_of_two_studies_of_one_name_each_has_its_report(name: TrackerName, place: Path, tmp_path: Path) -> None:
+    written = killed_after(7, checkpoint=4)
+    other = [written[0].model_copy(update={"time": written[0].time - 1.0}), *written[1:]]
+    heads = set()
+    for place_of, own in (("a", written), ("b", other)):
+        folder = write_study(tmp_path / place_of, own)
+        export(folder, name, str(place), lambda _: None)
+        heads.add(Results(folder).head)
+    pages = [file.read_text() for file in place.rglob("*.html")]
+    assert len(heads) == 2
+    assert all(any(head in page for page in pages) for head in heads)
+
+
 @pytest.mark.parametrize("checkpoint", [4, 2], ids=["from its last checkpoint", "from one before, as that is damaged"])
 @pytest.mark.parametrize("name", INSTALLED)
 def test_a_study_that_is_followed_comes_to_the_same(
