@@ -52,7 +52,8 @@ def _watch(options: Options) -> int:
     if options.replay is None:
         folder = folder_awaited(options)
         with loading(f"reading {options.study}"):
-            (folder / LEDGER).names()  # a storage that refuses says so now
+            folder.exists()  # a storage that refuses says so now
+            (folder / LEDGER).names()  # and what is no folder
         follow(folder, console, stage=Stage(f"waiting for a study to begin in {folder} (Ctrl-C ends)"), keys=keys)
         return 0
     with loading(f"reading {options.study}"):
