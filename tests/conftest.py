@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 
 import pytest
 
 from tests.helpers.ray import start_ray
+
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # of what a shell starts in the background, and of its processes
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
