@@ -30,7 +30,7 @@ from trainables.errors import InputError
 from trainables.hashing import checksum
 from trainables.storage import Location
 
-DATA = Path(os.environ.get("H2H_TEST_DATA", "/work/shared/data")) / "corpus"
+DATA = Path(os.environ.get("H2H_TEST_DATA", "/nowhere")) / "corpus"
 
 
 @pytest.fixture(autouse=True)
