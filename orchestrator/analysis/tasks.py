@@ -8,6 +8,7 @@ from itertools import product
 from statistics import fmean
 
 import numpy as np
+from numpy.typing import NDArray
 
 from orchestrator.analysis.comparison import OverTasks, TaskRow, Tier
 from orchestrator.analysis.held_out_text import evidence_above, evidence_of_items, items_before, items_of
@@ -140,7 +141,7 @@ def _row(
     design: Design, task: str, tier: Tier, description: TaskDescription, known: Both, untrained: Sequence[ItemScores]
 ) -> TaskRow:
     own = [(_of_task(a, task, description.chance), _of_task(b, task, description.chance)) for a, b in known]
-    before = [_of_task(items, task, description.chance) for items in untrained if _has(items, task)]
+    before = [_of_task(items, task, description.chance) for items in untrained if _is_of(items, task).any()]
     scores = [(a.overall, b.overall) for a, b in own]
     chance = float(np.mean(list(description.chance.values())))
     bars = [(chance, None), *((items.overall, items) for items in before)]
@@ -166,8 +167,9 @@ def _untrained(history: History, pairs: Pairs) -> list[ItemScores]:
     return [own for own in found if own is not None]
 
 
-def _has(items: ItemScores, task: str) -> bool:
-    return any(name.partition("/")[0] == task for name in items.language_I.tolist())
+def _is_of(items: ItemScores, task: str) -> NDArray[np.bool_]:
+    """Which of the items are a task's, (I,)."""
+    return np.array([name.partition("/")[0] == task for name in items.language_I.tolist()])
 
 
 def _of_task(items: ItemScores, task: str, chance: Mapping[str, float]) -> ItemScores:
@@ -179,7 +181,7 @@ def _of_task(items: ItemScores, task: str, chance: Mapping[str, float]) -> ItemS
 
 
 def _part(items: ItemScores, task: str) -> ItemScores:
-    return items.some(np.array([name.partition("/")[0] == task for name in items.language_I.tolist()]))
+    return items.some(_is_of(items, task))
 
 
 def _is_above(models: Sequence[ItemScores], bars: Sequence[tuple[float, ItemScores | None]]) -> bool:

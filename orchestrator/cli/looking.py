@@ -28,6 +28,7 @@ from orchestrator.cli.output import Address, print_json, schema_of, wrote
 from trainables.errors import InputError
 
 if TYPE_CHECKING:
+    from orchestrator.config.task_files import TasksSpec
     from orchestrator.study import Study
     from trainables.corpora.stream.packed import PackedCorpus
 
@@ -161,8 +162,8 @@ def _track(options: Options) -> int:
 
         folder = folder_named(options)
     try:
-        say = (lambda line: print(line, file=sys.stderr)) if options.json else print
-        done = (follow if options.follow else export)(folder, options.to, options.at, say).tracked
+        tell = (lambda line: print(line, file=sys.stderr)) if options.json else print
+        done = (follow if options.follow else export)(folder, options.to, options.at, tell).tracked
     except TrackerError as error:
         print(
             f"h2h: {error}\n  remedy: mend it, and give the command again: it hands on what is missing", file=sys.stderr
@@ -224,8 +225,10 @@ def _plan(options: Options) -> int:
         if not (options.address or os.environ.get("RAY_ADDRESS")):  # a cluster has other machines than this one
             require_feasible(study.spec)
         corpora = check_places(study.spec, network=False)
-        margin = "" if study.spec.confirm.margin is None else _margin_in_words(study)
-        tasks = _tasks_in_words(study)
+        has_margin, suite = study.spec.confirm.margin is not None, study.spec.yardsticks.tasks
+        corpus = _prepared(study) if has_margin or suite is not None else None
+        margin = _margin_in_words(study, corpus) if has_margin else ""
+        tasks = "" if suite is None else _tasks_in_words(study, suite, corpus)
     told = [*groups_in_words(corpora.sources), *filter(None, [margin, tasks])]
     for line in told:
         console.print(line, style="dim", highlight=False, markup=False)
@@ -239,20 +242,17 @@ def _plan(options: Options) -> int:
     return 0
 
 
-def _margin_in_words(study: Study) -> str:
+def _margin_in_words(study: Study, corpus: PackedCorpus | None) -> str:
     """Whether the held-out text can resolve the margin. Raises InputError where it cannot."""
     from orchestrator.planning.resolution import require_resolvable
 
-    if (corpus := _prepared(study)) is None:
+    if corpus is None:
         return "Whether the held-out text can resolve the margin is known once it is prepared (h2h prepare)."
     return require_resolvable(study.spec, corpus)
 
 
-def _tasks_in_words(study: Study) -> str:
+def _tasks_in_words(study: Study, suite: TasksSpec, corpus: PackedCorpus | None) -> str:
     """How much of the downstream tasks is asked. Raises InputError where something is wrong with them."""
-    suite = study.spec.yardsticks.tasks
-    if suite is None:
-        return ""
     if any(task.hub is not None and not task.is_local(suite.folder) for task in suite.tasks):
         return "Tasks are read from the Hugging Face hub, and how much is asked of them is chosen, when the study runs."
     from tempfile import TemporaryDirectory
@@ -261,7 +261,6 @@ def _tasks_in_words(study: Study) -> str:
     from orchestrator.reporting.plan_table import tasks_in_words
     from trainables.storage import Location
 
-    corpus = _prepared(study)
     with TemporaryDirectory() as scratch:
         found = plan_tasks(study.spec, suite, Location(scratch), None if corpus is None else corpus.tokenizer())
     return tasks_in_words(found)

@@ -84,18 +84,21 @@ def _costs(plans: Sequence[ArmPlan], tasks: Tasks, tokenizer: PreTrainedTokenize
     """By arm; None where an arm's run has no FLOPs that are known beforehand."""
     num_tokens = _counter(tokenizer)
     zero_shot = {name: entry for name, entry in tasks.manifest.tasks.items() if not KINDS.find(entry.kind).learns}
+    examples = {
+        (name, language): tasks.first(name, "test", language, TASK_ITEMS)
+        for name in zero_shot
+        for language in tasks.languages(name)
+    }
     costs = []
     for plan in plans:
         if (run := plan.run_flops) is None:
             return None
         shares, counts = [], []
-        for name, entry in zero_shot.items():
-            for language in tasks.languages(name):
-                examples = tasks.first(name, "test", language, TASK_ITEMS)
-                own = KINDS.find(entry.kind)(), examples, num_tokens
-                flops = zero_shot_flops(plan.learner.config, plan.objective.task, *own)
-                shares.append(len(plan.objective.scorers) * flops / run)  # a model answers by each of its scorers
-                counts.append(entry.counts["test"][language])
+        for (name, language), own in examples.items():
+            kind = KINDS.find(zero_shot[name].kind)()
+            flops = zero_shot_flops(plan.learner.config, plan.objective.task, kind, own, num_tokens)
+            shares.append(len(plan.objective.scorers) * flops / run)  # a model answers by each of its scorers
+            counts.append(zero_shot[name].counts["test"][language])
         costs.append(_Cost(shares, counts))
     return costs
 

@@ -11,7 +11,6 @@ from rich.console import RenderableType
 
 from orchestrator import formatting
 from orchestrator.analysis.compare import in_order
-from orchestrator.analysis.comparison import TaskRow
 from orchestrator.analysis.rows import holm_adjusted
 from orchestrator.analysis.selection import chosen_runs
 from orchestrator.analysis.tasks import evaluated_rows
@@ -24,14 +23,6 @@ from orchestrator.reporting.table import Table, on_terminal
 from trainables.config import Config
 from trainables.evaluation.yardstick import Items
 from trainables.storage import Location
-
-
-class EvaluatedPair(Config):
-    """A task, as two arms do it."""
-
-    a: str
-    b: str
-    row: TaskRow
 
 
 class EvaluatedTask(Config):
@@ -56,7 +47,7 @@ class EvaluationReport(Config):
     """The folder of a study; empty of a model."""
     model: str
     """The folder of a model; empty of a study."""
-    pairs: tuple[EvaluatedPair, ...]
+    pairs: tuple[TaskPair, ...]
     """Of a study."""
     tasks: tuple[EvaluatedTask, ...]
     """Of a model."""
@@ -65,7 +56,7 @@ class EvaluationReport(Config):
 def evaluation_table(found: EvaluationReport) -> RenderableType:
     """A row for each task."""
     if found.study:
-        return on_terminal(tasks_table([TaskPair(pair.a, pair.b, pair.row) for pair in found.pairs]))
+        return on_terminal(tasks_table(found.pairs))
     rows = [
         [own.task, own.language, f"{own.items:,}", formatting.score(own.chance), f"{own.right:.3f} ± {own.error:.3f}"]
         for own in found.tasks
@@ -80,9 +71,9 @@ def evaluated_study(history: History, tasks: TasksRecord, folder: Location) -> E
     runs = {arm: chosen_runs(history, arm) for arm in arms}
     for a, b in combinations(in_order(history.design), 2):
         if arms[a].task == arms[b].task:
-            found += [TaskPair(a, b, row) for row in evaluated_rows(history, tasks, runs[a], runs[b])]
+            found += [TaskPair(a=a, b=b, row=row) for row in evaluated_rows(history, tasks, runs[a], runs[b])]
     adjusted = holm_adjusted([pair.row for pair in found])
-    pairs = tuple(EvaluatedPair(a=pair.a, b=pair.b, row=row) for pair, row in zip(found, adjusted, strict=True))
+    pairs = tuple(pair.model_copy(update={"row": row}) for pair, row in zip(found, adjusted, strict=True))
     return EvaluationReport(study=folder.uri, model="", pairs=pairs, tasks=())
 
 

@@ -1,7 +1,6 @@
 """What a study found, as tables."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from orchestrator import formatting
 from orchestrator.analysis.comparison import ArmSummary, Comparison, OverTasks, Pair, Row, Summary, TaskRow
@@ -10,6 +9,7 @@ from orchestrator.ledger.history import History
 from orchestrator.reporting.glances import FEW, is_few
 from orchestrator.reporting.table import Row as Line
 from orchestrator.reporting.table import Table
+from trainables.config import Config
 
 
 def arms_table(comparison: Comparison) -> Table:
@@ -63,7 +63,7 @@ def _comparison_row(pair: Pair, title: str, row: Row) -> Line:
     )
 
 
-class TaskPair(NamedTuple):
+class TaskPair(Config):
     """One task, as two arms do it."""
 
     a: str
@@ -73,7 +73,7 @@ class TaskPair(NamedTuple):
 
 def own_tasks_table(comparison: Comparison) -> Table:
     """A study's own tasks; without a row where it has none."""
-    found = [TaskPair(pair.a, pair.b, row) for pair in comparison.pairs for row in pair.tasks]
+    found = [TaskPair(a=pair.a, b=pair.b, row=row) for pair in comparison.pairs for row in pair.tasks]
     over = [f"{pair.a} – {pair.b}: {_over_tasks(own)}" for pair in comparison.pairs if (own := pair.over_tasks)]
     for pair in comparison.pairs:
         reached = pair.tasks_time_to_target.get(comparison.unit)
@@ -99,10 +99,11 @@ def tasks_table(found: Sequence[TaskPair], over: Sequence[str] = ()) -> Table:
     rows = []
     shows_bags = any(pair.row.bag_a is not None for pair in found)
     bag = ("embeddings\nalone",) if shows_bags else ()
-    for a, b, row in found:
+    for pair in found:
+        row = pair.row
         title = f"{row.task}, {row.tier}" + (f"\n{len(row.languages)} languages" if len(row.languages) > 1 else "")
         cells = (
-            f"{a} –\n{b}",
+            f"{pair.a} –\n{pair.b}",
             title if row.informative else f"{title}\n(uninformative)",
             f"{row.items:,}",
             formatting.score(row.chance),

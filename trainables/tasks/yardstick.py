@@ -97,13 +97,20 @@ class Asked:
     def examples(self, name: str) -> dict[str, list[Example]]:
         """A task's, by language."""
         most = self.most(KINDS.find(self.tasks.manifest.tasks[name].kind).learns)
-        return {language: self.tasks.first(name, self.split, language, most) for language in self.tasks.languages(name)}
+
+        def read() -> dict[str, list[Example]]:
+            languages = self.tasks.languages(name)
+            return {language: self.tasks.first(name, self.split, language, most) for language in languages}
+
+        return self.once(("examples", name), read)
 
     def probed(self, name: str) -> Mapping[str, Probed]:
         """A task's probes, by language: what is fitted does not depend on the scorer."""
         from trainables.tasks.probes import probe_task
 
-        return self.once(name, lambda: probe_task(self.model, self.tasks, name, self.split, self.examples(name)))
+        return self.once(
+            ("probes", name), lambda: probe_task(self.model, self.tasks, name, self.split, self.examples(name))
+        )
 
     def items(self, name: str, right: Mapping[str, NDArray[np.float64]]) -> dict[str, Items]:
         """By ``task/language``, of what is right of each example by language, (I,)."""

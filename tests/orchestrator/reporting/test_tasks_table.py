@@ -32,5 +32,5 @@ ROW = TaskRow(
     ("untrained", "says"), [(None, "above chance"), (0.5, "above chance, the untrained model and its embeddings alone")]
 )
 def test_a_bar_that_was_not_measured_is_not_named(untrained, says):
-    table = tasks_table([TaskPair("a", "b", ROW.model_copy(update={"untrained": untrained}))])
+    table = tasks_table([TaskPair(a="a", b="b", row=ROW.model_copy(update={"untrained": untrained}))])
     assert table.notes == (f"uninformative: no arm is surely {says}",)
