@@ -6,6 +6,7 @@ import json
 import socket
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -32,8 +33,16 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     words = [sys.executable, "-c", command, str(folder / OPTUNA_FILE), "--port", str(port)]
     with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as server:
         assert server.stderr is not None
-        yield next(word for line in server.stderr for word in line.split() if word.startswith("http://")).rstrip("/")
+        address = next(word for line in server.stderr for word in line.split() if word.startswith("http://"))
+        while not _listens(port) and server.poll() is None:  # it says so a moment before it does
+            time.sleep(0.05)
+        yield address.rstrip("/")
         server.kill()
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as caller:
+        return caller.connect_ex(("127.0.0.1", port)) == 0
 
 
 def answer(address: str, path: str) -> Any:
