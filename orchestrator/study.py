@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,6 +20,7 @@ from orchestrator.ledger.history import History, read_history
 from orchestrator.ledger.protocol import require_unchanged
 from orchestrator.ledger.recorder import Recorder
 from orchestrator.ledger.records import ComparisonRecord, ExtensionRecord, StopRecord, TasksRecord
+from orchestrator.ledger.requests import Requests
 from orchestrator.ledger.segments import read_ledger
 from orchestrator.reporting.live_display import LiveDisplay
 from orchestrator.reporting.results import Results
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from orchestrator.config.task_files import TasksSpec
     from orchestrator.execution.executor import Executor
     from orchestrator.planning.machine import Machine
+    from orchestrator.scheduling.enqueueing import Enqueued
     from orchestrator.scheduling.trials import PhaseOfTrials
     from trainables.corpora.preparation.progress import Progress
     from trainables.corpora.stream.packed import PackedCorpus
@@ -101,6 +104,15 @@ class Study:
             from orchestrator.reporting.notebook import study_html
 
             return study_html(self.spec, self.folder)
+
+    def enqueue(self, arm: str, configuration: Mapping[str, object]) -> Enqueued:
+        """Have an arm's search try a configuration, as its next new trial, paid from the arm's search budget. What is
+        left out is as in the arm's first configuration. A study that runs, here or elsewhere, takes it up in some
+        seconds; one whose search has ended when it is extended. Raises InputError: the study has not begun or searches
+        nothing, or the configuration is none of the arm's search space."""
+        from orchestrator.scheduling.enqueueing import enqueue
+
+        return enqueue(self.folder, arm, configuration)
 
     def start(self, address: str | None = None, *, resume: bool = False) -> None:
         """:meth:`run` in a thread, shown live in the cell of a notebook. This process does not end before it, but for
@@ -503,13 +515,15 @@ class Study:
         from orchestrator.execution.session import end_early, require_best
         from orchestrator.reporting.optuna_journal import write_optuna_journal
         from orchestrator.scheduling.confirmation import AnytimePhase, ConfirmPhase
+        from orchestrator.scheduling.enqueueing import TakesUpRequests
         from orchestrator.scheduling.search import SearchPhase
 
         spec, history = self.spec, recorder.history
+        write = partial(recorder.record, durable=True)
         if history.phases.get("search") != "end":
             with recorder.phase("search"):
                 search = SearchPhase(spec, history, corpus)
-                yield search
+                yield TakesUpRequests(search, Requests(self.folder), spec, history, write, recorder.event)
                 end_early(recorder, "search", search)
                 if spec.search.budget_per_arm:
                     if problem := require_best(history):
