@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -20,7 +19,7 @@ from orchestrator.ledger.history import History, read_history
 from orchestrator.ledger.protocol import require_unchanged
 from orchestrator.ledger.recorder import Recorder
 from orchestrator.ledger.records import ComparisonRecord, ExtensionRecord, StopRecord, TasksRecord
-from orchestrator.ledger.requests import Requests
+from orchestrator.ledger.requests import Inbox
 from orchestrator.ledger.segments import read_ledger
 from orchestrator.reporting.live_display import LiveDisplay
 from orchestrator.reporting.results import Results
@@ -237,7 +236,9 @@ class Study:
                 remedy=f"h2h resume {self.folder}",
             )
         if history.finished:
-            require_work(spec, history, changes)
+            inbox = Inbox(self.folder, lambda: None)  # which removes nothing
+            inbox.look()
+            require_work(spec, history, changes, inbox)
         self.spec, self.file, self._overrides = spec, "study", overrides
         address = ray_address(address)
         self._require_placement(Machine.here(), address)
@@ -426,12 +427,15 @@ class Study:
         begin_session(recorder, self.spec, self.folder, machine, on_cluster=not own_cluster)
         launcher = machine.launcher(self.spec.resources)
         executor = make_executor(recorder, self.spec, self.folder, machine, launcher, keeps_processes=own_cluster)
-        with watching(executor), self._stopping.brought_about_by(executor):
+        inbox = Inbox(self.folder, recorder.flush)
+        inbox.look()  # what was asked for while nothing ran is known before anything is decided
+        with watching(executor, inbox), self._stopping.brought_about_by(executor):
             corpus = self._corpus_of(recorder, tokenizer)
             if tasks is not None and recorder.history.tasks is None:
                 recorder.record(tasks)
             self._tell("starting trials")
-            with closing(self._training_phases(recorder, str(corpus), executor.concurrent_trials)) as phases:
+            slots = executor.concurrent_trials
+            with closing(self._training_phases(recorder, inbox, str(corpus), slots)) as phases:
                 executor.run(phases)
             self._require_whole(executor)
             self._fine_tune(recorder)
@@ -510,7 +514,9 @@ class Study:
             f"the text as it is: {anew(self.folder)}",
         )
 
-    def _training_phases(self, recorder: Recorder, corpus: str, slots: int) -> Generator[PhaseOfTrials, None, None]:
+    def _training_phases(
+        self, recorder: Recorder, inbox: Inbox, corpus: str, slots: int
+    ) -> Generator[PhaseOfTrials, None, None]:
         """Those that train; one is over, with what follows from it, when the next is asked for."""
         from orchestrator.execution.session import end_early, require_best
         from orchestrator.reporting.optuna_journal import write_optuna_journal
@@ -519,11 +525,10 @@ class Study:
         from orchestrator.scheduling.search import SearchPhase
 
         spec, history = self.spec, recorder.history
-        write = partial(recorder.record, durable=True)
         if history.phases.get("search") != "end":
             with recorder.phase("search"):
                 search = SearchPhase(spec, history, corpus)
-                yield TakesUpRequests(search, Requests(self.folder), spec, history, write, recorder.event)
+                yield TakesUpRequests(search, inbox, spec, history, recorder.record, recorder.event)
                 end_early(recorder, "search", search)
                 if spec.search.budget_per_arm:
                     if problem := require_best(history):

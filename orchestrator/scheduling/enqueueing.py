@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
 from orchestrator.config.chosen import chosen_configuration
@@ -12,20 +10,17 @@ from orchestrator.config.files import open_frozen
 from orchestrator.config.folder import LEDGER
 from orchestrator.ledger.history import History, read_history
 from orchestrator.ledger.records import AttemptOutcome, EnqueuedRecord, MeasureRecord
-from orchestrator.ledger.requests import Request, Requests
+from orchestrator.ledger.requests import Inbox, Request, put
 from orchestrator.ledger.trials import TrialHistory
 from orchestrator.scheduling.trials import PlannedTrial
 from search_spaces import Configuration
 from trainables.config import Config
 from trainables.errors import InputError
-from trainables.object_store import Patience
 from trainables.storage import Location
 
 if TYPE_CHECKING:
     from orchestrator.config.study import StudySpec
     from orchestrator.scheduling.search import SearchPhase
-
-LOOK_SECONDS = 5.0  # between two looks for what was asked for
 
 
 class Enqueued(Config):
@@ -64,7 +59,7 @@ def enqueue(folder: Location, arm: str, given: Mapping[str, object]) -> Enqueued
             remedy="a study of its own with the settings in arms.NAME.options or arms.NAME.training",
         )
     configuration = chosen_configuration(spec, arm, given)
-    Requests(folder).put(Request(arm=arm, configuration=configuration))
+    put(folder, Request(arm=arm, configuration=configuration))
     filled = tuple(name for name in configuration if name not in given)
     if history.phases.get("search") == "end":
         more = f"h2h extend {folder} --set search.budget_per_arm={spec.search.budget_per_arm + 1:g}"
@@ -81,76 +76,59 @@ class TakesUpRequests:
 
     Args:
         search: it.
-        requests: of its study.
+        inbox: of its study.
         spec: of the study.
         history: which knows at once what is written.
-        write: to the ledger; on return it is durable.
+        write: to the ledger.
         say: tells a person of a request that is refused.
     """
 
     def __init__(
         self,
         search: SearchPhase,
-        requests: Requests,
+        inbox: Inbox,
         spec: StudySpec,
         history: History,
         write: Callable[[EnqueuedRecord], None],
         say: Callable[[str], None],
     ) -> None:
-        self._search, self._requests, self._spec, self._history = search, requests, spec, history
+        self._search, self._inbox, self._spec, self._history = search, inbox, spec, history
         self._write, self._say = write, say
-        self._refused: set[str] = set()
-        self._looked: float | None = None
         self.decisions, self.ended_early = search.decisions, search.ended_early
 
     def next(self) -> PlannedTrial | None:
         """The next trial; None while there is none to start now."""
-        self._look()
+        self._take_up()
         return self._search.next()
 
     def exhausted(self) -> bool:
         """Whether nothing is left to start."""
-        self._look()
+        self._take_up()
         return self._search.exhausted()
 
     def prunes(self, trial: TrialHistory, measure: MeasureRecord) -> bool:
         """Whether a trial ends at this report."""
-        self._look()
         return self._search.prunes(trial, measure)
 
     def ended(self, trial: TrialHistory, outcome: AttemptOutcome) -> None:
         """An attempt has ended."""
-        self._look()
         self._search.ended(trial, outcome)
 
-    def _look(self) -> None:
-        now = time.monotonic()
-        if self._looked is not None and now < self._looked + LOOK_SECONDS:
-            return
+    def _take_up(self) -> None:
         before = len(self._history.requests)
-        patience = Patience.of_this_thread.set(0.0)  # a store that is silent is asked again the next time
-        try:
-            found = list(self._requests.waiting())
-        except OSError:
-            return
-        finally:
-            Patience.of_this_thread.reset(patience)
-            self._looked = time.monotonic()
-        for name, request in found:
-            if name not in self._history.requests | self._refused:
-                self._take_up(name, request)
-            with suppress(OSError):
-                self._requests.remove(name)
+        for name, request in self._inbox.take():
+            if name not in self._history.requests:
+                self._record(name, request)
+            self._inbox.settle(name)
         if len(self._history.requests) > before:
             self._search.go_through()
 
-    def _take_up(self, name: str, request: Request | None) -> None:
+    def _record(self, name: str, request: Request | None) -> None:
         try:
             if request is None:
                 raise InputError("it is no request", remedy="h2h enqueue writes them")
             configuration = chosen_configuration(self._spec, request.arm, request.configuration)
         except InputError as error:
-            self._refused.add(name)
             self._say(f"what {name} asks to try is refused: {error.what}")
             return
         first = len(self._spec.arms[request.arm].search_space.first)
