@@ -19,6 +19,7 @@ from orchestrator.ledger.history import History, read_history
 from orchestrator.ledger.protocol import require_unchanged
 from orchestrator.ledger.recorder import Recorder
 from orchestrator.ledger.records import ComparisonRecord, ExtensionRecord, StopRecord, TasksRecord
+from orchestrator.ledger.requests import Inbox
 from orchestrator.ledger.segments import read_ledger
 from orchestrator.reporting.live_display import LiveDisplay
 from orchestrator.reporting.results import Results
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from orchestrator.config.task_files import TasksSpec
     from orchestrator.execution.executor import Executor
     from orchestrator.planning.machine import Machine
+    from orchestrator.scheduling.enqueueing import Enqueued
     from orchestrator.scheduling.trials import PhaseOfTrials
     from trainables.corpora.preparation.progress import Progress
     from trainables.corpora.stream.packed import PackedCorpus
@@ -101,6 +103,15 @@ class Study:
             from orchestrator.reporting.notebook import study_html
 
             return study_html(self.spec, self.folder)
+
+    def enqueue(self, arm: str, configuration: Mapping[str, object]) -> Enqueued:
+        """Have an arm's search try a configuration, as its next new trial, paid from the arm's search budget. What is
+        left out is as in the arm's first configuration. A study that runs, here or elsewhere, takes it up in some
+        seconds; one whose search has ended when it is extended. Raises InputError: the study has not begun or searches
+        nothing, or the configuration is none of the arm's search space."""
+        from orchestrator.scheduling.enqueueing import enqueue
+
+        return enqueue(self.folder, arm, configuration)
 
     def start(self, address: str | None = None, *, resume: bool = False) -> None:
         """:meth:`run` in a thread, shown live in the cell of a notebook. This process does not end before it, but for
@@ -225,7 +236,9 @@ class Study:
                 remedy=f"h2h resume {self.folder}",
             )
         if history.finished:
-            require_work(spec, history, changes)
+            inbox = Inbox(self.folder, lambda: None)  # which removes nothing
+            inbox.look()
+            require_work(spec, history, changes, inbox)
         self.spec, self.file, self._overrides = spec, "study", overrides
         address = ray_address(address)
         self._require_placement(Machine.here(), address)
@@ -414,12 +427,15 @@ class Study:
         begin_session(recorder, self.spec, self.folder, machine, on_cluster=not own_cluster)
         launcher = machine.launcher(self.spec.resources)
         executor = make_executor(recorder, self.spec, self.folder, machine, launcher, keeps_processes=own_cluster)
-        with watching(executor), self._stopping.brought_about_by(executor):
+        inbox = Inbox(self.folder, recorder.flush)
+        inbox.look()  # what was asked for while nothing ran is known before anything is decided
+        with watching(executor, inbox), self._stopping.brought_about_by(executor):
             corpus = self._corpus_of(recorder, tokenizer)
             if tasks is not None and recorder.history.tasks is None:
                 recorder.record(tasks)
             self._tell("starting trials")
-            with closing(self._training_phases(recorder, str(corpus), executor.concurrent_trials)) as phases:
+            slots = executor.concurrent_trials
+            with closing(self._training_phases(recorder, inbox, str(corpus), slots)) as phases:
                 executor.run(phases)
             self._require_whole(executor)
             self._fine_tune(recorder)
@@ -498,18 +514,21 @@ class Study:
             f"the text as it is: {anew(self.folder)}",
         )
 
-    def _training_phases(self, recorder: Recorder, corpus: str, slots: int) -> Generator[PhaseOfTrials, None, None]:
+    def _training_phases(
+        self, recorder: Recorder, inbox: Inbox, corpus: str, slots: int
+    ) -> Generator[PhaseOfTrials, None, None]:
         """Those that train; one is over, with what follows from it, when the next is asked for."""
         from orchestrator.execution.session import end_early, require_best
         from orchestrator.reporting.optuna_journal import write_optuna_journal
         from orchestrator.scheduling.confirmation import AnytimePhase, ConfirmPhase
+        from orchestrator.scheduling.enqueueing import TakesUpRequests
         from orchestrator.scheduling.search import SearchPhase
 
         spec, history = self.spec, recorder.history
         if history.phases.get("search") != "end":
             with recorder.phase("search"):
                 search = SearchPhase(spec, history, corpus)
-                yield search
+                yield TakesUpRequests(search, inbox, spec, history, recorder.record, recorder.event)
                 end_early(recorder, "search", search)
                 if spec.search.budget_per_arm:
                     if problem := require_best(history):

@@ -85,6 +85,12 @@ class _Number(_Record):
             return self.model_copy(update={"high": min(limits.high, self._unscaled(high + stride))})
         return self
 
+    def including(self, value: Setting) -> Self:
+        """The range, made as wide as to hold a value."""
+        if not isinstance(value, int | float):
+            return self
+        return self.model_copy(update={"low": min(self.low, value), "high": max(self.high, value)})
+
     def bound_at(self, value: Setting, tried: Iterable[Setting]) -> Setting:
         """The bound that a value lies at, of the range or of what was ``tried`` beyond it; None where it lies inside or
         the range is closed there."""
@@ -167,6 +173,10 @@ class Categorical(_Record):
         """Itself."""
         return self
 
+    def including(self, value: Setting) -> Self:
+        """Itself."""
+        return self
+
     def bound_at(self, value: Setting, tried: Iterable[Setting]) -> Setting:
         """The value itself where it is the first or last of three or more choices in the order of numbers, and the list
         is not closed there; else None. Null has a place at either end, as the choice beyond all numbers."""
@@ -226,6 +236,11 @@ class Space(_Record):
         }
         return self.model_copy(update={"dimensions": ranges})
 
+    def including(self, configuration: Configuration) -> "Space":
+        """The space, with ranges as wide as to hold a configuration."""
+        ranges = {name: own.including(configuration.get(name)) for name, own in self.dimensions.items()}
+        return self.model_copy(update={"dimensions": ranges})
+
     def grid(self, points: int) -> list[Configuration]:
         """Every combination of the dimensions' grids, with so many ``points`` for each number."""
         values = [dimension.grid(points) for dimension in self.dimensions.values()]
@@ -233,7 +248,7 @@ class Space(_Record):
 
     def grid_beyond_first(self, points: int) -> list[Configuration]:
         """What a :meth:`grid` has to try after ``first``, in which some of its points may be."""
-        return [point for point in self.grid(points) if not any(_same(point, first) for first in self.first)]
+        return [point for point in self.grid(points) if not any(is_same(point, first) for first in self.first)]
 
 
 def space_names() -> list[str]:
@@ -247,7 +262,7 @@ def space_path(name_or_path: str) -> Path:
     return path if path.suffix in (".yaml", ".yml") else _FOLDER / f"{name_or_path}.yaml"
 
 
-def _same(a: Mapping[str, Setting], b: Mapping[str, Setting]) -> bool:
+def is_same(a: Mapping[str, Setting], b: Mapping[str, Setting]) -> bool:
     """Whether two configurations are one, but for the rounding of a logarithmic grid."""
     return a.keys() == b.keys() and all(
         value == b[name]

@@ -278,6 +278,8 @@ class SearchSummary(Config):
     spent: float
     """In trial budgets."""
     begun: int
+    by_hand: int
+    """Of these, with a configuration that a person chose while the search went on."""
     completed: int
     """Trials that came to the end of their budget: only they can be chosen."""
     gain: float | None

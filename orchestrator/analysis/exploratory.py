@@ -85,6 +85,7 @@ def describe_search(
     return SearchSummary(
         spent=sum(trial.progress for trial in trials),
         begun=len(trials),
+        by_hand=sum(trial.by_hand for trial in trials),
         completed=sum(trial.outcome == "completed" for trial in trials),
         gain=None if gained is None else sign * gained[0],
         gain_at=None if gained is None else gained[1],

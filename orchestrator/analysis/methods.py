@@ -70,6 +70,7 @@ def _sentences(history: History, comparison: Comparison) -> Iterator[str]:
     if design.search_budget:
         budget = f"{_spent_on_search(design, comparison)} times {_budget(design)}"
         yield f"Each arm was tuned by a search of {budget}: {_counted(comparison, 'search')}."
+        yield from _by_hand(history, comparison)
     seeds = f"{design.seeds} paired seeds"
     if design.minimum_seeds is not None:
         seeds = f"{design.minimum_seeds} to {seeds}, until the question was answered (Lan & DeMets 1983)"
@@ -101,6 +102,16 @@ def _sentences(history: History, comparison: Comparison) -> Iterator[str]:
 def _scorer(history: History, arm: str) -> str:
     runs = [run for run in chosen_runs(history, arm).values() if run.measures and run.measures[-1].scorer]
     return f"scored by {runs[0].measures[-1].scorer}" if runs else "not scored"
+
+
+def _by_hand(history: History, comparison: Comparison) -> Iterator[str]:
+    """What a person had a search try while it went on, and whether that stands for the arm."""
+    for name, arm in comparison.arms.items():
+        own = [trial.configuration for trial in history.trials_of("search", name) if trial.by_hand]
+        if own:
+            chosen = ", its best one among them" if arm.configuration in own else ""
+            number = formatting.plural(len(own), "configuration")
+            yield f"Of {name}'s, {number} {'was' if len(own) == 1 else 'were'} chosen by hand on the way{chosen}."
 
 
 def _counted(comparison: Comparison, phase: TrainingPhase) -> str:

@@ -57,6 +57,8 @@ class TrialRow(Config):
     share: float | None
     """Of a branch: the share of its run's budget."""
     configuration: Configuration
+    by_hand: bool
+    """Whether a person chose it while the search went on."""
     outcome: Outcome | None
     """None while it runs, or waits to be resumed."""
     reason: str
@@ -206,9 +208,9 @@ def _spending(history: History) -> Iterator[SpendingByKind]:
 def trial_row(trial: TrialHistory, yardsticks: tuple[str, ...]) -> TrialRow:
     """A trial, with the last values of these yardsticks."""
     scores = {name: trial.score(name) for name in yardsticks}
-    names = ("trial", "phase", "arm", "number", "seed", "share", "configuration", "outcome", "reason", "attempts")
+    names = ("trial", "phase", "arm", "number", "seed", "share", "configuration", "by_hand", "outcome", "reason")
     return TrialRow(
-        **{name: getattr(trial, name) for name in (*names, "progress", "spent")},
+        **{name: getattr(trial, name) for name in (*names, "attempts", "progress", "spent")},
         retried=trial.failures,
         yardsticks={name: score for name, score in scores.items() if score is not None},
     )

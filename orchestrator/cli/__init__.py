@@ -145,12 +145,20 @@ LAST_PORT = 65535
 _TRAINING = "run resume extend"
 _ON_RAY = f"plan prepare {_TRAINING}"
 _READING = f"corpus watch show export submit evaluate clean {_ON_RAY}"
-_JSON = f"{_READING} compare list report serve track verify jobs doctor init"
+_JSON = f"{_READING} compare enqueue list report serve track verify jobs doctor init"
 _EVERY = " ".join(COMMANDS)
 
 _OPTIONS = [
     _option(_READING, "study", "a study file, a shipped study's name (h2h list), or a study's folder", metavar="STUDY"),
-    _option("verify", "study", "a study's folder", metavar="STUDY"),
+    _option("verify enqueue", "study", "a study's folder", metavar="STUDY"),
+    _option("enqueue", "arm", "which arm's search", metavar="ARM"),
+    _option(
+        "enqueue",
+        "settings",
+        "what to try; what is left out is as in the arm's first configuration",
+        metavar="KEY=VALUE",
+        nargs="+",
+    ),
     _option("verify", "--head", "compare the ledger's head with this one, which was published", metavar="DIGEST"),
     _option("verify", "--data", "read the prepared text too, and hold it against the ledger", action="store_true"),
     _option(

@@ -68,6 +68,14 @@ def _arms(parsed_args: argparse.Namespace, **_: object) -> list[str]:
     return list(arms) if isinstance(arms, dict) else []
 
 
+def _settings(parsed_args: argparse.Namespace, **_: object) -> list[str]:
+    """Of a study that has begun: it has its search spaces in its file."""
+    arms = _content(parsed_args).get("arms")
+    for key in (str(parsed_args.arm), "space", "dimensions"):
+        arms = arms.get(key) if isinstance(arms, dict) else None
+    return [f"{name}=" for name in arms] if isinstance(arms, dict) else []
+
+
 def _trials(parsed_args: argparse.Namespace, **_: object) -> list[str]:
     with suppress(OSError):
         return [path.name for path in (Path(str(parsed_args.study)) / "trials").iterdir()]
@@ -110,6 +118,7 @@ COMPLETERS: dict[str, Completer] = {
     "study": _studies,
     "studies": _studies,
     "arm": _arms,
+    "settings": _settings,
     "trial": _trials,
     "overrides": _keys,
     "tasks": _suites,

@@ -76,6 +76,7 @@ DOCUMENTS = {
     "studies": "orchestrator.reporting.studies:StudyList",
     "trials": "orchestrator.reporting.trials:TrialList",
     "trial": "orchestrator.reporting.trials:TrialDetail",
+    "enqueued": "orchestrator.scheduling.enqueueing:Enqueued",
     "catalogue": "orchestrator.reporting.catalogue:Catalogue",
     "plan": "orchestrator.reporting.plan_report:PlanReport",
     "corpus": "orchestrator.reporting.corpus_report:CorpusReport",

@@ -9,7 +9,16 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.command import EXIT_FAILED, EXIT_INTERRUPTED, Options, Voice, command, loading, study_named
+from orchestrator.cli.command import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    Options,
+    Voice,
+    command,
+    folder_named,
+    loading,
+    study_named,
+)
 from orchestrator.cli.output import Refusal, print_json
 from orchestrator.cli.studies import show_answer
 from trainables.errors import InputError
@@ -91,6 +100,19 @@ def _train(options: Options, work: Callable[[Study], Results], *, new: bool = Fa
         print_json(results.report)
     else:
         print_results(results.history, study.folder, Console())
+    return 0
+
+
+@command("have a study's search try a configuration of your own")
+def _enqueue(options: Options) -> int:
+    from orchestrator.config.chosen import settings_of
+    from orchestrator.scheduling.enqueueing import enqueue
+
+    found = enqueue(folder_named(options), options.arm, settings_of(options.settings))
+    if options.json:
+        print_json(found)
+    else:
+        print(found)
     return 0
 
 

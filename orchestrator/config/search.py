@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from trainables.config import Amount, Config, Several
 from trainables.errors import InputError
 
+WIDENING = ("tpe", "random")  # algorithms that widen ranges; the others need all trials to be of one space
 LARGEST_REDUCTION = 1000  # a trial may be stopped when it has spent one part in so many, not before
 
 

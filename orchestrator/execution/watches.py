@@ -16,6 +16,7 @@ from orchestrator.execution.placement_groups import PlacementGroups
 from orchestrator.execution.ray_session import cluster_grows, reach
 from orchestrator.ledger.recorder import Recorder
 from orchestrator.ledger.records import ResourcesRecord, WaitingRecord
+from orchestrator.ledger.requests import Inbox
 from trainables.corpora.preparation.ray_job import TASK_RESOURCES
 from trainables.errors import InputError
 
@@ -26,10 +27,10 @@ _HEAD_POLL_SECONDS = 2.0
 
 
 @contextmanager
-def watching(executor: Executor) -> Iterator[None]:
-    """While inside, all of it."""
+def watching(executor: Executor, inbox: Inbox) -> Iterator[None]:
+    """While inside, all of it, and what people ask the search to try."""
     groups = PlacementGroups(executor.workers.resources)
-    actions = [_resources(executor.recorder), _waiting(executor, groups)]
+    actions = [_resources(executor.recorder), _waiting(executor, groups), inbox.look]
     if executor.workers.launcher == "ray_train":
         actions.append(_placement_groups(executor.recorder, groups))
     with _signals(executor), _head_watched(executor), _repeated(*actions):

@@ -14,6 +14,7 @@ from orchestrator.ledger import records
 from orchestrator.ledger.segments import LedgerReader, damaged, parse_line
 from orchestrator.ledger.spending import Attempt, AttemptSpending
 from orchestrator.ledger.trials import TrialHistory
+from search_spaces import Configuration
 from trainables.storage import Location
 from trainables.training.config import Unit
 from trainables.training.state import Built, Environment
@@ -69,6 +70,8 @@ class History:
     floors: dict[str, str] = field(default_factory=dict)  # by arm, the confirmation run that measured its floors first
     search: dict[str, list[SearchEvent]] = field(default_factory=dict)  # by arm
     decisions: dict[str, dict[int, Decision]] = field(default_factory=dict)  # of searches, by arm
+    enqueued: dict[str, dict[int, Configuration]] = field(default_factory=dict)  # by arm and trial's number
+    requests: set[str] = field(default_factory=set)  # by which these were asked for
     stop: records.Status | None = None  # `begin` once this session was asked to save and stop, `end` once it has
     seeds_paid: int | None = None  # confirmation seeds that the study's cap paid for, where it ended the phase early
     started: float | None = None  # time of the first record, seconds since the epoch
@@ -135,6 +138,11 @@ class History:
                 self._extend(record)
             case records.DecisionRecord():
                 self.decisions.setdefault(record.arm, {})[record.decision] = Decision(record.number, record.after)
+            case records.EnqueuedRecord():
+                if record.number < self.next_number(record.arm):
+                    raise damaged(record.request, f"it enqueues trial {record.number} of {record.arm}, which is taken")
+                self.enqueued.setdefault(record.arm, {})[record.number] = record.configuration
+                self.requests.add(record.request)
             case records.TrialRecord():
                 self._ask(record, before)
             case records.BegunRecord():
@@ -181,6 +189,7 @@ class History:
                 amount=record.amount,
                 share=record.share,
                 plan=self.plans,
+                by_hand=record.phase == "search" and record.number in self.enqueued.get(record.arm, ()),
             )
         if trial.runs:
             trial.attempt_records[-1].ended = before
@@ -260,6 +269,11 @@ class History:
         """What a phase and an arm, or all, have cost so far: useful, lost and overhead apart."""
         chosen = (t for t in self.trials.values() if phase in (None, t.phase) and arm in (None, t.arm))
         return sum((trial.spending(self.updated) for trial in chosen), AttemptSpending())
+
+    def next_number(self, arm: str) -> int:
+        """Of an arm's search, the number of the first trial that is neither decided nor enqueued."""
+        decided = (decision.number for decision in self.decisions.get(arm, {}).values())
+        return 1 + max([*decided, *self.enqueued.get(arm, ())], default=-1)
 
     @property
     def planned_seeds(self) -> int:

@@ -5,6 +5,9 @@ from trainables.storage import Location
 LEASE_FILE = "lease.json"
 """Who writes it, or did last."""
 
+REQUESTS = "enqueued"
+"""The folder beside the ledger's in which other processes leave what the search is to try."""
+
 
 def segment_name(number: int) -> str:
     """Of a segment, from 1."""

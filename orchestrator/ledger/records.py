@@ -234,6 +234,16 @@ class DecisionRecord(_Record):
     after: Count  # so many results of the arm, those that it could depend on
 
 
+class EnqueuedRecord(_Record):
+    """A person wants an arm's search to try a configuration: it is that of the trial of this number."""
+
+    kind: Literal["enqueued"] = "enqueued"
+    arm: Name
+    number: Count  # of the trial
+    configuration: Configuration
+    request: Name  # by which it was asked for: each is taken up once
+
+
 class BegunRecord(_AttemptRecord):
     """The attempt's process has built the trial."""
 
@@ -318,6 +328,7 @@ Record = (
     | TuningRecord
     | PhaseRecord
     | DecisionRecord
+    | EnqueuedRecord
     | TrialRecord
     | BegunRecord
     | MeasureRecord

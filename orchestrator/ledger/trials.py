@@ -26,6 +26,7 @@ class TrialHistory:
     configuration: Configuration
     amount: float  # its budget, in the study's unit
     share: float | None = None  # of a branch: the share of its confirmation run's budget at which it is compared
+    by_hand: bool = False  # whether a person chose its configuration while the search went on
     attempts: int = 0
     failures: int = 0  # attempts that failed and were repeated
     stalls: int = 0  # of these, the last in a row that left no newer checkpoint

@@ -147,7 +147,8 @@ def _searched(summary: ArmSummary) -> tuple[str, str, str]:
         return "–", "–", "–"
     part = f"\nat {search.gain_at:.0%}" if search.gain_at is not None and search.gain_at < 1 else ""
     better = "–" if search.better_if_doubled is None else f"{search.better_if_doubled:.0%}"
-    return f"{search.completed} of {search.begun}", formatting.difference(search.gain, None) + part, better
+    by_hand = f"\n{search.by_hand} by hand" if search.by_hand else ""
+    return f"{search.completed} of {search.begun}{by_hand}", formatting.difference(search.gain, None) + part, better
 
 
 def _best_of_search(summary: ArmSummary) -> str:

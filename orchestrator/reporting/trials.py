@@ -173,7 +173,7 @@ def trials_table(found: TrialList, *, narrow: bool = False) -> Table:
             *({**row.model_dump(), **_standing(row, narrow=narrow)}[name] for name in before),
             formatting.score(row.yardsticks.get(found.primary)),
             *(_spent(row.spent, unit).removesuffix(f" {unit}") for unit in units),
-            formatting.settings(row.configuration, "\n"),
+            _configuration(row),
         ]
         for row in found.trials
     ]
@@ -187,6 +187,10 @@ def _standing(row: TrialRow, *, narrow: bool) -> dict[str, str]:
     if narrow and row.outcome != "completed":
         outcome += f"\n{progress}"
     return {"outcome": outcome, "progress": progress}
+
+
+def _configuration(row: TrialRow) -> str:
+    return formatting.settings(row.configuration, "\n") + ("\nchosen by hand" if row.by_hand else "")
 
 
 def _outcome(row: TrialRow) -> str:
@@ -221,7 +225,7 @@ def _facts(found: TrialDetail) -> Table:
         ("phase", row.phase),
         ("seed", str(row.seed)),
         ("outcome", _outcome(row) + (f": {row.reason}" if row.reason else "")),
-        ("configuration", formatting.settings(row.configuration, "\n")),
+        ("configuration", _configuration(row)),
         ("progress", f"{row.progress:.0%} of {formatting.quantity(found.amount, found.unit)}"),
         ("spent", ", ".join(_told(amount, unit) for unit, amount in row.spent.items()) or "–"),
         *(("trained", f"{b.parameters:,} parameters on {b.device} in {b.precision}") for b in found.built),

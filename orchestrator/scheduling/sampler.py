@@ -15,25 +15,42 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from orchestrator.config.search import SearchSpec
+from orchestrator.config.search import WIDENING, SearchSpec
 from orchestrator.ledger.history import Arrived
 from orchestrator.ledger.records import AttemptOutcome, Design
 from orchestrator.ledger.trials import TrialHistory
 from orchestrator.scheduling.halving import Halving
-from search_spaces import Categorical, Configuration, Dimension, Float, Space
+from search_spaces import Categorical, Configuration, Dimension, Float, Space, is_same
 from trainables.errors import InputError
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 _VALUES_ALONE = ("gp", "cma_es")  # they look at complete trials only: of others they would suggest the like again
-_WIDENING = ("tpe", "random")  # the others need all trials to be of one space
 _STATEFUL = ("cma_es", "qmc")  # they keep notes in Optuna's study: a search that is gone through again asks them again
 
 
 class ArmSampler:
-    """Suggests an arm's configurations, and knows where its trials stand. ``wanted``: completed ones, at least."""
+    """Suggests an arm's configurations, and knows where its trials stand.
 
-    def __init__(self, arm: str, space: Space, search: SearchSpec, design: Design, wanted: int = 1) -> None:
+    Args:
+        arm: its name.
+        space: what it varies.
+        search: how it is searched.
+        design: of the study.
+        wanted: completed trials, at least.
+        enqueued: configurations that a person chose, by the numbers of the trials that are to have them.
+    """
+
+    def __init__(
+        self,
+        arm: str,
+        space: Space,
+        search: SearchSpec,
+        design: Design,
+        wanted: int = 1,
+        enqueued: Mapping[int, Configuration] | None = None,
+    ) -> None:
+        self._enqueued = enqueued or {}
         self.arm, self.space, self.search, self.seed = arm, space, search, design.seed
         self._declared = space
         self._best: tuple[int, float, int] | None = None  # (-rung, loss, number) of the one that came furthest
@@ -44,7 +61,7 @@ class ArmSampler:
         self._shown = _ShownTrials()
         self._study = optuna.create_study(storage=self._shown, direction=direction(higher))
         self.asked = 0  # trials so far
-        self._grid: list[Configuration] = []
+        self._grid: list[Configuration] = []  # points that are left
         if search.algorithm == "grid":
             self._grid = space.grid_beyond_first(search.grid_points)
             # A budget that ends early has seen all regions.
@@ -53,12 +70,14 @@ class ArmSampler:
     @property
     def exhausted(self) -> bool:
         """Whether a grid has no point left; other algorithms never end."""
-        return self.search.algorithm == "grid" and self.asked >= len(self.space.first) + len(self._grid)
+        given = self.asked < len(self.space.first) or self.asked in self._enqueued
+        return self.search.algorithm == "grid" and not self._grid and not given
 
     def begin(self, recorded: TrialHistory | None) -> None:
-        """The arm's next trial begins: as it was recorded, else as the sampler suggests."""
+        """The arm's next trial begins: as it was recorded, else as it is given or the sampler suggests."""
+        given = self._given()
         if recorded is None or self.search.algorithm in _STATEFUL:
-            self._begin(self._ask())
+            self._begin(self._ask(given))
             return
         running = create_trial(
             state=TrialState.RUNNING, params=recorded.configuration, distributions=self.distributions
@@ -70,15 +89,22 @@ class ArmSampler:
         """Of a trial that has begun."""
         return self._configurations[number]
 
-    def _ask(self) -> Configuration:
-        number = self.asked
-        beyond = number - len(self.space.first)
-        if beyond < 0:
-            self._study.enqueue_trial(dict(self.space.first[number]))
-        elif self._grid:
-            self._study.enqueue_trial(self._grid[beyond])
+    def _given(self) -> Configuration | None:
+        """What the next trial has of its configuration that is not the sampler's to suggest."""
+        if self.asked < len(self.space.first):
+            return self.space.first[self.asked]
+        if self.asked in self._enqueued:
+            chosen = self._enqueued[self.asked]
+            self.space = self.space.including(chosen)
+            self._grid = [point for point in self._grid if not is_same(point, chosen)]
+            return chosen
+        return self._grid.pop(0) if self._grid else None
+
+    def _ask(self, given: Configuration | None) -> Configuration:
+        if given is not None:
+            self._study.enqueue_trial(dict(given))
         # Seeded anew for every trial: a suggestion depends on the trials before, and not on what this process drew.
-        self._study.sampler = self._sampler(self._seed(number))
+        self._study.sampler = self._sampler(self._seed(self.asked))
         return dict(self._study.ask(self.distributions).params)
 
     @property
@@ -97,7 +123,7 @@ class ArmSampler:
         place = -rung, -score if self._higher_is_better else score, number
         if self._best is None or place < self._best:
             self._best = place
-            if self.search.algorithm in _WIDENING:
+            if self.search.algorithm in WIDENING:
                 self.space = self.space.widened(self._configurations[number], self._declared)
 
     def arrived(self, arrived: Arrived) -> None:

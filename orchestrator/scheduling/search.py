@@ -31,11 +31,19 @@ class SearchPhase:
         self._planner = Planner(spec, history, corpus)
         self._cap = None if spec.cap is None else StudyBudget(spec, history, spec.cap)
         self._launched: set[str] = set()
+        self.go_through()
+
+    def go_through(self) -> None:
+        """Go through the ledger's decisions and results again, and decide what follows: as a session does that begins,
+        and one that goes on when something was enqueued. What is not written down is decided anew."""
+        spec, history = self._spec, self._history
         self._arms: dict[str, ArmSearch] = {}
         # What is measured may turn out dearer: side by side, that would be known too late to keep within the cap.
         parallel = spec.search.parallel if self._cap is None or self._cap.exact else 1
         for name, arm in spec.arms.items():
-            sampler = ArmSampler(name, arm.search_space, spec.search, history.design, wanted=spec.confirm.top)
+            sampler = ArmSampler(
+                name, arm.search_space, spec.search, history.design, spec.confirm.top, history.enqueued.get(name)
+            )
             self._arms[name] = ArmSearch(
                 sampler, parallel, partial(self._pays, name), partial(self._find, name), history.decisions.get(name, {})
             )
@@ -44,8 +52,12 @@ class SearchPhase:
                     self._arms[name].tell(event)
         self._advance()
         # Those that have come to where they stop, in a session that was cut off before they did.
-        begun = (trial for trial in history.trials_of("search") if trial.outcome is None)
-        self._stopping = [trial for trial in begun if not self._arms[trial.arm].goes_on(trial.number)]
+        begun = [trial for trial in history.trials_of("search") if trial.outcome is None]
+        self._stopping = [
+            trial
+            for trial in begun
+            if trial.trial not in self._launched and not self._arms[trial.arm].goes_on(trial.number)
+        ]
 
     def _find(self, arm: str, number: int) -> TrialHistory | None:
         return self._history.trials.get(trial_name("search", arm, number))

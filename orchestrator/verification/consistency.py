@@ -74,6 +74,10 @@ def _check_begin(found: Verification, history: History, begin: records.TrialReco
     after = begin.seed - design.seed
     planned = after == 0 if begin.phase == "search" else 1 <= after <= design.seeds
     found.check("seeds", f"{name}: a seed of the protocol", planned, True)
+    asked = history.enqueued.get(begin.arm, {}).get(begin.number) if begin.phase == "search" else None
+    if asked is not None:
+        own = same_configuration(begin.configuration)
+        found.check("enqueued", f"{name}: what was enqueued", own, same_configuration(asked))
     if begin.phase != "confirm":
         return
     wanted = same_configuration(begin.configuration)

@@ -24,8 +24,10 @@ from trainables.trial import Lost, TrialFailure
 
 if TYPE_CHECKING:
     from orchestrator.execution.executor import Executor
+    from orchestrator.ledger.requests import Inbox
 
 POLL_SECONDS = 1.0
+LOOK_SECONDS = 5.0
 NODES = ("node-1", "node-2", "node-3")
 
 
@@ -204,7 +206,19 @@ def remote(**_: object) -> Callable[[object], Any]:
 
 
 @contextmanager
-def watching(executor: Executor) -> Iterator[None]:
-    """In the place of what watches signals: the present driver can be interrupted from now on."""
-    World.present.current.process.executor = executor
-    yield
+def watching(executor: Executor, inbox: Inbox) -> Iterator[None]:
+    """In the place of what watches signals and requests: the present driver can be interrupted from now on."""
+    world, process, watched = World.present, World.present.current.process, True
+    process.executor = executor
+
+    def look() -> None:
+        while watched:
+            inbox.look()
+            world.sleep(LOOK_SECONDS)
+
+    if world.asking:
+        process.start(look)
+    try:
+        yield
+    finally:
+        watched = False

@@ -32,13 +32,22 @@ import trainables.trial
 from orchestrator import study as study_module
 from orchestrator.analysis.selection import best_trials
 from orchestrator.config import files
+from orchestrator.config.chosen import chosen_configuration
 from orchestrator.config.files import dump_study, frozen_content, make_study, read_frozen
 from orchestrator.config.folder import STUDY_FILE
 from orchestrator.config.study import StudySpec
 from orchestrator.execution import ray_session, session, tune_run, watches
-from orchestrator.ledger import lease, records, remote_log, segments
+from orchestrator.ledger import lease, records, remote_log, requests, segments
 from orchestrator.ledger.history import History
-from orchestrator.ledger.records import CorpusRecord, DecisionRecord, EndRecord, PhaseRecord, TrialRecord
+from orchestrator.ledger.layout import REQUESTS
+from orchestrator.ledger.records import (
+    CorpusRecord,
+    DecisionRecord,
+    EndRecord,
+    EnqueuedRecord,
+    PhaseRecord,
+    TrialRecord,
+)
 from orchestrator.ledger.segments import LedgerReader, parse_line
 from orchestrator.planning import design, preflight
 from orchestrator.planning.machine import Machine
@@ -58,6 +67,8 @@ from trainables.storage import Location
 from trainables.training import billing, checkpoint, environment, loop, meters
 
 BUCKET = "s3://bucket/studies"
+PREFIX = "studies/study"
+"""Of the study's folder in its bucket."""
 STEP = 8 * training.LENGTH
 """Tokens."""
 STUDIES: dict[str, dict[str, Any]] = {
@@ -117,6 +128,9 @@ def made_up() -> Iterator[None]:
         patch.setattr(lease, "_machine", lambda: World.present.current.process.machine)
         patch.setattr(lease, "Path", _ProcessFile)
         patch.setattr(lease, "uuid", SimpleNamespace(uuid4=_token))
+        patch.setattr(requests, "uuid", SimpleNamespace(uuid4=_token))
+        patch.setattr(requests, "time", SimpleNamespace(time_ns=lambda: int(1e9 * World.present.now)))
+        patch.setattr(study_module, "Inbox", _inbox)
         patch.setattr(checkpoint, "secrets", SimpleNamespace(randbits=lambda _: 1, token_hex=lambda _: _token().hex))
         patch.setattr(checkpoint, "ThreadPoolExecutor", Pool)
         patch.setattr(checkpoint, "wait_for", lambda written: [one.wait() for one in written])
@@ -184,6 +198,19 @@ def _token() -> SimpleNamespace:
     return SimpleNamespace(hex=f"{World.present.chance.getrandbits(128):032x}")
 
 
+class _NoRequests:
+    """Of a history in which nobody asks for anything: it is of the seed that it was before people could."""
+
+    def look(self) -> None: ...
+
+    def take(self) -> list[Any]:
+        return []
+
+
+def _inbox(*args: Any) -> Any:
+    return requests.Inbox(*args) if World.present.asking else _NoRequests()  # type: ignore[attr-defined]
+
+
 class _ProcessFile:
     """``/proc/NUMBER``."""
 
@@ -239,6 +266,8 @@ class Setting:
     slots: int = 1
     ahead: int = 1
     """Reports that a trial is ahead of the study's reading them, at most: one without Ray Train."""
+    asking: int = 0
+    """Configurations that people ask for."""
     drivers: list[Process] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -248,6 +277,7 @@ class Setting:
         world.stops, world.leaving, world.gone = set(), set(), set()  # type: ignore[attr-defined]
         world.workers, world.ahead = [], self.ahead  # type: ignore[attr-defined]
         world.doubling = world.restarting = 0.0  # type: ignore[attr-defined]
+        world.asking = self.asking  # type: ignore[attr-defined]
         self.folder = Location(BUCKET) / "study"
 
     def drive(self, machine: str) -> Task:
@@ -383,9 +413,53 @@ def history(seed: int) -> Setting:
     kind, study = TURNS[seed % len(TURNS)], seed // len(TURNS) % SEEDS
     wanted, took = expected(kind, study)
     setting = Setting(kind, study, seed, slots=chance.choice((1, 2, 3)), ahead=chance.choice((1, 1, 4)))
-    world = setting.world
-    faults = Faults(setting)
-    faults.plan(chance, until=took)
+    found = _disturbed(setting, chance, took)
+    if found != wanted:
+        different = list(_differences(found, wanted, ""))
+        told = [f"history {seed} ({kind} {study}): another answer", *setting.world.story, *different]
+        raise AssertionError("\n".join(told))
+    return setting
+
+
+def history_of_requests(seed: int) -> Setting:
+    """A history in which people ask a search to try configurations of their own. When it takes them up depends on
+    faults, and so the answer does; raises AssertionError where something does not hold in itself."""
+    chance = random.Random(f"requests/{seed}")
+    kind, study = chance.choice(("search", "wide")), seed % SEEDS
+    _, took = expected(kind, study)
+    slots, ahead = chance.choice((1, 2, 3)), chance.choice((1, 4))
+    setting = Setting(kind, study, f"requests/{seed}", slots, ahead, asking=chance.choice((1, 2, 4)))
+    world, asked = setting.world, dict[str, requests.Request]()
+
+    def ask() -> None:
+        own = {"learning_rate": 10 ** chance.uniform(-4, -2)}
+        arm = chance.choice(list(setting.spec.arms))
+        request = requests.Request(arm=arm, configuration=chosen_configuration(setting.spec, arm, own))
+        before = set(setting.store.objects.below(f"{PREFIX}/{REQUESTS}"))
+        requests.put(setting.folder, request)
+        (new,) = set(setting.store.objects.below(f"{PREFIX}/{REQUESTS}")) - before
+        asked[new.rpartition("/")[2]] = request
+
+    for _ in range(setting.asking):
+        moment = world.now + chance.random() * took
+        world.at(moment, lambda: world.processes[0].start(ask))
+    _disturbed(setting, chance, took)
+    lines = LedgerReader(setting.folder / "ledger").lines()
+    taken_up = [record for record in map(parse_line, lines) if isinstance(record, EnqueuedRecord)]
+    left = {path.rpartition("/")[2] for path in setting.store.objects.below(f"{PREFIX}/{REQUESTS}")}
+    recorded = [record.request for record in taken_up]
+    assert len(recorded) == len(set(recorded)), "taken up twice"
+    assert {*recorded, *left} == asked.keys(), "lost"
+    for record in taken_up:
+        assert requests.Request(arm=record.arm, configuration=record.configuration) == asked[record.request]
+    return setting
+
+
+def _disturbed(setting: Setting, chance: random.Random, took: float) -> dict[str, Any]:
+    """What a study comes to with faults of that chance; raises AssertionError where something does not hold in
+    itself."""
+    world, name = setting.world, f"history {setting.seed} ({setting.kind} {setting.study})"
+    Faults(setting).plan(chance, until=took)
     try:
         setting.operate()
         world.sleep(SETTLING_SECONDS)
@@ -394,15 +468,12 @@ def history(seed: int) -> Setting:
         found = checked(setting)
     except (AssertionError, StuckError, InputError) as error:
         told = "\n".join(map(str, [*world.story[-120:], *world.crashes]))
-        raise AssertionError(f"history {seed} ({kind} {study}):\n{told}\n{error}") from error
+        raise AssertionError(f"{name}:\n{told}\n{error}") from error
     finally:
         world.close()
         gc.collect(1)
-    assert not world.crashes, "\n".join(map(str, [f"history {seed}", *world.story[-120:], *world.crashes]))
-    if found != wanted:
-        different = list(_differences(found, wanted, ""))
-        raise AssertionError("\n".join([f"history {seed} ({kind} {study}): another answer", *world.story, *different]))
-    return setting
+    assert not world.crashes, "\n".join(map(str, [name, *world.story[-120:], *world.crashes]))
+    return found
 
 
 def _differences(found: Any, wanted: Any, where: str) -> Iterator[str]:

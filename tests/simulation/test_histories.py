@@ -7,11 +7,20 @@ history of its own: the same again and again.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 
-from tests.simulation.histories import STUDIES, TURNS, Setting, checked, history, made_up, undisturbed
+from tests.simulation.histories import (
+    STUDIES,
+    TURNS,
+    Setting,
+    checked,
+    history,
+    history_of_requests,
+    made_up,
+    undisturbed,
+)
 from trainables.errors import InputError
 
 HISTORIES = int(os.environ.get("H2H_HISTORIES", "2000"))
@@ -42,16 +51,24 @@ def world() -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def test_no_history_loses_anything():
+def require_none_fails(make: Callable[[int], Setting], seeds: Iterable[int]) -> None:
     failed: dict[int, str] = {}
-    for seed in range(FIRST, FIRST + HISTORIES):
+    for seed in seeds:
         try:
-            history(seed)
+            make(seed)
         except AssertionError as error:
             failed[seed] = str(error)
         if len(failed) == SOME:
             break
     assert not failed, f"{list(failed)}\n" + "\n\n".join(failed.values())
+
+
+def test_no_history_loses_anything():
+    require_none_fails(history, range(FIRST, FIRST + HISTORIES))
+
+
+def test_no_history_loses_what_people_ask_for():
+    require_none_fails(history_of_requests, range(FIRST, FIRST + HISTORIES // 20))
 
 
 @pytest.mark.parametrize("seed", FOUND)

@@ -72,6 +72,7 @@ def test_every_command_that_prints_takes_json() -> None:
     texts |= {
         "submit": ["s", "--address", "x"],
         "doctor": [],
+        "enqueue": ["s", "a", "x=1"],
         "init": [],
         "list": [],
         "serve": ["s"],

@@ -10,9 +10,11 @@ from orchestrator.analysis.answer import answer_of
 from orchestrator.config.extension import extended
 from orchestrator.ledger.history import History
 from orchestrator.ledger.records import CapRecord, Record, TrialRecord
+from orchestrator.ledger.requests import Inbox
 from orchestrator.scheduling.extension import require_work
 from tests.helpers.timed_phases import TOKENS, Recorded, study
 from trainables.errors import InputError
+from trainables.storage import Location
 
 
 def finished(*overrides) -> Recorded:
@@ -24,7 +26,7 @@ def finished(*overrides) -> Recorded:
 def asked(driver: Recorded, *overrides: str) -> None:
     """As ``h2h extend`` asks, of a study that stays as it is."""
     wanted, changes = extended(driver.spec, overrides, "")
-    require_work(wanted, History.of(driver.records), changes)
+    require_work(wanted, History.of(driver.records), changes, Inbox(Location("nowhere"), lambda: None))
 
 
 def gone_on(driver: Recorded, *overrides: str) -> list[Record]:
