@@ -8,6 +8,9 @@ each seed from the 6th to the 14th, as by default.
 - busy_share_16_slots: the share of the time of 16 places in which they train, in the mean of the seeds: of the
   search (8 trial budgets an arm, the default), of the confirmation, and of both together
 - confirmation_bound: what no order of the same runs could go beyond: with more runs than places some have two
+- search_bound: what a search could not go beyond in which the trials that turned out best begin when they did, and are
+  run to their end. Sixteen trial budgets on 16 places are a trial's length: a share of 0.9 is a search that ends 1.1
+  lengths after it began, so that no trial that is run to its end can begin after any result
 - search_limits: the share of the search if attempts took no time to start, if besides the arms were alike, and if
   besides all trials had one pace, so that each step ended when it was foreseen. The rest is the search's end, when the
   budget is given out and the last long steps run
@@ -26,8 +29,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from measure import command_line, publish
-from search import PRIMARY, TOKENS, Simulation, Unwritten, noise, noisy, surrogates_of
+from search import TOKENS, Simulation, Unwritten, noise, noisy, surrogates_of
 
+from orchestrator.analysis.selection import best_trials
 from orchestrator.config.files import load_study
 from orchestrator.config.search import SearchSpec
 from orchestrator.config.study import StudySpec
@@ -65,8 +69,14 @@ class Timed(Simulation):
 
     length = Pace()
 
+    def __init__(self, spec: StudySpec, curves: Curves, recorder: Unwritten, capacity: int) -> None:
+        super().__init__(spec, curves, recorder, capacity)
+        self.began: dict[str, float] = {}
+        """When each trial did."""
+
     def lasts(self, planned: PlannedTrial, start: float, end: float, *, begins: bool) -> float:
         """As the module says."""
+        self.began.setdefault(planned.trial, self.clock)
         return (end - start) * self.pace(planned) + self.length.start * begins
 
     def pace(self, trial: PlannedTrial | TrialHistory) -> float:
@@ -78,6 +88,11 @@ class Timed(Simulation):
     def share(self) -> float:
         """Of the time of all places that in which they trained."""
         return self.busy / self.clock / SLOTS
+
+    def bound_by(self, best: Sequence[TrialHistory]) -> float:
+        """The most that the share could be of a search in which these are run to their end from when they began."""
+        least = max(self.began[trial.trial] + self.pace(trial) + self.length.start for trial in best)
+        return min(1.0, self.busy / SLOTS / least)
 
     @property
     def bound(self) -> float:
@@ -112,6 +127,7 @@ class Shares(NamedTuple):
     search: float
     confirmation: float
     both: float
+    search_bound: float
     confirmation_bound: float
     found: float
     """The mean best of the arms."""
@@ -123,18 +139,16 @@ def shares(seed: int, budget: float, parallel: int) -> Shares:
     surrogates, recorder = surrogates_of(spec), Unwritten()
     curves = noisy(surrogates, seed)
     search = searched(spec, curves, recorder, Pace())
-    found = []
-    for arm, surrogate in surrogates.items():
-        ended = [t for t in recorder.history.trials_of("search", arm) if t.outcome == "completed"]
-        best = max(ended, key=lambda t: t.score(PRIMARY) or 0.0)
-        found.append(surrogate.accuracy(best.configuration, 1.0))
+    best = [best_trials(recorder.history, arm, 1)[0] for arm in surrogates]
+    found = [surrogates[trial.arm].accuracy(trial.configuration, 1.0) for trial in best]
     confirm = Timed(spec, curves, recorder, SLOTS)
     confirm.points = [1.0]
     confirm.phase = WritesDecisions(ConfirmPhase(spec, recorder.history, "corpus", SLOTS), recorder.record)
     for _ in confirm.run():
         pass
     whole = (search.busy + confirm.busy) / (search.clock + confirm.clock)
-    return Shares(search.share, confirm.share, whole / SLOTS, confirm.bound, statistics.fmean(found))
+    bounds = search.bound_by(best), confirm.bound
+    return Shares(search.share, confirm.share, whole / SLOTS, *bounds, statistics.fmean(found))
 
 
 def searched(spec: StudySpec, curves: Curves, recorder: Unwritten, length: Pace) -> Timed:
@@ -167,7 +181,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
             rows = [shares(seed, budget, parallel) for seed in range(seeds)]
             found = [row.found for row in rows]
             means = {
-                name: round(statistics.fmean(getattr(row, name) for row in rows), 4) for name in Shares._fields[:4]
+                name: round(statistics.fmean(getattr(row, name) for row in rows), 4) for name in Shares._fields[:-1]
             }
             one = alone.setdefault(budget, found)
             costs = [(a - b) / a for a, b in zip(one, found, strict=True)]
@@ -186,6 +200,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     chosen = next((row for row in table if row["parallel"] == default), table[-1])
     result = {
         "busy_share_16_slots": {name: chosen[name] for name in ("search", "confirmation", "both")},
+        "search_bound": chosen["search_bound"],
         "confirmation_bound": chosen["confirmation_bound"],
         "search_limits": limits(2 if quick else 20),
         "parallel_cost": chosen["parallel_cost"],

@@ -24,6 +24,13 @@ class Opened:
         root = "document.documentElement"
         return int(self.page.evaluate(f"{root}.scrollWidth - {root}.clientWidth"))
 
+    def violations(self) -> list[str]:
+        """What keeps people from using the page, by axe-core: serious and critical findings, with all details open."""
+        axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+        self.page.evaluate("document.querySelectorAll('details').forEach(own => own.open = true)")
+        found = axe.Axe().run(self.page).response["violations"]
+        return [f"{one['id']}: {one['nodes'][0]['html']}" for one in found if one["impact"] in ("serious", "critical")]
+
 
 @contextmanager
 def opened(url: str, width: int = 1280, *, scripts: bool = True, dark: bool = False) -> Iterator[Opened]:

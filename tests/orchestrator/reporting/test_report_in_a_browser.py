@@ -32,6 +32,20 @@ def test_it_says_nothing_asks_nothing_and_fits(folder, name, width):
         assert found.overflow == 0
 
 
+@pytest.mark.parametrize("name", ["hostile", "whole"])
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("dark", [False, True])
+def test_everybody_can_use_it(folder, name, width, dark):
+    with opened(f"file://{folder}/{name}.html", width, dark=dark) as found:
+        assert found.violations() == []
+
+
+def test_what_nobody_could_read_is_found(tmp_path):
+    (tmp_path / "pale.html").write_text("<!doctype html><title>x</title><p style='color: #eee; background: #fff'>pale")
+    with opened(f"file://{tmp_path}/pale.html") as found:
+        assert any(one.startswith("color-contrast") for one in found.violations())
+
+
 def test_a_mark_says_what_it_stands_for(folder):
     with opened(f"file://{folder}/whole.html") as found:
         mark = found.page.locator("svg [data-tip*='n = 6']").first

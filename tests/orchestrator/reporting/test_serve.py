@@ -381,9 +381,11 @@ def test_a_browser_follows_a_study(tmp_path):
             found.page.locator("#state", has_text="live").wait_for()
             write_ledger(tmp_path / "s", [event("<b>something</b> is new", time.time())])
             found.page.locator("#now", has_text="<b>something</b> is new").wait_for()
+            assert found.violations() == []
             write_ledger(tmp_path / "s", RECORDS[MIDDLE:])
             found.page.locator("#report strong", has_text="headless is ahead").wait_for()
             found.page.locator("#report .when", has_text="finished").wait_for()
+            assert found.violations() == []
             assert found.said == []
             assert found.overflow == 0
 
