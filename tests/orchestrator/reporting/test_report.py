@@ -7,12 +7,16 @@ import re
 import jsonschema
 import numpy as np
 import pytest
+from rich.console import Console
 from scipy import stats
 
+from orchestrator.analysis.answer import answer_of
 from orchestrator.analysis.report import StudyReport, report_of
 from orchestrator.cli import main
-from orchestrator.ledger.history import History
+from orchestrator.ledger.history import History, read_history
 from orchestrator.ledger.records import ArmDesign, EndRecord, MeasureRecord
+from orchestrator.reporting.dashboard import print_results
+from orchestrator.reporting.notebook import results_html
 from orchestrator.reporting.page.page import report_page
 from orchestrator.reporting.results import Results
 from tests.helpers import ledgers
@@ -20,6 +24,7 @@ from tests.helpers.demonstration import records, with_branches
 from tests.helpers.ledgers import MASKED, around, changed, event, phase, run, study, write_ledger
 from tests.helpers.pages import cells_of, read_page, unknown_numbers
 from trainables.evaluation import Score
+from trainables.storage import Location
 
 HOSTILE = "</script><script>alert(1)</script>'\"><img src=x onerror=alert(2)> אבג \u202eevil"
 LATIN = {"headless", "vanilla"}
@@ -89,6 +94,27 @@ def test_every_number_of_the_page_is_in_the_json(made):
     shown = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC|95%|et al\. \d{4}", "", shown)
     assert len(re.findall(r"\d\.\d\d", shown)) > 100
     assert unknown_numbers(shown, known) == []
+
+
+def in_all(phases):
+    """What an arm cost in all its phases, in device-seconds, and the shares."""
+    parts = [sum(own[kind] for own in phases) for kind in ("useful", "overhead", "lost", "unreported")]
+    return parts + [part / (sum(parts) or 1.0) for part in parts]
+
+
+@pytest.mark.parametrize("made", [with_branches, hostile, three_arms])
+def test_the_terminal_and_a_notebook_say_the_numbers_of_the_json(made, tmp_path, capsys):
+    """Whichever of them is looked at, it is the same answer."""
+    write_ledger(tmp_path / "s", list(made()))
+    history = read_history(Location(tmp_path / "s" / "ledger"))
+    known = json.loads(report_of(history).model_dump_json())
+    known["by arm"] = [in_all([own for own in known["spending"] if own["arm"] == arm]) for arm in MASKED]
+    print_results(history, Location("here"), Console(width=200, force_terminal=False))
+    notebook = read_page(results_html(Location("here"), history, answer_of(history)))
+    texts = capsys.readouterr().out, shown_of(notebook)
+    for text, least in zip(texts, (15, 10), strict=True):
+        assert len(re.findall(r"\d\.\d\d", text)) > least
+        assert unknown_numbers(re.sub(r"\[?95%[^\]]*\]?|et al\. \d{4}", "", text), known) == []
 
 
 def test_a_number_that_is_not_in_the_json_is_found(report):
