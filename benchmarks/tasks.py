@@ -4,11 +4,15 @@ A tiny decoder and a tiny encoder are trained on text, most of it English, a min
 
 - ``tier_a_seconds``: all 67,000 pairs of BLiMP by the decoder, from text to answers;
 - ``tier_a_encoder_seconds``: 200 pairs of each of its 67 paradigms by the encoder;
+- ``probes_seconds``: probes of a model for parts of speech in 14 languages and topics in 16, from text to answers, 500
+  test examples of each; the longer of the decoder's and the encoder's;
 - ``minicons_max_difference``: of pseudo-log-likelihoods of BLiMP's sentences, in nats, from those of minicons
   (``within_word_l2r``), by the encoder as it is exported;
 - ``lm_eval_disagreements``: items of BLiMP, LAMBADA and XCOPA that the exported decoder gets right here and wrong in
   lm-evaluation-harness, or the other way round; ``lm_eval_items`` were compared, and ties, which are half right here,
-  are no disagreement.
+  are no disagreement;
+- ``transformers_loss_difference``: of the losses of 50 steps of fine-tuning the encoder to RTE, in nats, from those of
+  a plain transformers loop on the exported model.
 
     pip install minicons 'lm_eval[hf]'
     python benchmarks/tasks.py
@@ -37,6 +41,7 @@ import torch
 import torch.nn.functional as F
 from measure import command_line, publish
 from numpy.typing import NDArray
+from plain_fine_tuning import transformers_loss_difference
 from transformers import PreTrainedTokenizerFast
 
 from orchestrator.config.task_files import load_task
@@ -50,10 +55,12 @@ from trainables.objectives import find_objective
 from trainables.objectives.corruption import masked_positions
 from trainables.objectives.learner import Learner
 from trainables.storage import Location
+from trainables.tasks.config import FineTuningConfig
 from trainables.tasks.examples import Example, evenly
 from trainables.tasks.kinds import KINDS
 from trainables.tasks.model import LanguageModel, Passage
 from trainables.tasks.prepared import Tasks, prepare_tasks
+from trainables.tasks.probes import probe_task
 
 LENGTH = 128
 XCOPA_LANGUAGES = (
@@ -75,9 +82,13 @@ class Plan(NamedTuple):
     """Of each paradigm."""
     compared: int = 1000
     """Items of each task, and sentences."""
+    probed_languages: int = 16
+    fine_tuning_steps: int = 50
 
 
-QUICK = Plan(vocabulary_size=1000, documents=100, training_seconds=2, paradigms=2, encoder_pairs=5, compared=12)
+QUICK = Plan(3000, 100, 2, paradigms=2, encoder_pairs=5, compared=12, probed_languages=2, fine_tuning_steps=3)
+PROBED = ("udpos", "sib200")
+PROBED_ITEMS = 500
 
 
 def texts_of(data: Path, documents: int) -> list[str]:
@@ -137,9 +148,15 @@ def exported(learner: Learner, tokenizer: PreTrainedTokenizerFast, folder: Path)
     return str(folder)
 
 
+def prepared(names: Sequence[str], languages: Sequence[str], data: Path, store: Path) -> Tasks:
+    return Tasks(
+        prepare_tasks([load_task(name, "") for name in names], Location(store), str(data / "eval"), languages, None)
+    )
+
+
 def read(task: str, language: str, data: Path, store: Path) -> list[Example]:
     """All examples of the dev and test splits that have no part in training."""
-    tasks = Tasks(prepare_tasks([load_task(task, "")], Location(store), str(data / "eval"), [language], None))
+    tasks = prepared([task], [language], data, store)
     return [*tasks.examples(task, "dev", language), *tasks.examples(task, "test", language)]
 
 
@@ -151,6 +168,22 @@ def timed(run: Callable[[], object]) -> float:
     start = time.perf_counter()
     run()
     return time.perf_counter() - start
+
+
+def probe_all(model: LanguageModel, tasks: Tasks) -> None:
+    for name in PROBED:
+        examples = {own: tasks.first(name, "test", own, PROBED_ITEMS) for own in tasks.languages(name)}
+        found = probe_task(model, tasks, name, "test", examples)
+        print(f"{name}: {np.mean([own.right_I.mean() for own in found.values()]):.3f} in {len(found)} languages")
+
+
+def loss_difference(model: LanguageModel, folder: str, data: Path, store: Path, steps: int) -> float:
+    tasks = prepared(["rte"], ["en"], data, store)
+    entry, settings = tasks.manifest.tasks["rte"], FineTuningConfig(steps=steps, pooling="first")
+    kind, tokenizer = KINDS.find(entry.kind)(), model.tokenizer
+    most = LENGTH - 4  # with special tokens; the plain loop cuts nothing off
+    train = [own for own in tasks.examples("rte", "train", "en") if len(tokenizer(*own.texts)["input_ids"]) <= most]
+    return transformers_loss_difference(model, folder, kind, len(entry.classes), train, settings, rate=3e-4, seed=0)
 
 
 def minicons_max_difference(folder: str, sentences: Sequence[str]) -> float | None:
@@ -244,16 +277,21 @@ def run(data: Path, plan: Plan) -> dict[str, Any]:
         paradigms = sorted({example.group for example in blimp})[: plan.paradigms]
         pairs = [example for example in blimp if example.group in paradigms]
         some = [pairs[number] for number in evenly(pairs, plan.encoder_pairs * len(paradigms))]
+        languages = sorted(file.name.split(".")[0] for file in (data / "corpus").glob("*.jsonl.gz"))
+        probed = prepared(PROBED, languages[: plan.probed_languages], data, store)
         sentences = [text for number in evenly(pairs, plan.compared // 2) for text in pairs[number].texts]
         return {
             "tier_a_seconds": timed(lambda: print("decoder", answers("blimp", models["clm"], pairs).mean())),
             "tier_a_pairs": len(pairs),
             "tier_a_encoder_seconds": timed(lambda: print("encoder", answers("blimp", models["mlm"], some).mean())),
             "tier_a_encoder_pairs": len(some),
-            "probes_seconds": None,
+            "probes_seconds": max(timed(lambda own=own: probe_all(own, probed)) for own in models.values()),
+            "probes": {name: len(probed.languages(name)) for name in PROBED},
             "minicons_max_difference": minicons_max_difference(folders["mlm"], sentences),
             **lm_eval_disagreements(folders["clm"], pairs, data, store, plan.compared),
-            "transformers_loss_difference": None,
+            "transformers_loss_difference": loss_difference(
+                models["mlm"], folders["mlm"], data, store, plan.fine_tuning_steps
+            ),
             "plan": plan._asdict(),
         }
 
