@@ -30,6 +30,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import islice
@@ -285,7 +286,7 @@ def run(data: Path, plan: Plan) -> dict[str, Any]:
             "tier_a_pairs": len(pairs),
             "tier_a_encoder_seconds": timed(lambda: print("encoder", answers("blimp", models["mlm"], some).mean())),
             "tier_a_encoder_pairs": len(some),
-            "probes_seconds": max(timed(lambda own=own: probe_all(own, probed)) for own in models.values()),
+            "probes_seconds": max(timed(partial(probe_all, own, probed)) for own in models.values()),
             "probes": {name: len(probed.languages(name)) for name in PROBED},
             "minicons_max_difference": minicons_max_difference(folders["mlm"], sentences),
             **lm_eval_disagreements(folders["clm"], pairs, data, store, plan.compared),

@@ -122,6 +122,12 @@ class TaskRow(Row):
     bag_b: float | None = None
     tuning_share: float | None = None
     """Of fine-tuned models: the share of the difference's variance that more fine-tunings of each would take away."""
+    rate_a: float | None = None
+    """Of fine-tuned models, the learning rate that a's search models chose; None of others."""
+    rate_b: float | None = None
+    rate_a_at_edge: bool = False
+    """Whether that is the first or last of several that were tried: a better one may lie beyond."""
+    rate_b_at_edge: bool = False
 
 
 class OverTasks(Config):

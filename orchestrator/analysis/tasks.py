@@ -16,6 +16,7 @@ from orchestrator.analysis.rows import row_of
 from orchestrator.analysis.selection import Runs
 from orchestrator.analysis.statistics.aggregates import FEWEST_TASKS, interquartile_mean, probability_of_improvement
 from orchestrator.analysis.statistics.components import variance_components
+from orchestrator.analysis.tuning import chosen_rate
 from orchestrator.analysis.worth import Pairs, untrained_worth
 from orchestrator.config.confirmation import ALPHA, EMBEDDING_BAG, TASKS
 from orchestrator.ledger.history import History
@@ -114,7 +115,17 @@ def _tuned_rows(
         means = [(_mean(a), _mean(b)) for a, b in scores]
         # The untrained model is asked by a probe, if at all: of the same examples, so that it is a floor here too.
         row = _row(history.design, task, "fine-tuned", tasks.tasks[task], means, untrained)
-        yield row.model_copy(update={"tuning_share": _tuning_share(scores)})
+        (a, b), edges = known[0], [_is_at_edge(history, record) for record in known[0]]
+        rates = {"rate_a": a.rate, "rate_b": b.rate, "rate_a_at_edge": edges[0], "rate_b_at_edge": edges[1]}
+        yield row.model_copy(update={"tuning_share": _tuning_share(scores), **rates})
+
+
+def _is_at_edge(history: History, record: TuningRecord) -> bool:
+    """Whether a fine-tuning's learning rate is the first or last of those that its arm had to choose from."""
+    had_choice = any(
+        (own.arm, own.task, own.split) == (record.arm, record.task, "dev") for own in history.tunings.values()
+    )
+    return had_choice and chosen_rate(history, record.arm, record.task).at_edge
 
 
 def _tunings(folder: Location, record: TuningRecord) -> list[ItemScores]:

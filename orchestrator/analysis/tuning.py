@@ -8,6 +8,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from orchestrator.analysis.statistics.evidence import TINY
+from orchestrator.ledger.history import History
 from trainables.errors import InputError
 
 
@@ -30,6 +31,17 @@ class ChosenRate(NamedTuple):
     """Its mean on the dev split: seeds within a model, then models."""
     at_edge: bool
     """Whether it is the first or last of the grid's rates: a better one may lie beyond."""
+
+
+def chosen_rate(history: History, arm: str, task: str) -> ChosenRate:
+    """What an arm's search models chose for a task. Raises InputError as :func:`choose_rate` does."""
+    return choose_rate(
+        [
+            DevScore(record.trial, record.rate, 0, record.score)
+            for record in history.tunings.values()
+            if (record.arm, record.task, record.split) == (arm, task, "dev")
+        ]
+    )
 
 
 def choose_rate(results: Sequence[DevScore]) -> ChosenRate:

@@ -1,6 +1,6 @@
 """What a study found, as tables."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from orchestrator import formatting
 from orchestrator.analysis.comparison import ArmSummary, Comparison, OverTasks, Pair, Row, Summary, TaskRow
@@ -120,8 +120,17 @@ def tasks_table(found: Sequence[TaskPair], over: Sequence[str] = ()) -> Table:
         notes.append(f"uninformative: no arm is surely above {bars}")
     if shows_bags:
         notes.append("embeddings alone: a probe of the embedding's output, which has seen no other word")
+    if edges := list(dict.fromkeys(edge for pair in found for edge in _edges(pair))):
+        notes.append(f"the best learning rate of fine-tuning is the grid's first or last: {', '.join(edges)}")
     titles = ("pair", "task", "items", "chance", "right", *bag, "difference", "p\n(adjusted)")
     return Table(titles, tuple(rows), notes=tuple(notes))
+
+
+def _edges(pair: TaskPair) -> Iterator[str]:
+    row = pair.row
+    for arm, rate, at_edge in ((pair.a, row.rate_a, row.rate_a_at_edge), (pair.b, row.rate_b, row.rate_b_at_edge)):
+        if at_edge and rate is not None:
+            yield f"{row.task} by {arm} ({rate:g})"
 
 
 def _bags(row: TaskRow) -> str:

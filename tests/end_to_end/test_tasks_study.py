@@ -76,7 +76,9 @@ def test_a_study_asks_its_models_tasks(tmp_path, monkeypatch, capsys):
     assert len(rates) == 2, "one rate an arm"
     assert len([record for record in tuned if record.split == "test"]) == 8
     monkeypatch.setenv("COLUMNS", "200")
-    assert "length, fine-tuned" in shown(capsys, ["compare", f"{tmp_path}/asked"])
+    said = shown(capsys, ["compare", f"{tmp_path}/asked"])
+    assert "length, fine-tuned" in said
+    assert "fine-tuning is the grid's first or last: length by" in " ".join(said.split()), "there are but two"
     assert main(["verify", f"{tmp_path}/asked", "--data", "--rescore", "1"]) == 0
     capsys.readouterr()
 

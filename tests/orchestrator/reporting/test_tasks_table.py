@@ -34,3 +34,10 @@ ROW = TaskRow(
 def test_a_bar_that_was_not_measured_is_not_named(untrained, says):
     table = tasks_table([TaskPair(a="a", b="b", row=ROW.model_copy(update={"untrained": untrained}))])
     assert table.notes == (f"uninformative: no arm is surely {says}",)
+
+
+def test_a_learning_rate_at_the_grids_edge_is_told_once():
+    edge = {"task": "rte", "tier": "fine-tuned", "rate_a": 1e-4, "rate_b": 3e-4, "rate_a_at_edge": True}
+    row = ROW.model_copy(update={**edge, "informative": True})
+    table = tasks_table([TaskPair(a="a", b="b", row=row), TaskPair(a="a", b="c", row=row)])
+    assert table.notes == ("the best learning rate of fine-tuning is the grid's first or last: rte by a (0.0001)",)
