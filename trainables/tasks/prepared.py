@@ -104,7 +104,7 @@ def prepare_tasks(
                 split: {language: len(found) for (other, language), found in parts.items() if other == split}
                 for split in dict.fromkeys(split for split, _ in parts)
             },
-            chance={language: source.kind.chance(parts["test", language]) for language in own},
+            chance={language: _chance(source, language, parts["test", language]) for language in own},
             file=f"{task.name}.parquet",
             checksum=checksum(content),
         )
@@ -115,6 +115,19 @@ def prepare_tasks(
             (target / f"{name}.parquet").write_bytes(content)
         (target / MANIFEST_NAME).write_bytes(manifest)
     return target
+
+
+def _chance(source: Source, language: str, examples: Sequence[Example]) -> float:
+    """What an answer without a look gets right. Raises InputError if that is all: nothing is right beyond it."""
+    chance = source.kind.chance(examples)
+    if chance == 1.0:
+        raise InputError(
+            f"all examples of the task {source.task.name}'s '{language}' have one answer",
+            where=f"task {source.task.name}: test",
+            why=f"who always gives it gets all {len(examples)} right, so that they tell no model from another",
+            remedy="a test split with several answers, or leave the language out of the task",
+        )
+    return chance
 
 
 def _first_names(classes: Mapping[str, int]) -> tuple[str, ...]:

@@ -141,7 +141,7 @@ def beyond_chance(task: str, chance: float, examples: Sequence[Example], right_I
 
     number_I = np.array([_number(task, example.unit) for example in examples])
     weight_I = np.array([max(1.0, float(len(example.labels))) for example in examples])
-    value_I = weight_I * (right_I - chance) / (1 - chance) if chance < 1 else 0 * weight_I
+    value_I = weight_I * (right_I - chance) / (1 - chance)
     item_U, place_I = np.unique(number_I, return_inverse=True)
     value_U, weight_U = (np.bincount(place_I, own_I, len(item_U)).astype(np.float64) for own_I in (value_I, weight_I))
     return Items(item_U, value_U, weight_U, is_common=True)

@@ -351,6 +351,14 @@ def test_a_split_that_is_all_asked_is_one_message(tmp_path, split):
     assert "all 40 have the texts" in found
 
 
+def test_a_test_split_of_one_answer_is_one_message(tmp_path):
+    write(tmp_path / "test.jsonl", [row for row in ROWS if row["label"] == "no"])
+    write(tmp_path / "train.jsonl", LEARNED)
+    found = message(task(), tmp_path)
+    assert "all examples of the task own's 'en' have one answer" in found
+    assert "gets all 20 right" in found
+
+
 def test_groups_count_the_same_in_a_subsample(tmp_path):
     rows = [{"good": f"a {n}", "bad": f"b {n}", "kind": "often" if n % 5 else "seldom"} for n in range(50)]
     write(tmp_path / "test.jsonl", rows)
