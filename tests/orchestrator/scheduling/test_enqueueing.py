@@ -149,6 +149,31 @@ def test_files_that_ask_for_nothing_are_refused_and_removed(tmp_path):
     assert [file.name for file in folder.iterdir()] == ["notes.txt"]
 
 
+def test_what_is_no_request_keeps_none_after_it_waiting(tmp_path, monkeypatch):
+    """A folder with a request's name, a name that the ledger would not take, and a file that cannot be removed."""
+    folder = tmp_path / REQUESTS
+    (folder / "0001-ab.json").mkdir(parents=True)
+    (folder / "-ab.json").write_text(rate(RATES[0]).model_dump_json())
+    (folder / "0002-ab.json").write_text(rate(RATES[1]).model_dump_json())
+    inbox = Inbox(Location(tmp_path), lambda: None)
+    inbox.look()
+    ((name, _),) = inbox.take()
+    assert name == "0002-ab.json"
+
+    def fails(_):
+        raise PermissionError("not yours")
+
+    inbox.settle(name)
+    put(Location(tmp_path), rate(RATES[2]))
+    with monkeypatch.context() as patch:
+        patch.setattr(Location, "delete", fails)
+        inbox.look()
+    ((_, request),) = inbox.take()
+    assert request == rate(RATES[2])
+    inbox.look()
+    assert not (folder / name).exists(), "tried again"
+
+
 class Silent:
     """A folder of a store that does not answer."""
 
