@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Literal
 
+from orchestrator import formatting
 from orchestrator.config.chosen import chosen_configuration
 from orchestrator.config.files import open_frozen
 from orchestrator.config.folder import LEDGER
@@ -37,7 +38,7 @@ class Enqueued(Config):
     """What to type where the study does not run."""
 
     def __str__(self) -> str:
-        settings = ", ".join(f"{name}={value}" for name, value in self.configuration.items())
+        settings = ", ".join(f"{name}={formatting.exact(value)}" for name, value in self.configuration.items())
         when = {
             "searching": f"if the study runs it takes this up in some seconds; else:  {self.command}",
             "resumed": f"the study was stopped; it takes this up by:  {self.command}",

@@ -95,7 +95,9 @@ def test_a_search_that_goes_on_takes_it_up(tmp_path):
     cut.record(StopRecord(status="begin"))
     cut.record(StopRecord(status="end"))
     other = cut.write(tmp_path / "stopped").path
-    assert f"takes this up by:  h2h resume {other}" in said("enqueue", other, "headless", "temperature=0.2")
+    text = said("enqueue", other, "headless", "temperature=0.2")
+    assert f"takes this up by:  h2h resume {other}" in text
+    assert "negatives=null" in text, "as it is typed"
 
 
 def test_a_search_that_has_ended_takes_it_up_when_it_is_extended(finished, tmp_path):

@@ -3,6 +3,7 @@
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -214,9 +215,11 @@ REFUSALS = {
     ("vanilla", "learning_rate=.nan"): ("cannot be nan", "a number from"),
     ("vanilla", "learning_rate=.inf"): ("cannot be inf", "a number from"),
     ("vanilla", "learning_rate=true"): ("cannot be True", "a number from"),
-    ("vanilla", "learning_rate=[1]"): ("cannot be", "a number from"),
+    ("vanilla", "learning_rate=[1]"): ("cannot be of type list", "a number from"),
     ("vanilla", "learning_rate="): ("cannot be null", "a number from"),
-    ("vanilla", "learning_rate=fast"): ("cannot be fast", "a number from"),
+    ("vanilla", "learning_rate=fast"): ("cannot be 'fast'", "a number from"),
+    ("vanilla", "learning_rate='0.002'"): ("cannot be '0.002'", "a number from"),
+    ("vanilla", "learning_rate=0.10000001"): ("cannot be 0.10000001", "to 0.1"),
     ("vanilla", "learning_rate: 0.1"): ("is not key=value", "learning_rate=0.002"),
     ("vanilla", "=0.1"): ("is not key=value", "learning_rate=0.002"),
     ("vanilla", "learning_rate=0.001", "learning_rate=0.002"): ("given twice", "one value"),
@@ -232,6 +235,23 @@ def test_what_the_search_may_not_try_is_refused(words):
         chosen_configuration(spec, words[0], settings_of(words[1:]))
     for fragment in REFUSALS[words]:
         assert fragment in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [np.float32(0.002), np.float64(0.002)])
+def test_numbers_of_numpy_are_numbers(value):
+    found = chosen_configuration(study(), "headless", {"learning_rate": value, "negatives": np.int64(256)})
+    assert (type(found["learning_rate"]), type(found["negatives"])) == (float, int)
+    assert (found["learning_rate"], found["negatives"]) == (value, 256)
+
+
+OTHER_VALUES = (np.array([256, 64]), np.array([256]), 10**5000, b"64", np.True_, [256], {})
+
+
+@pytest.mark.parametrize("value", OTHER_VALUES, ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize("name", ["learning_rate", "negatives"])
+def test_other_values_are_refused_in_words(name, value):
+    with pytest.raises(InputError, match=f"{name} cannot be (of type|so large)"):
+        chosen_configuration(study(), "headless", {name: value})
 
 
 def test_what_is_left_out_is_as_in_the_first_configuration():
