@@ -81,6 +81,18 @@ def test_a_ledger_whose_trial_had_another_configuration_is_found(finished):
     assert "search-vanilla-004: what was enqueued" in mismatches(forged)
 
 
+@pytest.mark.parametrize("outside", [{"learning_rate": 5.0}, {"temperature": 1.0}, CHOSEN | {"temperature": 1.0}, {}])
+def test_a_ledger_in_which_something_was_enqueued_that_may_not_be_is_found(finished, outside):
+    def edit(record):
+        if isinstance(record, EnqueuedRecord | TrialRecord) and (record.arm, record.number) == ("vanilla", 4):
+            return changed(record, configuration=outside)
+        return record
+
+    forged = Recorded(finished.spec)
+    forged.records = [edit(record) for record in finished.records]
+    assert "search-vanilla-004: it may be asked for" in mismatches(forged)
+
+
 def test_a_search_that_goes_on_takes_it_up(tmp_path):
     driver = Recorded(study("search.budget_per_arm=4"), evaluation=1.0)
     driver.run(SearchPhase)
