@@ -7,7 +7,10 @@ import io
 import json
 
 import jsonschema
+import optuna
 import pytest
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 
 from orchestrator.analysis.compare import compare
 from orchestrator.analysis.methods import methods
@@ -17,6 +20,9 @@ from orchestrator.ledger.history import History
 from orchestrator.ledger.layout import REQUESTS
 from orchestrator.ledger.records import EnqueuedRecord, StopRecord, TrialRecord
 from orchestrator.ledger.requests import Request
+from orchestrator.reporting.log_lines import lines_of
+from orchestrator.reporting.optuna_journal import OPTUNA_FILE, write_optuna_journal
+from orchestrator.reporting.track.projection import run_of
 from orchestrator.scheduling.search import SearchPhase
 from orchestrator.study import Study
 from tests.helpers.commands import run_command
@@ -53,6 +59,19 @@ def test_it_is_told_wherever_trials_are(finished, tmp_path):
     arms = report["comparison"]["arms"]
     assert {name: arm["search"]["by_hand"] for name, arm in arms.items()} == {"headless": 0, "vanilla": 1}
     assert "1 by hand" in said("compare", folder)
+
+
+def test_it_is_told_in_the_log_to_trackers_and_in_optunas_file(finished, tmp_path):
+    history = History.of(finished.records)
+    (record,) = (own for own in finished.records if isinstance(own, EnqueuedRecord))
+    (line,) = lines_of(record, history)
+    assert line.endswith("enqueued vanilla trial=4 learning_rate=0.0021")
+    own = {name for name, trial in history.trials.items() if run_of(history, trial).said.get("chosen") == "by hand"}
+    assert own == {"search-vanilla-004"}
+    write_optuna_journal(Location(tmp_path), finished.spec, history)
+    storage = JournalStorage(JournalFileBackend(str(tmp_path / OPTUNA_FILE)))
+    trials = optuna.load_study(study_name=f"{finished.spec.name}/vanilla", storage=storage).trials
+    assert [number for number, trial in enumerate(trials) if trial.user_attrs["by_hand"]] == [4]
 
 
 @pytest.mark.parametrize("best", [True, False])
