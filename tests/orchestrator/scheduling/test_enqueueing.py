@@ -95,7 +95,8 @@ def test_what_is_asked_for_is_the_arms_next_new_trial(tmp_path, algorithm):
 @settings(deadline=None, max_examples=30)
 @given(st.integers(0, 10**6), st.sampled_from(ALGORITHMS), st.sampled_from([1, 2, 5]))
 def test_a_search_cut_off_goes_on_as_if_it_had_not_been(tmp_path_factory, seed, algorithm, parallel):
-    """Cut off after any record, with the files of requests still there or gone."""
+    """Cut off after any record from the last request on: one that comes later in a session may come to another place.
+    The files of requests are still there or gone."""
     chance = random.Random(seed)
     spec = study(f"search.algorithm={algorithm}", "search.budget_per_arm=4", f"search.parallel={parallel}")
     asks = {chance.randrange(3, 60): rate(value) for value in RATES}
