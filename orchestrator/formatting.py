@@ -96,6 +96,11 @@ def setting(value: object) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
+def exact(value: object) -> str:
+    """A setting's value as it can be typed again, with all its digits."""
+    return "null" if value is None else str(value)
+
+
 def settings(configuration: Mapping[str, object], separator: str = " ") -> str:
     """``learning_rate=0.00031 temperature=0.07``; a dash where nothing was searched."""
     return separator.join(f"{name}={setting(value)}" for name, value in configuration.items()) or "–"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from numbers import Integral, Real
 
 from orchestrator import formatting
 from orchestrator.config.search import WIDENING
 from orchestrator.config.study import StudySpec
-from orchestrator.config.yaml_text import parse_yaml
+from orchestrator.config.yaml_text import LARGEST, parse_yaml
 from search_spaces import Categorical, Configuration, Dimension, Integer, Setting, Space
 from trainables.errors import InputError, nearest
 
@@ -53,24 +54,42 @@ def _value(space: Space, arm: str, name: str, value: object) -> Setting:
     if name not in space.dimensions:
         raise InputError(f"the search of '{arm}' does not vary '{name}'", remedy=nearest(name, space.dimensions))
     dimension = space.dimensions[name]
+    if isinstance(value, Real) and not isinstance(value, int | float):  # NumPy's
+        value = int(value) if isinstance(value, Integral) else float(value)
     if isinstance(dimension, Categorical):
-        # True is 1 to Python.
-        same = [own for own in dimension.choices if own == value and isinstance(own, bool) == isinstance(value, bool)]
-        if same:
-            return same[0]
+        for own in dimension.choices:
+            # True is 1 to Python, and an array is equal to a number place by place.
+            if isinstance(value, bool) == isinstance(own, bool) and _is_plain(value) and value == own:
+                return own
     elif isinstance(value, int | float) and not isinstance(value, bool) and dimension.low <= value <= dimension.high:
         if not isinstance(dimension, Integer):
             return float(value)
         if value == int(value):
             return int(value)
-    shown = formatting.setting(value) if isinstance(value, int | float | str | None) else "that"
     raise InputError(
-        f"{name} cannot be {shown}", where=arm, why="it is not what the search may try", remedy=_range(dimension)
+        f"{name} cannot be {_shown(value)}",
+        where=arm,
+        why="it is not what the search may try",
+        remedy=_range(dimension),
     )
+
+
+def _is_plain(value: object) -> bool:
+    return value is None or isinstance(value, int | float | str)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, str):
+        return f"'{value[:80]}'"
+    if isinstance(value, int) and abs(value) >= LARGEST:
+        return "so large"
+    if _is_plain(value):
+        return formatting.exact(value)
+    return f"of type {type(value).__name__}"
 
 
 def _range(dimension: Dimension) -> str:
     if isinstance(dimension, Categorical):
-        return f"one of {', '.join(map(formatting.setting, dimension.choices))}"
+        return f"one of {', '.join(map(formatting.exact, dimension.choices))}"
     kind = "a whole number" if isinstance(dimension, Integer) else "a number"
-    return f"{kind} from {dimension.low:g} to {dimension.high:g}"
+    return f"{kind} from {dimension.low:.12g} to {dimension.high:.12g}"

@@ -25,7 +25,7 @@ from trainables.object_store import Patience
 from trainables.storage import Location
 
 _Content = TypeVar("_Content")
-_NAME = re.compile(r"[0-9a-f-]{1,100}\.json")
+_NAME = re.compile(r"[0-9a-f][0-9a-f-]{0,99}\.json")
 
 
 class Request(Config):
@@ -62,18 +62,18 @@ class Inbox:
         try:
             with suppress(OSError, InputError):  # nothing can be written any more: the study's own next record says so
                 self._remove_settled()
+            with suppress(OSError):
                 for name in filter(_NAME.fullmatch, self._folder.names()):
                     if name not in self._known:
-                        self._found.put((name, self._read(name)))
-                        self._known.add(name)
+                        self._read(name)
         finally:
             Patience.of_this_thread.reset(patience)
 
-    def _read(self, name: str) -> Request | None:
-        try:
-            return Request.model_validate_json((self._folder / name).read_bytes())
-        except ValidationError:
-            return None
+    def _read(self, name: str) -> None:
+        with suppress(OSError):  # one that cannot be read, as a folder, keeps none after it waiting
+            data = (self._folder / name).read_bytes()
+            self._known.add(name)
+            self._found.put((name, _parsed(data)))
 
     def _remove_settled(self) -> None:
         settled = _taken(self._settled)
@@ -96,6 +96,13 @@ class Inbox:
     def settle(self, name: str) -> None:
         """A request was recorded, or refused."""
         self._settled.put(name)
+
+
+def _parsed(data: bytes) -> Request | None:
+    try:
+        return Request.model_validate_json(data)
+    except ValidationError:
+        return None
 
 
 def _taken(queue: SimpleQueue[_Content]) -> list[_Content]:

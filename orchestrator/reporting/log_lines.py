@@ -58,6 +58,8 @@ def _describe(record: records.Record, history: History) -> Iterator[str]:
         yield f"event    {record.message}"
     elif isinstance(record, records.WaitingRecord):
         yield f"waiting  {waiting_in_words(record)}" if record.workers else "waiting  is over: all workers have room"
+    elif isinstance(record, records.EnqueuedRecord):
+        yield f"enqueued {record.arm} trial={record.number} {formatting.settings(record.configuration)}"
     elif isinstance(record, records.TrialRecord):
         yield _beginning(record)
     elif isinstance(record, records.EndRecord):

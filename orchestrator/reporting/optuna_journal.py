@@ -5,8 +5,8 @@ follows from the ledger alone and is made whole when the search ends; nothing is
 
 Of a trial it has the configuration with its distributions, the yardstick at each rung by the rung's budget in units of
 the first rung's, the outcome (``completed``: COMPLETE, ``pruned``: PRUNED, ``diverged``, ``failed`` and ``lost``: FAIL;
-what is yet to end: RUNNING), and as user attributes ``arm``, ``trial``, ``seed``, ``spent``, ``outcome`` and
-``reason``.
+what is yet to end: RUNNING), and as user attributes ``arm``, ``trial``, ``seed``, ``spent``, ``outcome``,
+``reason`` and ``by_hand``.
 """
 
 import tempfile
@@ -76,6 +76,7 @@ def _frozen(spec: StudySpec, trial: TrialHistory, varied: dict[str, BaseDistribu
             "spent": dict(trial.spent),
             "outcome": trial.outcome,
             "reason": trial.reason,
+            "by_hand": trial.by_hand,
         },
     )
     frozen.datetime_start = datetime.fromtimestamp(trial.attempt_records[0].asked)

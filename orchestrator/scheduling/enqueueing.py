@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Literal
 
+from orchestrator import formatting
 from orchestrator.config.chosen import chosen_configuration
 from orchestrator.config.files import open_frozen
 from orchestrator.config.folder import LEDGER
@@ -32,14 +33,14 @@ class Enqueued(Config):
     filled: tuple[str, ...]
     """Settings that were not given: they are as in the arm's first configuration."""
     taken_up: Literal["searching", "resumed", "extended"]
-    """When: within seconds if the study runs; when it is resumed; when its search is extended."""
+    """When: once it has a place for a trial, if the study runs; when it is resumed; when its search is extended."""
     command: str
     """What to type where the study does not run."""
 
     def __str__(self) -> str:
-        settings = ", ".join(f"{name}={value}" for name, value in self.configuration.items())
+        settings = ", ".join(f"{name}={formatting.exact(value)}" for name, value in self.configuration.items())
         when = {
-            "searching": f"if the study runs it takes this up in some seconds; else:  {self.command}",
+            "searching": f"if the study runs it takes this up when it has a place for a trial; else:  {self.command}",
             "resumed": f"the study was stopped; it takes this up by:  {self.command}",
             "extended": f"the search has ended; once the study has its answer it takes this up by:  {self.command}",
         }
@@ -62,7 +63,7 @@ def enqueue(folder: Location, arm: str, given: Mapping[str, object]) -> Enqueued
     put(folder, Request(arm=arm, configuration=configuration))
     filled = tuple(name for name in configuration if name not in given)
     if history.phases.get("search") == "end":
-        more = f"h2h extend {folder} --set search.budget_per_arm={spec.search.budget_per_arm + 1:g}"
+        more = f"h2h extend {folder} --set search.budget_per_arm={spec.search.budget_per_arm + 1:.12g}"
         return Enqueued(arm=arm, configuration=configuration, filled=filled, taken_up="extended", command=more)
     when: Literal["searching", "resumed"] = "resumed" if history.stop == "end" else "searching"
     return Enqueued(arm=arm, configuration=configuration, filled=filled, taken_up=when, command=f"h2h resume {folder}")

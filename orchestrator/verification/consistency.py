@@ -10,11 +10,14 @@ from collections.abc import Sequence
 
 from orchestrator.analysis.answer import TOLERANCE
 from orchestrator.analysis.selection import best_trials, same_configuration
+from orchestrator.config.chosen import chosen_configuration
 from orchestrator.config.search import HalvingSpec
 from orchestrator.ledger import protocol, records
 from orchestrator.ledger.history import History
 from orchestrator.ledger.protocol import Protocol
 from orchestrator.verification.findings import Verification
+from search_spaces import Configuration
+from trainables.errors import InputError
 from trainables.evaluation.yardstick import mean_over
 from trainables.training.config import MEASURED_UNITS
 
@@ -78,6 +81,7 @@ def _check_begin(found: Verification, history: History, begin: records.TrialReco
     if asked is not None:
         own = same_configuration(begin.configuration)
         found.check("enqueued", f"{name}: what was enqueued", own, same_configuration(asked))
+        found.check("enqueued", f"{name}: it may be asked for", _may_be_asked(history, begin.arm, asked), True)
     if begin.phase != "confirm":
         return
     wanted = same_configuration(begin.configuration)
@@ -88,6 +92,15 @@ def _check_begin(found: Verification, history: History, begin: records.TrialReco
         best = wanted in {same_configuration(trial.configuration) for trial in chosen}
     where = f"{name}: among the best configurations of the search"
     found.check("confirmed configurations", where, best, True)
+
+
+def _may_be_asked(history: History, arm: str, configuration: Configuration) -> bool:
+    assert history.study is not None, "its design was read"
+    try:
+        whole = chosen_configuration(protocol.study_of(history.study.protocol), arm, configuration)
+    except InputError:
+        return False
+    return same_configuration(whole) == same_configuration(configuration)
 
 
 def check_trials(found: Verification, history: History) -> None:

@@ -209,6 +209,8 @@ def _said(trial: TrialHistory, yardsticks: tuple[str, ...]) -> Iterator[tuple[st
     yield "outcome", trial.outcome or ""
     yield "reason", trial.reason
     yield "attempts", trial.attempts
+    if trial.by_hand:
+        yield "chosen", "by hand"
     for name in yardsticks:
         if (score := trial.score(name)) is not None:
             yield f"final/{name}", score

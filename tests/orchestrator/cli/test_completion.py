@@ -36,11 +36,14 @@ def offered(line: str, folder: Path) -> list[str]:
         ("h2h evaluate demo --tasks blim", {"blimp"}),
         ("h2h completion ", {"bash", "zsh", "fish"}),
         ("h2h list m", {"mine/"}),
+        ("h2h enqueue mine v", {"vanilla"}),
+        ("h2h enqueue mine vanilla lear", {"learning_rate="}),
     ],
 )
 def test_words_are_offered(line: str, expected: set[str], tmp_path: Path) -> None:
     for number in range(2):
         (tmp_path / "mine" / "trials" / f"search-vanilla-{number:03d}").mkdir(parents=True)
+    (tmp_path / "mine" / "study.yaml").write_text("arms: {vanilla: {space: {dimensions: {learning_rate: {}}}}}")
     assert expected <= set(offered(line, tmp_path))
 
 

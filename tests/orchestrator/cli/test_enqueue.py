@@ -7,7 +7,10 @@ import io
 import json
 
 import jsonschema
+import optuna
 import pytest
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 
 from orchestrator.analysis.compare import compare
 from orchestrator.analysis.methods import methods
@@ -17,6 +20,9 @@ from orchestrator.ledger.history import History
 from orchestrator.ledger.layout import REQUESTS
 from orchestrator.ledger.records import EnqueuedRecord, StopRecord, TrialRecord
 from orchestrator.ledger.requests import Request
+from orchestrator.reporting.log_lines import lines_of
+from orchestrator.reporting.optuna_journal import OPTUNA_FILE, write_optuna_journal
+from orchestrator.reporting.track.projection import run_of
 from orchestrator.scheduling.search import SearchPhase
 from orchestrator.study import Study
 from tests.helpers.commands import run_command
@@ -55,6 +61,19 @@ def test_it_is_told_wherever_trials_are(finished, tmp_path):
     assert "1 by hand" in said("compare", folder)
 
 
+def test_it_is_told_in_the_log_to_trackers_and_in_optunas_file(finished, tmp_path):
+    history = History.of(finished.records)
+    (record,) = (own for own in finished.records if isinstance(own, EnqueuedRecord))
+    (line,) = lines_of(record, history)
+    assert line.endswith("enqueued vanilla trial=4 learning_rate=0.0021")
+    own = {name for name, trial in history.trials.items() if run_of(history, trial).said.get("chosen") == "by hand"}
+    assert own == {"search-vanilla-004"}
+    write_optuna_journal(Location(tmp_path), finished.spec, history)
+    storage = JournalStorage(JournalFileBackend(str(tmp_path / OPTUNA_FILE)))
+    trials = optuna.load_study(study_name=f"{finished.spec.name}/vanilla", storage=storage).trials
+    assert [number for number, trial in enumerate(trials) if trial.user_attrs["by_hand"]] == [4]
+
+
 @pytest.mark.parametrize("best", [True, False])
 def test_the_methods_say_whether_it_stands_for_the_arm(finished, best):
     history = History.of(finished.records)
@@ -81,6 +100,18 @@ def test_a_ledger_whose_trial_had_another_configuration_is_found(finished):
     assert "search-vanilla-004: what was enqueued" in mismatches(forged)
 
 
+@pytest.mark.parametrize("outside", [{"learning_rate": 5.0}, {"temperature": 1.0}, CHOSEN | {"temperature": 1.0}, {}])
+def test_a_ledger_in_which_something_was_enqueued_that_may_not_be_is_found(finished, outside):
+    def edit(record):
+        if isinstance(record, EnqueuedRecord | TrialRecord) and (record.arm, record.number) == ("vanilla", 4):
+            return changed(record, configuration=outside)
+        return record
+
+    forged = Recorded(finished.spec)
+    forged.records = [edit(record) for record in finished.records]
+    assert "search-vanilla-004: it may be asked for" in mismatches(forged)
+
+
 def test_a_search_that_goes_on_takes_it_up(tmp_path):
     driver = Recorded(study("search.budget_per_arm=4"), evaluation=1.0)
     driver.run(SearchPhase)
@@ -95,7 +126,9 @@ def test_a_search_that_goes_on_takes_it_up(tmp_path):
     cut.record(StopRecord(status="begin"))
     cut.record(StopRecord(status="end"))
     other = cut.write(tmp_path / "stopped").path
-    assert f"takes this up by:  h2h resume {other}" in said("enqueue", other, "headless", "temperature=0.2")
+    text = said("enqueue", other, "headless", "temperature=0.2")
+    assert f"takes this up by:  h2h resume {other}" in text
+    assert "negatives=null" in text, "as it is typed"
 
 
 def test_a_search_that_has_ended_takes_it_up_when_it_is_extended(finished, tmp_path):

@@ -3,6 +3,7 @@
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -94,7 +95,8 @@ def test_what_is_asked_for_is_the_arms_next_new_trial(tmp_path, algorithm):
 @settings(deadline=None, max_examples=30)
 @given(st.integers(0, 10**6), st.sampled_from(ALGORITHMS), st.sampled_from([1, 2, 5]))
 def test_a_search_cut_off_goes_on_as_if_it_had_not_been(tmp_path_factory, seed, algorithm, parallel):
-    """Cut off after any record, with the files of requests still there or gone."""
+    """Cut off after any record from the last request on: one that comes later in a session may come to another place.
+    The files of requests are still there or gone."""
     chance = random.Random(seed)
     spec = study(f"search.algorithm={algorithm}", "search.budget_per_arm=4", f"search.parallel={parallel}")
     asks = {chance.randrange(3, 60): rate(value) for value in RATES}
@@ -149,6 +151,31 @@ def test_files_that_ask_for_nothing_are_refused_and_removed(tmp_path):
     assert [file.name for file in folder.iterdir()] == ["notes.txt"]
 
 
+def test_what_is_no_request_keeps_none_after_it_waiting(tmp_path, monkeypatch):
+    """A folder with a request's name, a name that the ledger would not take, and a file that cannot be removed."""
+    folder = tmp_path / REQUESTS
+    (folder / "0001-ab.json").mkdir(parents=True)
+    (folder / "-ab.json").write_text(rate(RATES[0]).model_dump_json())
+    (folder / "0002-ab.json").write_text(rate(RATES[1]).model_dump_json())
+    inbox = Inbox(Location(tmp_path), lambda: None)
+    inbox.look()
+    ((name, _),) = inbox.take()
+    assert name == "0002-ab.json"
+
+    def fails(_):
+        raise PermissionError("not yours")
+
+    inbox.settle(name)
+    put(Location(tmp_path), rate(RATES[2]))
+    with monkeypatch.context() as patch:
+        patch.setattr(Location, "delete", fails)
+        inbox.look()
+    ((_, request),) = inbox.take()
+    assert request == rate(RATES[2])
+    inbox.look()
+    assert not (folder / name).exists(), "tried again"
+
+
 class Silent:
     """A folder of a store that does not answer."""
 
@@ -189,9 +216,11 @@ REFUSALS = {
     ("vanilla", "learning_rate=.nan"): ("cannot be nan", "a number from"),
     ("vanilla", "learning_rate=.inf"): ("cannot be inf", "a number from"),
     ("vanilla", "learning_rate=true"): ("cannot be True", "a number from"),
-    ("vanilla", "learning_rate=[1]"): ("cannot be", "a number from"),
+    ("vanilla", "learning_rate=[1]"): ("cannot be of type list", "a number from"),
     ("vanilla", "learning_rate="): ("cannot be null", "a number from"),
-    ("vanilla", "learning_rate=fast"): ("cannot be fast", "a number from"),
+    ("vanilla", "learning_rate=fast"): ("cannot be 'fast'", "a number from"),
+    ("vanilla", "learning_rate='0.002'"): ("cannot be '0.002'", "a number from"),
+    ("vanilla", "learning_rate=0.10000001"): ("cannot be 0.10000001", "to 0.1"),
     ("vanilla", "learning_rate: 0.1"): ("is not key=value", "learning_rate=0.002"),
     ("vanilla", "=0.1"): ("is not key=value", "learning_rate=0.002"),
     ("vanilla", "learning_rate=0.001", "learning_rate=0.002"): ("given twice", "one value"),
@@ -207,6 +236,23 @@ def test_what_the_search_may_not_try_is_refused(words):
         chosen_configuration(spec, words[0], settings_of(words[1:]))
     for fragment in REFUSALS[words]:
         assert fragment in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [np.float32(0.002), np.float64(0.002)])
+def test_numbers_of_numpy_are_numbers(value):
+    found = chosen_configuration(study(), "headless", {"learning_rate": value, "negatives": np.int64(256)})
+    assert (type(found["learning_rate"]), type(found["negatives"])) == (float, int)
+    assert (found["learning_rate"], found["negatives"]) == (value, 256)
+
+
+OTHER_VALUES = (np.array([256, 64]), np.array([256]), 10**5000, b"64", np.True_, [256], {})
+
+
+@pytest.mark.parametrize("value", OTHER_VALUES, ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize("name", ["learning_rate", "negatives"])
+def test_other_values_are_refused_in_words(name, value):
+    with pytest.raises(InputError, match=f"{name} cannot be (of type|so large)"):
+        chosen_configuration(study(), "headless", {name: value})
 
 
 def test_what_is_left_out_is_as_in_the_first_configuration():
