@@ -60,10 +60,14 @@ class LoadMeter:
 
 
 class LossMeter:
-    """The mean loss since the last report, kept on the device so that no step waits for it."""
+    """The mean loss since the last report, kept on the device so that no step waits for it.
+
+    Steps' losses are float32. Their sum in float64 is exact, as long as they are of similar size: so it does not depend
+    on which worker has which part, and a run that goes on with all of it on one worker reports the same.
+    """
 
     def __init__(self, device: torch.device) -> None:
-        self._total = torch.zeros((), device=device)
+        self._total = torch.zeros((), device=device, dtype=torch.float64)
         self._count = 0
 
     def add(self, loss: torch.Tensor) -> None:
@@ -75,7 +79,7 @@ class LossMeter:
         """The mean over all workers; None where there was no step."""
         if not self._count:
             return None
-        return world.sum_float(float(self._total) / self._count)
+        return world.sum_float(float(self._total)) / self._count
 
     def state(self, world: World) -> tuple[float, int]:
         """Sum over all workers, and number of steps."""
