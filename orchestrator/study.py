@@ -106,9 +106,9 @@ class Study:
 
     def enqueue(self, arm: str, configuration: Mapping[str, object]) -> Enqueued:
         """Have an arm's search try a configuration, as its next new trial, paid from the arm's search budget. What is
-        left out is as in the arm's first configuration. A study that runs, here or elsewhere, takes it up when it has a
-        place for a trial; one whose search has ended when it is extended. Raises InputError: the study has not begun or
-        searches nothing, or the configuration is none of the arm's search space."""
+        left out is as in the arm's first configuration. A study that runs, here or elsewhere, takes it up with the
+        next report of a trial; one whose search has ended when it is extended. Raises InputError: the study has not
+        begun or searches nothing, or the configuration is none of the arm's search space."""
         from orchestrator.scheduling.enqueueing import enqueue
 
         return enqueue(self.folder, arm, configuration)

@@ -33,14 +33,14 @@ class Enqueued(Config):
     filled: tuple[str, ...]
     """Settings that were not given: they are as in the arm's first configuration."""
     taken_up: Literal["searching", "resumed", "extended"]
-    """When: once it has a place for a trial, if the study runs; when it is resumed; when its search is extended."""
+    """When: at the next report of a trial, if the study runs; when it is resumed; when its search is extended."""
     command: str
     """What to type where the study does not run."""
 
     def __str__(self) -> str:
         settings = ", ".join(f"{name}={formatting.exact(value)}" for name, value in self.configuration.items())
         when = {
-            "searching": f"if the study runs it takes this up when it has a place for a trial; else:  {self.command}",
+            "searching": f"if the study runs it takes this up with the next report of a trial; else:  {self.command}",
             "resumed": f"the study was stopped; it takes this up by:  {self.command}",
             "extended": f"the search has ended; once the study has its answer it takes this up by:  {self.command}",
         }
@@ -109,10 +109,12 @@ class TakesUpRequests:
 
     def prunes(self, trial: TrialHistory, measure: MeasureRecord) -> bool:
         """Whether a trial ends at this report."""
+        self._take_up()
         return self._search.prunes(trial, measure)
 
     def ended(self, trial: TrialHistory, outcome: AttemptOutcome) -> None:
         """An attempt has ended."""
+        self._take_up()
         self._search.ended(trial, outcome)
 
     def _take_up(self) -> None:
