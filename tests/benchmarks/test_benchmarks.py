@@ -196,7 +196,9 @@ def test_tasks():
     """In a process of its own: one of our modules has the same name. What is compared depends on what is installed."""
     result = result_of("tasks")
     assert result["tier_a_pairs"] == 2000
-    assert min(result["tier_a_seconds"], result["tier_a_encoder_seconds"]) > 0
+    assert min(result["tier_a_seconds"], result["tier_a_encoder_seconds"], result["probes_seconds"]) > 0
+    assert result["probes"] == {"udpos": 2, "sib200": 2}
+    assert result["transformers_loss_difference"] < 1e-5
     assert result["minicons_max_difference"] is None or result["minicons_max_difference"] < 1e-4
     assert result["lm_eval_disagreements"] in (None, 0)
 
