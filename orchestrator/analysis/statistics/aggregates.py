@@ -1,5 +1,5 @@
-"""Scores of several tasks in one number or curve, beside their mean: Agarwal et al. 2021, "Deep reinforcement learning
-at the edge of the statistical precipice" (arXiv 2108.13264). Letters: S runs, M tasks, B bootstrap samples, T levels.
+"""Scores of several tasks in one number, beside their mean: Agarwal et al. 2021, "Deep reinforcement learning
+at the edge of the statistical precipice" (arXiv 2108.13264). Letters: S runs, M tasks, B bootstrap samples.
 """
 
 from __future__ import annotations
@@ -25,16 +25,12 @@ class InterquartileMean(NamedTuple):
     """95%, of the runs alone, by the bootstrap: with few runs it is rather too narrow."""
 
 
-def interquartile_mean(scores: ArrayLike, *, shared_runs: bool = True) -> InterquartileMean:
-    """Of scores by run and task, (S, M), with its percentile bootstrap.
-
-    With ``shared_runs`` a run is one pretrained model on all tasks, whose scores vary together: whole runs are drawn.
-    Without, runs are drawn for each task apart, as the paper has it, where every task has runs of its own.
-    """
+def interquartile_mean(scores: ArrayLike) -> InterquartileMean:
+    """Of scores by run and task, (S, M), with its percentile bootstrap. A run is one pretrained model on all tasks,
+    whose scores vary together: whole runs are drawn, and not those of each task apart, as the paper has it."""
     score_SM = _numbers(scores)
-    S, M = score_SM.shape
-    draw_BSM = np.random.default_rng(0).integers(S, size=(SAMPLES, S, 1 if shared_runs else M))
-    drawn_BSM = score_SM[draw_BSM, np.arange(M)]
+    S = len(score_SM)
+    drawn_BSM = score_SM[np.random.default_rng(0).integers(S, size=(SAMPLES, S))]
     low, high = np.quantile(_middle(drawn_BSM.reshape(SAMPLES, -1)), [0.025, 0.975])
     return InterquartileMean(float(_middle(score_SM.reshape(1, -1))[0]), (float(low), float(high)))
 
@@ -53,13 +49,6 @@ def probability_of_improvement(a: ArrayLike, b: ArrayLike) -> float:
         raise InputError(f"{a_SM.shape[1]} and {b_SM.shape[1]} tasks cannot be compared", why="they are not the same")
     lead_SSM = a_SM[:, None] - b_SM
     return float(((lead_SSM > 0) + 0.5 * (lead_SSM == 0)).mean())
-
-
-def performance_profile(scores: ArrayLike, levels: ArrayLike) -> Floats:
-    """Which share of all runs and tasks scores above each level, (T,), of scores by run and task, (S, M)."""
-    above_SMT = _numbers(scores)[:, :, None] > np.asarray(levels, dtype=np.float64)
-    found: Floats = above_SMT.mean((0, 1))
-    return found
 
 
 def _numbers(scores: ArrayLike) -> Floats:
