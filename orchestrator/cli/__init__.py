@@ -105,7 +105,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="h2h", description="Which language-model pretraining objective wins on your budget?")
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name, (command, summary) in COMMANDS.items():
+    for name in sorted(COMMANDS, key=_IN_ORDER.index):
+        command, summary = COMMANDS[name]
         sub = commands.add_parser(name, help=summary, description=summary)
         sub.set_defaults(command=command, overrides=[])
         for words, flag, settings in _OPTIONS:
@@ -147,6 +148,13 @@ _ON_RAY = f"plan prepare {_TRAINING}"
 _READING = f"corpus watch show export submit evaluate clean {_ON_RAY}"
 _JSON = f"{_READING} compare enqueue list report serve track verify jobs doctor init"
 _EVERY = " ".join(COMMANDS)
+_IN_ORDER = (
+    *("init", "doctor", "list", "plan", "prepare", "corpus"),
+    *("run", "resume", "extend", "enqueue", "submit", "jobs"),
+    *("watch", "show", "compare", "report", "serve", "track", "verify"),
+    *("evaluate", "export", "clean", "schema", "completion"),
+)
+"""Before a study, while it runs, what it says, what comes of it."""
 
 _OPTIONS = [
     _option(_READING, "study", "a study file, a shipped study's name (h2h list), or a study's folder", metavar="STUDY"),
