@@ -51,11 +51,11 @@ def write_study(storage, name, written):
 
 
 @asynccontextmanager
-async def served(storage, token=TOKEN, **session):
-    """A client of a server of these studies, which has been let in unless its token is another."""
-    runner = web.AppRunner(Server(Location(storage), TOKEN).app(), shutdown_timeout=1.0)
+async def served(storage, token=TOKEN, *, port=0, known=TOKEN, **session):
+    """A client of a server of these studies, which has been let in unless its token is not the one that is known."""
+    runner = web.AppRunner(Server(Location(storage), known).app(), shutdown_timeout=1.0)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    await web.TCPSite(runner, "127.0.0.1", port).start()
     base = f"http://127.0.0.1:{runner.addresses[0][1]}"
     jar = aiohttp.CookieJar(unsafe=True)  # of addresses that are numbers
     async with aiohttp.ClientSession(base, cookie_jar=jar, **session) as client:
@@ -388,5 +388,28 @@ def test_a_browser_follows_a_study(tmp_path):
             assert found.violations() == []
             assert found.said == []
             assert found.overflow == 0
+
+    asyncio.run(ask())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", ["", "studies/s/"])
+def test_a_page_whose_server_was_started_anew_says_so(tmp_path, path):
+    write_study(tmp_path, "s", RECORDS[:MIDDLE])
+
+    async def ask():
+        ended, loop = asyncio.Event(), asyncio.get_running_loop()
+
+        def follow(url):
+            with opened(url) as found:
+                found.page.locator("#state", has_text="live").wait_for()
+                loop.call_soon_threadsafe(ended.set)
+                found.page.locator("#state", has_text="open the address that it printed").wait_for()
+
+        async with served(tmp_path) as server:
+            page = asyncio.create_task(asyncio.to_thread(follow, f"{server.base}/{path}?token={TOKEN}"))
+            await ended.wait()
+        async with served(tmp_path, port=int(server.base.rpartition(":")[2]), known="another"):
+            await page
 
     asyncio.run(ask())

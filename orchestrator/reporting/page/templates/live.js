@@ -19,4 +19,8 @@ events.addEventListener("answer", (event) => { document.getElementById("answer")
 events.addEventListener("report", (event) => update(JSON.parse(event.data).version));
 const state = document.getElementById("state");
 events.onopen = () => { state.textContent = "live"; };
-events.onerror = () => { state.textContent = "not connected: asked again in a moment"; };
+events.onerror = () => {
+  // Closed for good: another server answers, which knows another token.
+  const refused = events.readyState === EventSource.CLOSED;
+  state.textContent = refused ? "not connected: h2h serve was started anew, open the address that it printed" : "not connected: asked again in a moment";
+};
