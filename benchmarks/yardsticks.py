@@ -52,6 +52,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from orchestrator.analysis.held_out_text import evidence_of_items
+from orchestrator.config.confirmation import EMBEDDING_BAG, TASKS
 from orchestrator.execution.ray_session import ray_session
 from orchestrator.planning.machine import Machine
 from trainables.corpora.config import CorporaConfig, TokenizerConfig
@@ -165,9 +166,11 @@ def corpora_of(data: Path, plan: Plan) -> CorporaConfig:
 
 
 def yardsticks_for(corpora: CorporaConfig) -> list[str]:
-    """Those of the registry that need no more than this text."""
+    """Those of the registry that need no more than this text: no downstream tasks."""
     found = []
     for yardstick in YARDSTICKS:
+        if yardstick.name in (TASKS, EMBEDDING_BAG):
+            continue
         try:
             yardstick().require(corpora)
         except InputError:

@@ -5,6 +5,7 @@ one stops and what was spent are the phase's and the ledger's, so a study that w
 with a fresh Tune run.
 """
 
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,6 +13,7 @@ from dataclasses import replace
 
 from orchestrator.ledger.recorder import Recorder
 from orchestrator.ledger.records import AttemptOutcome, BegunRecord, EndRecord, MeasureRecord, StopRecord, TrialRecord
+from orchestrator.ledger.remote_log import lost_storage
 from orchestrator.ledger.trials import TrialHistory
 from orchestrator.scheduling.trials import PhaseOfTrials, PlannedTrial, WritesDecisions
 from trainables.errors import InputError
@@ -119,8 +121,12 @@ class Executor:
         )
 
     def _steps_kept(self, planned: PlannedTrial) -> int:
-        """The step of the newest checkpoint."""
-        return max(CheckpointFolders(self.folder / "trials" / planned.trial).steps(), default=0)
+        """The step of the newest checkpoint. Raises InputError: the storage is lost."""
+        checkpoints, began = self.folder / "trials" / planned.trial, time.monotonic()
+        try:
+            return max(CheckpointFolders(checkpoints).steps(), default=0)
+        except OSError as error:
+            raise lost_storage(checkpoints, self.folder, error, time.monotonic() - began) from error
 
     def history_of(self, name: str) -> TrialHistory:
         """What the ledger has of a trial."""

@@ -114,11 +114,12 @@ class RemoteLog:
         except ChangedError as error:
             raise taken_over(self._folder) from error
         except OSError as error:
-            raise _lost(self._segment, error, time.monotonic() - began) from error
+            raise lost_storage(self._segment, self._folder.parent, error, time.monotonic() - began) from error
         self._content = content
 
 
-def _lost(file: Location, error: OSError, waited: float) -> InputError:
+def lost_storage(file: Location, study: Location, error: OSError, waited: float) -> InputError:
+    """What ends the study in a folder whose storage refuses it, or did not answer for so many seconds."""
     refused = type(error) is not OSError
     silent = f"the storage has not answered for {formatting.duration(waited)}"
     return InputError(
@@ -126,5 +127,5 @@ def _lost(file: Location, error: OSError, waited: float) -> InputError:
         where=str(file),
         why=str(error),
         remedy=f"{'put that right' if refused else 'when it answers again'}, then go on:  h2h resume "
-        f"{file.parent.parent}; all but the last moments is saved",
+        f"{study}; all but the last moments is saved",
     )

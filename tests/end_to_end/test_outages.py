@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.ledger.records import EndRecord, MeasureRecord
+from orchestrator.ledger.records import BegunRecord, EndRecord, MeasureRecord
 from orchestrator.ledger.segments import read_ledger
 from orchestrator.verification.verify import verify
 from tests.end_to_end.test_chaos import chaotic, outcome, undisturbed
@@ -87,10 +87,10 @@ def test_a_storage_that_is_lost_ends_the_study_in_one_message(way, tmp_path, fau
     with log.open("wb") as lines:
         command = [sys.executable, "-c", IMPATIENT, "run", str(file)]
         driver = subprocess.Popen(command, stdout=lines, stderr=lines)
-    while "start    search" not in log.read_text():
+    # Once both trials train: the processes of those that start wait longer for the storage.
+    while not training(folder) >= {"search-headless-000", "search-vanilla-000"}:
         assert driver.poll() is None, log.read_text()
         time.sleep(0.5)
-    time.sleep(5.0)
     way.fail(fault)
     code = driver.wait(240)
     way.heal()
@@ -107,6 +107,12 @@ def test_a_storage_that_is_lost_ends_the_study_in_one_message(way, tmp_path, fau
 def start(log: Path, *arguments: str) -> subprocess.Popen[bytes]:
     with log.open("ab") as lines:
         return subprocess.Popen([sys.executable, "-m", "orchestrator.cli", *arguments], stdout=lines, stderr=lines)
+
+
+def training(folder: Location) -> set[str]:
+    """The trials whose processes have built them."""
+    records = read_ledger(folder / "ledger") if (folder / "ledger").names() else []
+    return {record.trial for record in records if isinstance(record, BegunRecord)}
 
 
 def has_begun(log: Path) -> bool:

@@ -282,7 +282,9 @@ class Trial:
         if status != "interrupted":
             self.reported.append(measure)
         if self.checkpoints is not None and (milestone or status == "interrupted"):
-            self._save(finished=status == "completed", wait=status != "running")
+            # A trial that stops at a rung may be killed there, and is to go on from it.
+            stops = status != "running" or any(point in crossed for point in self.config.rungs)
+            self._save(finished=status == "completed", wait=stops)
         messages, self.messages = tuple(self.messages), []
         return Report(status, self._told(measure, completed=status == "completed"), messages)
 

@@ -27,6 +27,7 @@ from tests.helpers.trials import make_measure
 from tests.helpers.tune import tune_controller
 from trainables.errors import InputError
 from trainables.storage import FullDiskError, Location
+from trainables.training.checkpoint_record import CheckpointFolders
 from trainables.trial import DiskFull, Lost, OutOfMemory, TrialFailure, WorkerConfig, WrongInput, _explained, failure_of
 
 SPEC = load_study("demo")
@@ -183,6 +184,18 @@ def test_a_trial_without_space_has_not_failed(tmp_path):
 def tune_trial(status=TuneTrial.RUNNING, error=""):
     """Tune's side of the trial."""
     return SimpleNamespace(config={"trial": {"trial": NAME}}, status=status, error_file=error)
+
+
+def test_a_storage_that_is_lost_while_a_trial_starts_again_says_how_to_go_on(tmp_path, monkeypatch):
+    executor = session(tmp_path / "s", 9, [])
+    executor.next()
+
+    def silent(_):
+        raise OSError("no answer in 300 s")
+
+    monkeypatch.setattr(CheckpointFolders, "steps", silent)
+    with pytest.raises(InputError, match=rf"has not answered for(?s:.*)no answer(?s:.*)h2h resume {tmp_path}/s"):
+        executor.failed(NAME, TrialFailure("the storage does not answer"))
 
 
 def test_an_end_that_could_not_be_written_is_written_when_tune_tells_of_the_error(tmp_path, monkeypatch):
