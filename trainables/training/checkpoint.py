@@ -73,9 +73,9 @@ class Checkpoints(CheckpointFolders):
         """Copy a checkpoint to host memory and begin to write it; all workers call it at the same step.
 
         What the loop reports meanwhile may be rolled back: after a crash the trial goes on from the newest whole
-        checkpoint, and repeats what the ledger then drops. A run's last report waits (:meth:`wait`, whose errors of the
-        checkpoint before it raises). Without the group ``optimiser`` the run is finished. The state is the same on all
-        workers.
+        checkpoint, and repeats what the ledger then drops. A run's last report waits, and one at a rung (:meth:`wait`,
+        whose errors of the checkpoint before it raises). Without the group ``optimiser`` the run is finished. The state
+        is the same on all workers.
         """
         world = world or World()
         self.wait()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -26,7 +27,7 @@ from trainables.objectives import find_objective
 from trainables.storage import Location
 from trainables.training import loop, meters
 from trainables.training.checkpoint import KEPT, Checkpoints
-from trainables.training.checkpoint_record import CheckpointRecord
+from trainables.training.checkpoint_record import CheckpointFolders, CheckpointRecord
 from trainables.training.config import UNITS, Branch, BudgetConfig, learning_rate_share
 from trainables.training.loop import Trial
 from trainables.training.world import World
@@ -207,6 +208,18 @@ def test_reports_rungs_and_evaluations(corpus, tmp_path):
     assert [list(r.measure.yardsticks) for r in reports] == [[], *[primary] * 4, [], everything]
     assert [report.status for report in reports] == ["running"] * 6 + ["completed"]
     json.dumps([report.record() for report in reports], allow_nan=False)
+
+
+def test_what_stops_at_a_rung_has_its_checkpoint_there(corpus, tmp_path, monkeypatch):
+    """Also where the storage takes its time: what is stopped by the report may be killed at once."""
+    write = CheckpointRecord.to_json
+    monkeypatch.setattr(CheckpointRecord, "to_json", lambda record: (time.sleep(0.2), write(record))[1])
+    rungs = 0
+    for report in make_trial(corpus, make_config(evaluations=[]), tmp_path).run():
+        if report.measure.rung is not None:
+            rungs += 1
+            assert report.measure.step in CheckpointFolders(Location(tmp_path)).steps()
+    assert rungs == 2
 
 
 @pytest.mark.parametrize("budget", [{"tokens": 30 * 8 * LENGTH + 5}, {"steps": 31}, {"flops": 5e7}])
