@@ -440,7 +440,7 @@ def test_plain_optuna_reads_the_search(tmp_path, monkeypatch, primary):
                 assert known.value == trial.score(primary)
             elif trial.outcome == "pruned":
                 assert known.value == values[max(values)]
-            wanted = {"arm": arm, "trial": trial.trial, "seed": trial.seed, "spent": trial.spent}
+            wanted = {"arm": arm, "trial": trial.trial, "seed": trial.seed, "spent": trial.spent, "by_hand": False}
             assert known.user_attrs == wanted | {"outcome": trial.outcome, "reason": trial.reason}
         best = max if primary == "recovery_accuracy" else min
         assert optuna_study.best_value == best(t.score(primary) for t in trials if t.outcome == "completed")
