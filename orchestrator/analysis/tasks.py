@@ -16,7 +16,7 @@ from orchestrator.analysis.rows import row_of
 from orchestrator.analysis.selection import Runs
 from orchestrator.analysis.statistics.aggregates import FEWEST_TASKS, interquartile_mean, probability_of_improvement
 from orchestrator.analysis.statistics.components import variance_components
-from orchestrator.analysis.tuning import chosen_rate
+from orchestrator.analysis.tuning import choose_rate, dev_scores
 from orchestrator.analysis.worth import Pairs, untrained_worth
 from orchestrator.config.confirmation import ALPHA, EMBEDDING_BAG, TASKS
 from orchestrator.ledger.history import History
@@ -122,10 +122,8 @@ def _tuned_rows(
 
 def _is_at_edge(history: History, record: TuningRecord) -> bool:
     """Whether a fine-tuning's learning rate is the first or last of those that its arm had to choose from."""
-    had_choice = any(
-        (own.arm, own.task, own.split) == (record.arm, record.task, "dev") for own in history.tunings.values()
-    )
-    return had_choice and chosen_rate(history, record.arm, record.task).at_edge
+    tried = dev_scores(history, record.arm, record.task)
+    return bool(tried) and choose_rate(tried).at_edge
 
 
 def _tunings(folder: Location, record: TuningRecord) -> list[ItemScores]:

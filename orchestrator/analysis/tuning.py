@@ -33,15 +33,13 @@ class ChosenRate(NamedTuple):
     """Whether it is the first or last of the grid's rates: a better one may lie beyond."""
 
 
-def chosen_rate(history: History, arm: str, task: str) -> ChosenRate:
-    """What an arm's search models chose for a task. Raises InputError as :func:`choose_rate` does."""
-    return choose_rate(
-        [
-            DevScore(record.trial, record.rate, 0, record.score)
-            for record in history.tunings.values()
-            if (record.arm, record.task, record.split) == (arm, task, "dev")
-        ]
-    )
+def dev_scores(history: History, arm: str, task: str) -> list[DevScore]:
+    """What an arm's search models choose a task's rate by; none where there was one rate."""
+    return [
+        DevScore(record.trial, record.rate, 0, record.score)
+        for record in history.tunings.values()
+        if (record.arm, record.task, record.split) == (arm, task, "dev")
+    ]
 
 
 def choose_rate(results: Sequence[DevScore]) -> ChosenRate:

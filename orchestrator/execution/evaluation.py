@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from orchestrator.analysis.selection import best_of_search, chosen_runs
-from orchestrator.analysis.tuning import chosen_rate
+from orchestrator.analysis.tuning import choose_rate, dev_scores
 from orchestrator.config.confirmation import TASKS
 from orchestrator.config.files import open_frozen
 from orchestrator.config.folder import LEDGER
@@ -154,7 +154,7 @@ def chosen_rates(history: History, tasks: Sequence[str], settings: FineTuningCon
     (only, *more), found = settings.learning_rates, dict[tuple[str, str], float]()
     for arm in history.design.arms:
         for task in tasks:
-            found[arm, task] = chosen_rate(history, arm, task).rate if more else only
+            found[arm, task] = choose_rate(dev_scores(history, arm, task)).rate if more else only
     return found
 
 
