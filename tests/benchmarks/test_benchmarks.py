@@ -281,3 +281,9 @@ def test_scale(benchmarks):
     assert result["bookkeeping"]["bare_tune"]["seconds"] > 0
     assert 0 < result["ledger_writes_per_second"] < 2
     assert result["checkpoint_mb_per_second"] > 0
+
+
+def test_report():
+    result = result_of("report")
+    assert result["trials"] == 200 and 0 < result["report_mb"] < 3
+    assert result["report_seconds"] > 0
