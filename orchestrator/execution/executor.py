@@ -5,20 +5,18 @@ one stops and what was spent are the phase's and the ledger's, so a study that w
 with a fresh Tune run.
 """
 
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 
+from orchestrator.execution.newest_checkpoints import NewestCheckpoints
 from orchestrator.ledger.recorder import Recorder
 from orchestrator.ledger.records import AttemptOutcome, BegunRecord, EndRecord, MeasureRecord, StopRecord, TrialRecord
-from orchestrator.ledger.remote_log import lost_storage
 from orchestrator.ledger.trials import TrialHistory
 from orchestrator.scheduling.trials import PhaseOfTrials, PlannedTrial, WritesDecisions
 from trainables.errors import InputError
 from trainables.storage import Location
-from trainables.training.checkpoint_record import CheckpointFolders
 from trainables.trial import LEAVES, DiskFull, Lost, OutOfMemory, StopSignal, TrialFailure, WorkerConfig, WrongInput
 
 
@@ -44,6 +42,9 @@ class Executor:
         self.interrupted = False
         self.full_disk = ""  # what a trial said that found no space for a checkpoint
         self.running: dict[str, PlannedTrial] = {}
+        self._asked: PlannedTrial | None = None  # the next one, until the storage has said from where it starts
+        self._failing: dict[str, tuple[PlannedTrial, AttemptOutcome, str]] = {}  # ... has said how far it came
+        self._checkpoints = NewestCheckpoints(folder)
         self._phase: WritesDecisions | None = None
         self._coming: Iterator[WritesDecisions] = iter(())
         self._starting: dict[str, int] = {}  # the steps that attempts are to start from, until they have begun
@@ -83,22 +84,29 @@ class Executor:
     @property
     def finished(self) -> bool:
         """Whether nothing runs, and nothing more is to be started."""
-        if not self.running and not self.interrupted:
+        if self.running or self._failing:
+            return False
+        if not self.interrupted and self._asked is None:
             self._pass_ended()
-        ended = self.interrupted or self._phase is None or self._phase.exhausted()
-        return ended and not self.running
+        return self.interrupted or (self._asked is None and (self._phase is None or self._phase.exhausted()))
 
     def next(self) -> PlannedTrial | None:
         """The next trial, of which it is written that it begins; None while there is none to start now."""
-        phase = self._phase
-        if self.interrupted or phase is None or phase.exhausted():
+        if self.interrupted or self._phase is None:
             return None
-        planned = phase.next()
-        if planned is not None:
-            self.running[planned.trial] = planned
-            # A run of its own has none at first; the storage would take time to say so.
-            is_new = planned.attempt == 1 and planned.share is None
-            self._begin(planned, 0 if is_new else self._steps_kept(planned))
+        if self._asked is None and not self._phase.exhausted():
+            self._asked = self._phase.next()
+        planned = self._asked
+        if planned is None:
+            return None
+        # A run of its own has none at first; the storage would take time to say so.
+        is_new = planned.attempt == 1 and planned.share is None
+        start_step = 0 if is_new else self._checkpoints.step(planned.trial)
+        if start_step is None:
+            return None
+        self._asked = None
+        self.running[planned.trial] = planned
+        self._begin(planned, start_step)
         return planned
 
     def _begin(self, planned: PlannedTrial, start_step: int) -> None:
@@ -119,14 +127,6 @@ class Executor:
                 workers=self.workers.workers,
             )
         )
-
-    def _steps_kept(self, planned: PlannedTrial) -> int:
-        """The step of the newest checkpoint. Raises InputError: the storage is lost."""
-        checkpoints, began = self.folder / "trials" / planned.trial, time.monotonic()
-        try:
-            return max(CheckpointFolders(checkpoints).steps(), default=0)
-        except OSError as error:
-            raise lost_storage(checkpoints, self.folder, error, time.monotonic() - began) from error
 
     def history_of(self, name: str) -> TrialHistory:
         """What the ledger has of a trial."""
@@ -199,17 +199,32 @@ class Executor:
         """Write how an attempt ended and let the phase know; one that failed or was lost may be started ``again``. One
         that left a newer checkpoint than any attempt before it began from does not count: a machine that is taken away
         every few hours ends no long trial. Of one that ``saved`` itself only what it had spent is written."""
-        planned, history = self.running[name], self.history_of(name)
         if outcome in ("failed", "lost") and again:
-            came_further = self._steps_kept(planned) > history.furthest_start
-            if came_further or history.stalls + 1 < self.attempts:
-                outcome = "retried"
-                self.recorder.event(f"{name} failed and is started again: {reason}")
-        self._record_end(planned, outcome, reason, saved)
+            self._failing[name] = (self.running.pop(name), outcome, reason)
+            return
+        self._record_end(self.running[name], outcome, reason, saved)
         # Only now: what cannot be written is told to Tune as the trial's error, and is to be written then.
         del self.running[name]
+        self._tell_phase(name, outcome)
+
+    def settle(self) -> None:
+        """Write how those attempts ended of which the storage has said by now how far they came; asked at each step of
+        Tune's loop. Raises InputError: the storage is lost."""
+        for name, (planned, outcome, reason) in list(self._failing.items()):
+            step = self._checkpoints.step(name)
+            if step is None:
+                continue
+            history = self.history_of(name)
+            if step > history.furthest_start or history.stalls + 1 < self.attempts:
+                outcome = "retried"
+                self.recorder.event(f"{name} failed and is started again: {reason}")
+            self._record_end(planned, outcome, reason)
+            del self._failing[name]
+            self._tell_phase(name, outcome)
+
+    def _tell_phase(self, name: str, outcome: AttemptOutcome) -> None:
         assert self._phase is not None
-        self._phase.ended(history, outcome)
+        self._phase.ended(self.history_of(name), outcome)
 
     def _record_end(
         self, planned: PlannedTrial, outcome: AttemptOutcome, reason: str, saved: MeasureRecord | None = None

@@ -191,6 +191,7 @@ class _PhaseScheduler(FIFOScheduler):  # type: ignore[misc]
         """Tune asks at every step."""
         executor = self._executor
         executor.recorder.check()
+        executor.settle()
         self._reuse(tune_controller, not executor.interrupted)
         if executor.interrupted:
             executor.tell_stopping()

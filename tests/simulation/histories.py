@@ -36,7 +36,7 @@ from orchestrator.config.chosen import chosen_configuration
 from orchestrator.config.files import dump_study, frozen_content, make_study, read_frozen
 from orchestrator.config.folder import STUDY_FILE
 from orchestrator.config.study import StudySpec
-from orchestrator.execution import ray_session, session, tune_run, watches
+from orchestrator.execution import newest_checkpoints, ray_session, session, tune_run, watches
 from orchestrator.ledger import lease, records, remote_log, requests, segments
 from orchestrator.ledger.history import History
 from orchestrator.ledger.layout import REQUESTS
@@ -59,7 +59,7 @@ from tests.helpers.study import small_study, told_by, without_seconds
 from tests.simulation import cluster, training
 from tests.simulation.faults import Faults
 from tests.simulation.store import FUNCTIONS, Store
-from tests.simulation.world import CLOCK, THREADING, KilledError, Pool, Process, StuckError, Task, World
+from tests.simulation.world import CLOCK, THREADING, KilledError, Pool, Process, StuckError, Task, Threads, World
 from trainables import object_store, storage
 from trainables.errors import InputError
 from trainables.object_store import StoredObject
@@ -119,7 +119,8 @@ def specified(kind: str, seed: int, slots: int) -> Any:
 def made_up() -> Iterator[None]:
     """Inside, what the program asks of the outside is made up, and what takes long and is always the same is kept."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (lease, remote_log, records, object_store, billing, meters, loop, checkpoint):
+        clocks = (lease, remote_log, records, object_store, newest_checkpoints, billing, meters, loop, checkpoint)
+        for module in clocks:
             patch.setattr(module, "time", CLOCK)
         patch.setattr(remote_log, "threading", THREADING)
         patch.setattr(remote_log, "SEGMENT_BYTES", SMALL_SEGMENT)
@@ -133,6 +134,7 @@ def made_up() -> Iterator[None]:
         patch.setattr(study_module, "Inbox", _inbox)
         patch.setattr(checkpoint, "secrets", SimpleNamespace(randbits=lambda _: 1, token_hex=lambda _: _token().hex))
         patch.setattr(checkpoint, "ThreadPoolExecutor", Pool)
+        patch.setattr(newest_checkpoints, "ThreadPoolExecutor", Threads)
         patch.setattr(checkpoint, "wait_for", lambda written: [one.wait() for one in written])
         patch.setattr(checkpoint, "_random_state", lambda _: {})
         patch.setattr(checkpoint, "Checkpoints", training.WatchedCheckpoints)

@@ -302,6 +302,17 @@ class Pool:
             self._last.wait()
 
 
+class Threads:
+    """In the place of a ``ThreadPoolExecutor`` whose threads are enough."""
+
+    def __init__(self, **_: object) -> None: ...
+
+    def submit(self, work: Callable[[], Any]) -> Written:
+        one = Written(work)
+        one.start()
+        return one
+
+
 class Written:
     """In the place of a ``Future``."""
 
@@ -313,6 +324,9 @@ class Written:
 
     def wait(self) -> None:
         self._task.join()
+
+    def done(self) -> bool:
+        return self._task.done
 
     def result(self) -> Any:
         self.wait()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 import traceback
+from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,6 +18,7 @@ from ray.tune.experiment import Trial as TuneTrial
 from ray.tune.schedulers import FIFOScheduler
 
 from orchestrator.config.files import load_study
+from orchestrator.execution import newest_checkpoints
 from orchestrator.execution.executor import Executor
 from orchestrator.execution.tune_run import _failure, _PhaseScheduler
 from orchestrator.ledger.history import History
@@ -24,7 +26,7 @@ from orchestrator.ledger.records import EndRecord, Record
 from orchestrator.scheduling.trials import Planner
 from tests.helpers.ledgers import study
 from tests.helpers.trials import make_measure
-from tests.helpers.tune import tune_controller
+from tests.helpers.tune import AtOnce, tune_controller
 from trainables.errors import InputError
 from trainables.storage import FullDiskError, Location
 from trainables.training.checkpoint_record import CheckpointFolders
@@ -104,6 +106,11 @@ def no_ray(monkeypatch):
     monkeypatch.setattr(ray, "remote", lambda **_: lambda _: actor)
 
 
+@pytest.fixture(autouse=True)
+def local_storage(monkeypatch):
+    monkeypatch.setattr(newest_checkpoints, "ThreadPoolExecutor", AtOnce)
+
+
 def session(folder, attempts, records):
     """An executor over what an earlier one wrote, with nothing of Ray's."""
     recorder = InMemory(records or [study()])
@@ -138,6 +145,7 @@ def test_a_trial_has_failed_after_so_many_failures_in_a_row_that_brought_it_no_f
                 executor = session(folder, attempts, executor.recorder.records)
                 continue
             executor.failed(NAME, TrialFailure("killed"))
+            executor.settle()
             stalls += gain == 0
             trial = executor.history_of(NAME)
             assert trial.outcome == ("failed" if stalls == attempts else None)
@@ -165,6 +173,7 @@ def test_what_would_end_the_same_is_not_started_again(tmp_path, failures, ends):
     for failure in failures:
         executor.next()
         executor.failed(NAME, failure)
+        executor.settle()
     assert executor.recorder.ends == ends
     assert executor.history_of(NAME).reason == str(failures[-1])
 
@@ -194,8 +203,54 @@ def test_a_storage_that_is_lost_while_a_trial_starts_again_says_how_to_go_on(tmp
         raise OSError("no answer in 300 s")
 
     monkeypatch.setattr(CheckpointFolders, "steps", silent)
+    executor.failed(NAME, TrialFailure("the storage does not answer"))
     with pytest.raises(InputError, match=rf"has not answered for(?s:.*)no answer(?s:.*)h2h resume {tmp_path}/s"):
-        executor.failed(NAME, TrialFailure("the storage does not answer"))
+        executor.settle()
+
+
+def test_what_the_storage_is_slow_to_answer_holds_up_no_other_trial(tmp_path, monkeypatch):
+    """Neither the end of a failed attempt nor the beginning of the next one: Tune's loop goes on meanwhile."""
+    asked = []
+
+    class Slow(AtOnce):
+        def submit(self, work):
+            asked.append((Future(), work))
+            return asked[-1][0]
+
+    def answer():
+        future, work = asked.pop()
+        future.set_result(work())
+
+    monkeypatch.setattr(newest_checkpoints, "ThreadPoolExecutor", Slow)
+    executor = session(tmp_path, 3, [])
+    executor.next()
+    executor.failed(NAME, TrialFailure("killed"))
+    for _ in range(3):
+        executor.settle()
+    assert (executor.recorder.ends, executor._phase.told, len(asked)) == ([], [], 1)
+    assert not executor.finished, "the trial is to be started again"
+    answer()
+    executor.settle()
+    assert executor.recorder.ends == ["retried"]
+    for _ in range(3):
+        assert executor.next() is None
+    assert len(asked) == 1
+    assert not executor.finished, "it has been asked for"
+    save(tmp_path, 7)
+    answer()
+    assert executor.next().attempt == 2
+    assert executor.history_of(NAME).furthest_start == 7
+
+
+def test_what_had_failed_when_the_study_was_interrupted_is_written_before_it_ends(tmp_path, monkeypatch):
+    executor = session(tmp_path, 3, [])
+    executor.next()
+    executor.failed(NAME, TrialFailure("killed"))
+    executor.interrupt()
+    assert not executor.finished
+    executor.settle()
+    assert executor.finished
+    assert executor.recorder.ends == ["retried"]
 
 
 def test_an_end_that_could_not_be_written_is_written_when_tune_tells_of_the_error(tmp_path, monkeypatch):
@@ -206,10 +261,12 @@ def test_an_end_that_could_not_be_written_is_written_when_tune_tells_of_the_erro
     scheduler, trial = _PhaseScheduler(executor), tune_trial()
     monkeypatch.setattr(FIFOScheduler, "on_trial_add", lambda *_: None)
     scheduler.on_trial_add(tune_controller(), trial)
+    report = {"report": json.dumps({"status": "interrupted", "measure": make_measure().model_dump()})}
     with pytest.raises(FullDiskError):
-        scheduler.on_trial_complete(None, trial, {})
+        scheduler.on_trial_result(None, trial, report)
     assert not executor._phase.told
     scheduler.on_trial_error(None, trial)
+    executor.settle()
     assert executor._phase.told == [(NAME, "retried")]
     assert executor.recorder.ends == ["retried"]
     assert not executor.running
@@ -229,7 +286,8 @@ def test_a_trial_that_ends_in_error_without_a_word_is_started_again(tmp_path, mo
     assert scheduler.choose_trial_to_run(None) == "the next one"
     assert NAME in executor.running, "it runs"
     trial.status, trial.error_file = TuneTrial.ERROR, str(error) if raised else ""
-    assert scheduler.choose_trial_to_run(None) == "the next one"
+    for _ in range(2):
+        assert scheduler.choose_trial_to_run(None) == "the next one"
     assert not executor.running, "the study would wait for it for ever"
     assert executor.recorder.ends == ["retried"]
     assert executor._phase.told == [(NAME, "retried")]
@@ -260,6 +318,7 @@ def test_what_comes_late_of_an_attempt_is_not_the_next_ones(tmp_path, monkeypatc
         scheduler.on_trial_error(None, first)
     else:
         scheduler.on_trial_complete(None, first, {})
+    executor.settle()
     assert NAME in executor.running
     assert executor.recorder.ends == ["interrupted"]
 

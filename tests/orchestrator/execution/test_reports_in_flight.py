@@ -18,7 +18,7 @@ import torch
 
 import trainables.trial
 from orchestrator.config.files import make_study
-from orchestrator.execution import tune_run
+from orchestrator.execution import newest_checkpoints, tune_run
 from orchestrator.execution.executor import Executor
 from orchestrator.execution.tune_run import _PhaseScheduler, _PhaseSearcher
 from orchestrator.ledger.history import History
@@ -31,6 +31,7 @@ from tests.helpers.corpus import LENGTH, write_corpus
 from tests.helpers.ledgers import phase
 from tests.helpers.ledgers import study as study_record
 from tests.helpers.study import small_study
+from tests.helpers.tune import AtOnce
 from trainables.corpora.stream.token_stream import local_batches
 from trainables.storage import Location
 from trainables.training.world import World
@@ -95,10 +96,11 @@ class Sink:
         while True:
             recorder = Recorder(self.folder / "ledger")
             recorder.record(study_record(of=design_of(self.spec)))
-            executor = Executor(recorder, self.folder, WORKER, 1, attempts=1000, keeps_processes=False)
             try:
                 with pytest.MonkeyPatch.context() as patch:
                     patch.setattr(tune_run, "run_with_tune", self.fit)
+                    patch.setattr(newest_checkpoints, "ThreadPoolExecutor", AtOnce)
+                    executor = Executor(recorder, self.folder, WORKER, 1, attempts=1000, keeps_processes=False)
                     executor.run(self.phases(recorder))
                 return History.of(read_ledger(self.folder / "ledger"))
             except DriverKilledError:
@@ -122,6 +124,7 @@ class Sink:
                 if self.chance.random() < 0.3:
                     raise DriverKilledError
                 scheduler.on_trial_error(None, trial)
+                executor.settle()
 
     def attempt(self, scheduler, trial):
         """Whether the trial stopped or came to its end."""
