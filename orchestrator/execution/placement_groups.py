@@ -4,7 +4,7 @@ Both are told by the cluster's control service (GCS), which every cluster has, a
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import ray
 from ray._private.state import state
@@ -12,10 +12,12 @@ from ray.core.generated.gcs_pb2 import ActorTableData, PlacementGroupTableData
 from ray.util.placement_group import PlacementGroup, remove_placement_group
 
 _LOOKS = 4
-"""In a row that find a group empty. Between its making and its workers' is a moment: with a look every few seconds,
-never as many."""
+"""In a row that find nobody at work in a group. Between its making and its workers' is a moment: with a look every few
+seconds, never as many."""
 _PENDING = (PlacementGroupTableData.PENDING, PlacementGroupTableData.RESCHEDULING)
 _LIVING = ("DEPENDENCIES_UNREADY", "PENDING_CREATION", "RESTARTING", "ALIVE")  # the last one last: actors go on to it
+
+_NO_ACTOR = ray.ActorID.nil().binary()
 
 
 class PlacementGroups:
@@ -25,27 +27,27 @@ class PlacementGroups:
     def __init__(self, worker_resources: Mapping[str, float]) -> None:
         self._worker_resources = dict(worker_resources)
         self._job = ray.JobID(bytes.fromhex(ray.get_runtime_context().get_job_id()))
-        self._empty: Counter[bytes] = Counter()
+        self._left: Counter[bytes] = Counter()
 
     def waiting_workers(self) -> int:
         """Workers for which there is no room now."""
         return sum(len(group.bundles) for group in self._ours() if group.state in _PENDING)
 
-    def remove_empty(self) -> int:
-        """Look once for groups of Ray Train that nobody works in any more, remove those that have been empty for some
-        looks, and tell how many.
+    def remove_left(self) -> int:
+        """Look once for groups that nobody works in for a trial that runs, remove those that some looks in a row have
+        found so, and tell how many: groups without actors, and those whose maker, Ray Train's controller, has ended.
 
         A trial's process that is killed while its workers start leaves its group to Ray, whose cleaner was not told of
         it yet and so never frees it (https://github.com/ray-project/ray/issues/62753), or cannot, on a cluster without
         a dashboard: its devices would stay taken until the study ends.
         """
-        made = {bytes(g.placement_group_id) for g in self._ours() if g.state == PlacementGroupTableData.CREATED}
-        empty = made - self._taken() if made else made  # asked for second: what a group is made for comes after it
-        self._empty = Counter({name: self._empty[name] + 1 for name in empty})
-        orphaned = [name for name, looks in self._empty.items() if looks >= _LOOKS]
+        made = [group for group in self._ours() if group.state == PlacementGroupTableData.CREATED]
+        left = self._without_work(made) if made else set()  # asked for second: who works in a group comes after it
+        self._left = Counter({name: self._left[name] + 1 for name in left})
+        orphaned = [name for name, looks in self._left.items() if looks >= _LOOKS]
         for name in orphaned:
             remove_placement_group(PlacementGroup(ray.PlacementGroupID(name)))
-            del self._empty[name]
+            del self._left[name]
         return len(orphaned)
 
     def _ours(self) -> Iterator[PlacementGroupTableData]:
@@ -55,8 +57,15 @@ class PlacementGroups:
             if of_this_job and all(dict(one.unit_resources) == self._worker_resources for one in group.bundles):
                 yield group
 
-    def _taken(self) -> set[bytes]:
-        """The groups in which actors of this job live."""
+    def _without_work(self, groups: Iterable[PlacementGroupTableData]) -> set[bytes]:
+        """The names of those that no actor lives in, or whose maker has ended."""
         accessor = state._connect_and_get_accessor()
-        actors = (data for living in _LIVING for data in accessor.get_actor_table(self._job, living))
-        return {bytes(ActorTableData.FromString(data).placement_group_id) for data in actors}
+        data = (data for living in _LIVING for data in accessor.get_actor_table(self._job, living))
+        actors = [ActorTableData.FromString(one) for one in data]
+        taken = {actor.placement_group_id for actor in actors}
+        makers = {actor.actor_id for actor in actors} | {_NO_ACTOR, b""}  # this process is there
+        return {
+            group.placement_group_id
+            for group in groups
+            if group.placement_group_id not in taken or group.creator_actor_id not in makers
+        }

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 
 import ray
+from ray.exceptions import RayError
 
 from orchestrator.execution.executor import Executor
 from orchestrator.execution.placement_groups import PlacementGroups
@@ -102,13 +103,14 @@ def _head_watched(executor: Executor) -> Iterator[None]:
 
 @contextmanager
 def _repeated(*actions: Callable[[], None]) -> Iterator[None]:
-    """Meanwhile they are called now, and then every few seconds."""
+    """Meanwhile they are called now, and then every few seconds; what the cluster does not answer is asked again."""
     finished = threading.Event()
 
     def repeat() -> None:
         while not finished.is_set():
             for action in actions:
-                action()
+                with suppress(RayError):  # of a head that is lost says another watch
+                    action()
             finished.wait(_REPEAT_SECONDS)
 
     thread = threading.Thread(target=repeat, daemon=True)
@@ -184,7 +186,7 @@ def _placement_groups(recorder: Recorder, groups: PlacementGroups) -> Callable[[
     """Frees the devices that trials' killed processes have left taken."""
 
     def free() -> None:
-        if number := groups.remove_empty():
+        if number := groups.remove_left():
             with suppress(InputError):
                 recorder.event(f"placement groups of killed trials are removed, to free their devices: {number}")
 
