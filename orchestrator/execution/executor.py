@@ -82,9 +82,14 @@ class Executor:
             self._phase = next(self._coming, None)
 
     @property
+    def busy(self) -> bool:
+        """Whether something runs, or the end of what ran is still to be written."""
+        return bool(self.running or self._failing)
+
+    @property
     def finished(self) -> bool:
         """Whether nothing runs, and nothing more is to be started."""
-        if self.running or self._failing:
+        if self.busy:
             return False
         if not self.interrupted and self._asked is None:
             self._pass_ended()

@@ -49,7 +49,7 @@ def _signals(executor: Executor) -> Iterator[None]:
     def handle(number: int, frame: FrameType | None) -> None:
         nonlocal seen
         seen += 1
-        if seen > 1 or not executor.running:
+        if seen > 1 or not executor.busy:
             raise KeyboardInterrupt
         if sys.stderr is sys.__stderr__:  # else a dashboard draws there, which shows what the ledger says
             os.write(2, b"\nstopping: what runs is saved first; once more to stop at once\n")
