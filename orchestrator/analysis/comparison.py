@@ -46,6 +46,7 @@ from trainables.training.state import Built, Spent
 Role = Literal["primary", "exploratory"]
 Standing = Literal["confirmatory", "exploratory"]
 FloorName = Literal["chance", "untrained", "unigram", "bigram"]
+Trend = Literal["branches", "course"]
 
 
 class Difference(Config):
@@ -274,8 +275,11 @@ class Floor(Config):
     above: bool | None
     """Whether the arm is surely better: one-sided, at the level of the tests."""
     times_budget: float | None
-    """By the trend of its branches, how many times the budget would bring the arm's mean there: an indication. None
-    where it is there, no practical number would, or there are no branches."""
+    """By a trend, how many times the budget would bring the arm's mean there: an indication. None where it is there, no
+    practical number would, or there is no trend."""
+    trend: Trend | None
+    """Of what, where there is such a number: the ends of the arm's branches and runs; else the course of its runs, of
+    which the number is a lower bound, as their learning rate falls to the end."""
 
 
 class SearchSummary(Config):

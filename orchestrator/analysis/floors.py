@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from orchestrator.analysis.comparison import Floor, FloorName
+from orchestrator.analysis.comparison import Floor, FloorName, Trend
 from orchestrator.analysis.held_out_text import evidence_against, items_before
 from orchestrator.analysis.selection import Runs, final_values
 from orchestrator.analysis.statistics.evidence import Evidence
@@ -22,6 +22,9 @@ from trainables.evaluation import find_yardstick
 from trainables.evaluation.item_scores import ItemScores
 
 MOST_TIMES = 1000.0
+LATER = 0.5
+"""Of a run's course what comes from that share of its budget on: a yardstick there is below that of a run which ends
+there, and equal at the end, so that the course rises more than what longer runs would bring."""
 FEWEST = 2  # runs of an arm: of one nothing shows how much they vary
 
 
@@ -82,15 +85,17 @@ def _known(history: History, arm: str) -> list[_Known]:
 
 def _floor(history: History, arm: str, models: Sequence[Worth], floor: _Known) -> Floor:
     if len(models) < FEWEST:
-        return Floor(value=floor.value, difference=None, interval=None, above=None, times_budget=None)
+        return Floor(value=floor.value, difference=None, interval=None, above=None, times_budget=None, trend=None)
     found = evidence_against(history, history.design.yardsticks.primary, models, floor.value, floor.items)
     above = _is_better(history, found, ALPHA)
+    times, trend = (None, None) if above else _times_budget(history, arm, models, floor.value)
     return Floor(
         value=floor.value,
         difference=float(found.mean),
         interval=found.interval(ALPHA),
         above=above,
-        times_budget=None if above else _times_budget(history, arm, models, floor.value),
+        times_budget=times,
+        trend=trend,
     )
 
 
@@ -105,22 +110,35 @@ def _is_better(history: History, found: Evidence, level: float) -> bool:
     return high < 0 if history.design.lower_is_better(history.design.yardsticks.primary) else low > 0
 
 
-def _times_budget(history: History, arm: str, models: Sequence[Worth], value: float) -> float | None:
-    """Where the mean of the arm's annealed models, at the whole budget and where its branches end, comes to the value,
-    growing with the logarithm of what is spent."""
+def _times_budget(
+    history: History, arm: str, models: Sequence[Worth], value: float
+) -> tuple[float, Trend] | tuple[None, None]:
+    """Where the mean of the arm's models at the whole budget comes to the value, growing with the logarithm of what is
+    spent as it does over a trend."""
     primary = history.design.yardsticks.primary
-    scores = defaultdict[float, list[float]](list, {1.0: [worth.score for worth in models]})
-    for branch in history.trials_of("anytime", arm):
-        score = branch.score(primary)
-        if branch.outcome == "completed" and branch.share is not None and score is not None:
-            scores[branch.share].append(score)
+    mean = float(np.mean([worth.score for worth in models]))
+    trend: Trend = "branches"
+    points = [
+        (branch.share, score)
+        for branch in history.trials_of("anytime", arm)
+        if branch.outcome == "completed" and branch.share is not None and (score := branch.score(primary)) is not None
+    ]
+    if points:
+        points += [(1.0, mean)]
+    else:
+        trend = "course"
+        runs = (run for run in history.trials_of("confirm", arm) if run.outcome == "completed")
+        points = [point for run in runs for point in run.course(primary) if point[0] >= LATER]
+    scores = defaultdict[float, list[float]](list)
+    for share, score in points:
+        scores[round(share, 2)].append(score)
     if len(scores) < 2:
-        return None
+        return None, None
     slope, _ = np.polyfit(np.log(list(scores)), [np.mean(found) for found in scores.values()], 1)
-    missing = value - np.mean(scores[1.0])
+    missing = value - mean
     better = -1.0 if history.design.lower_is_better(primary) else 1.0
     if better * missing <= 0 or better * slope <= 0:  # it is there in the mean, or does not come nearer
-        return None
+        return None, None
     with np.errstate(over="ignore"):
         times = float(np.exp(missing / slope))
-    return times if 1.0 < times <= MOST_TIMES else None
+    return (times, trend) if 1.0 < times <= MOST_TIMES else (None, None)

@@ -152,10 +152,13 @@ def _floors_in_words(comparison: Comparison, pair: Pair) -> Iterable[str]:
     for floor, value in list(pair.below.items())[:1]:
         therefore = "neither has learned much at this budget" if floor == "bigram" else "neither can be named"
         yield f"Neither is surely above what {_FLOORS[floor]} ({formatting.score(value)}), so {therefore}."
-        times = [(arm.floors[floor].times_budget, name) for name, arm in arms.items() if floor in arm.floors]
-        known = sorted((number, name) for number, name in times if number is not None)
-        for number, name in known[:1]:
-            yield f"By the trend of its branches {name} would be at {number:.2g} times the budget."
+        known = ((arm.floors[floor], name) for name, arm in arms.items() if floor in arm.floors)
+        times = sorted((of.times_budget, name, of.trend) for of, name in known if of.times_budget is not None)
+        for number, name, trend in times[:1]:
+            if trend == "branches":
+                yield f"By the trend of its branches {name} would be at {number:.2g} times the budget."
+            else:
+                yield f"By the course of its runs {name} would be at no less than {number:.2g} times the budget."
 
 
 def barred_by(pair: Pair) -> str:

@@ -257,19 +257,34 @@ def test_what_diverged_is_missing_where_nothing_was_measured_before(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("slope", "times"), [(0.03, math.exp(0.045 / 0.03)), (None, None), (0.0, None), (-0.03, None), (0.001, None)]
+    ("slope", "times"), [(0.03, math.exp(0.045 / 0.03)), (0.0, None), (-0.03, None), (0.001, None)]
 )
-def test_the_budget_that_would_do_follows_the_trend(tmp_path: Path, slope: float | None, times: float | None) -> None:
+def test_the_budget_that_would_do_follows_the_trend(tmp_path: Path, slope: float, times: float | None) -> None:
     comparison = compared(tmp_path, 0.075, 0.045, slope=slope)
     floor = comparison.arms["vanilla"].floors["bigram"]
     said = verdict_in_words(comparison)
     if times is None:
-        assert floor.times_budget is None
+        assert (floor.times_budget, floor.trend) == (None, None)
         assert "times the budget" not in said
     else:
+        assert floor.trend == "branches"
         assert floor.times_budget == pytest.approx(times, rel=0.01)
         assert "By the trend of its branches vanilla would be at 4.5 times the budget." in said
     assert comparison.arms["vanilla"].floors["unigram"].times_budget is None, "it is above"
+
+
+def test_without_branches_the_runs_course_tells_a_budget_below_which_it_would_not_do(tmp_path: Path) -> None:
+    """Its points at a half, three quarters and the end, by least squares on the logarithm of the share."""
+    comparison = compared(tmp_path, 0.075, 0.045)
+    points = [(math.log(0.5), 0.9 * 0.075 * 0.5), (math.log(0.75), 0.9 * 0.075 * 0.75), (0.0, 0.075)]
+    middle = sum(x for x, _ in points) / 3
+    slope = sum((x - middle) * y for x, y in points) / sum((x - middle) ** 2 for x, _ in points)
+    floor = comparison.arms["vanilla"].floors["bigram"]
+    assert floor.trend == "course"
+    assert floor.times_budget == pytest.approx(math.exp(0.045 / slope), rel=1e-3)
+    assert "By the course of its runs vanilla would be at no less than 2.2 times the budget." in verdict_in_words(
+        comparison
+    )
 
 
 def test_an_arm_does_not_win_by_what_its_model_knew_before_training(tmp_path: Path) -> None:
