@@ -23,8 +23,8 @@ from trainables.evaluation.item_scores import ItemScores
 
 MOST_TIMES = 1000.0
 LATER = 0.5
-"""Of a run's course what comes from that share of its budget on: a yardstick there is below that of a run which ends
-there, and equal at the end, so that the course rises more than what longer runs would bring."""
+"""Of a run's course what comes from that share of its budget on: a yardstick there is worse than that of a run which
+ends there, and equal at the end, so that the course gains more than longer runs would."""
 FEWEST = 2  # runs of an arm: of one nothing shows how much they vary
 
 
@@ -128,10 +128,12 @@ def _times_budget(
     else:
         trend = "course"
         runs = (run for run in history.trials_of("confirm", arm) if run.outcome == "completed")
-        points = [point for run in runs for point in run.course(primary) if point[0] >= LATER]
+        course = (point for run in runs for point in run.course(primary))
+        # Runs are evaluated at the first step that comes to a share: by a step's part later in one than in another.
+        points = [(round(progress, 2), score) for progress, score in course if progress >= LATER]
     scores = defaultdict[float, list[float]](list)
     for share, score in points:
-        scores[round(share, 2)].append(score)
+        scores[share].append(score)
     if len(scores) < 2:
         return None, None
     slope, _ = np.polyfit(np.log(list(scores)), [np.mean(found) for found in scores.values()], 1)
