@@ -75,6 +75,8 @@ class Executor:
         self._pass_ended()
         if self._phase is not None:
             run_with_tune(self)
+        if not self.finished:  # Tune ended by itself: what it left undone is no result
+            self.interrupt()
 
     def _pass_ended(self) -> None:
         """Go on to the next phase that has trials to start, while none runs."""

@@ -10,7 +10,9 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
 import tempfile
+import threading
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -115,6 +117,18 @@ def _resources(workers: WorkerConfig) -> dict[str, float]:
 class _Silence(TrialProgressCallback):  # type: ignore[misc]
     """In the place of Tune's own, which says how each trial ended at any verbosity, and keeps all trials to know."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._on_user_signal = signal.getsignal(signal.SIGUSR1)
+
+    def setup(self, *_: Any, **__: Any) -> None:
+        """Tune has just taken a signal for itself, for good, at which it would end its run with trials under way."""
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGUSR1, self._on_user_signal)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {}  # Tune pickles what it might restore from; nothing is restored from it
+
     def log_result(self, *_: Any, **__: Any) -> None:
         """The ledger says it."""
 
@@ -139,7 +153,7 @@ class _PhaseSearcher(Searcher):  # type: ignore[misc]
         """The scheduler takes care of it, report by report."""
 
     def __getstate__(self) -> dict[str, object]:
-        return {}  # Tune pickles what it might restore from; nothing is restored from it
+        return {}
 
     def save(self, checkpoint_path: str) -> None:
         """Nothing: the ledger has it all."""
@@ -255,7 +269,8 @@ class _PhaseScheduler(FIFOScheduler):  # type: ignore[misc]
 
 
 def _forget_ended(controller: Any) -> None:
-    """Tune keeps all trials to its end, 35 KB each, and goes through them at every step. The ledger has them."""
+    """Tune keeps all trials to its end, 35 KB each, and goes through them at every step. The ledger has them. What was
+    to be asked of a process that was never started, as a trial went on in another's, is kept too."""
     ended = {t for t in controller._trials if t.is_finished()} - controller._trial_to_actor.keys()
     ended -= controller._resetting_trials
     if ended:
@@ -264,6 +279,10 @@ def _forget_ended(controller: Any) -> None:
         getattr(controller, known).difference_update(ended)
     for trial in ended:
         controller._trial_metadata.pop(trial.trial_id, None)
+    actors = controller._actor_manager
+    enqueued = actors._pending_actors_to_enqueued_actor_tasks
+    for never_started in enqueued.keys() - actors._pending_actors_to_attrs.keys():
+        del enqueued[never_started]
 
 
 def _failure(trial: Any) -> TrialFailure:

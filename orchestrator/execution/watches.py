@@ -40,7 +40,8 @@ def watching(executor: Executor, inbox: Inbox) -> Iterator[None]:
 
 @contextmanager
 def _signals(executor: Executor) -> Iterator[None]:
-    """Ctrl-C and SIGTERM save the running trials and stop; a second one, or one while none runs, stops at once."""
+    """Ctrl-C, SIGTERM and SIGUSR1, by which batch systems say that a job's time is over, save the running trials and
+    stop; a second one, or one while none runs, stops at once."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -55,7 +56,7 @@ def _signals(executor: Executor) -> Iterator[None]:
             os.write(2, b"\nstopping: what runs is saved first; once more to stop at once\n")
         executor.interrupt()
 
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
     try:
         yield
     finally:

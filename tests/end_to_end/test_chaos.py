@@ -228,16 +228,17 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return undisturbed(tmp_path_factory.mktemp("undisturbed"))
 
 
-def test_an_interruption_and_a_kill_lose_nothing(tmp_path):
-    """Ctrl-C amid the search, which says how to go on and loses no step, and SIGKILL of all amid the confirmation. The
-    trials are long enough to be met."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGUSR1], ids=lambda number: number.name)
+def test_an_interruption_and_a_kill_lose_nothing(tmp_path, number):
+    """Ctrl-C amid the search, or a batch system's notice, which says how to go on and loses no step, and SIGKILL of all
+    amid the confirmation. The trials are long enough to be met."""
     file, folder, longer = tmp_path / "study.yaml", tmp_path / "broken", {"budget": {"tokens": 8 * 32 * 400}}
     expected = undisturbed(tmp_path, **longer)
     file.write_text(json.dumps(chaotic("broken", tmp_path, **longer)))
     command = [sys.executable, "-m", "orchestrator.cli", "run", str(file)]
     driver = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     wait_for_measures(folder, "search", driver)
-    driver.send_signal(signal.SIGINT)
+    driver.send_signal(number)
     out, err = driver.communicate(timeout=120)
     assert driver.returncode == 130, err
     assert f"h2h resume {folder}" in out

@@ -14,7 +14,8 @@ def tune_controller(**more: Any) -> SimpleNamespace:
     """The wrapper that Tune hands to schedulers, of a controller without any trials."""
     sets = ("_live_trials", "_stopped_trials", "_failed_trials", "_trials_to_cache", "_resetting_trials")
     known = {name: set() for name in sets} | {"_trials": [], "_trial_to_actor": {}, "_trial_metadata": {}}
-    return SimpleNamespace(_tune_controller=SimpleNamespace(**known, **more))
+    actors = SimpleNamespace(_pending_actors_to_enqueued_actor_tasks={}, _pending_actors_to_attrs={})
+    return SimpleNamespace(_tune_controller=SimpleNamespace(_actor_manager=actors, **known, **more))
 
 
 class AtOnce:

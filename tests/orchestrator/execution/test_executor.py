@@ -93,6 +93,9 @@ class OneTrial:
     def exhausted(self):
         return False
 
+    def ended_early(self):
+        return ""
+
     def ended(self, trial, outcome):
         self.told.append((trial.trial, outcome))
 
@@ -242,6 +245,14 @@ def test_what_the_storage_is_slow_to_answer_holds_up_no_other_trial(tmp_path, mo
     assert executor.history_of(NAME).furthest_start == 7
 
 
+def test_trials_that_tune_leaves_undone_are_no_result(tmp_path, monkeypatch):
+    """Whyever it ended: the study is stopped, and can be resumed."""
+    executor = session(tmp_path, 3, [])
+    monkeypatch.setattr("orchestrator.execution.tune_run.run_with_tune", lambda _: executor.next())
+    executor.run(iter([executor._phase]))
+    assert executor.interrupted
+
+
 def test_what_had_failed_when_the_study_was_interrupted_is_written_before_it_ends(tmp_path, monkeypatch):
     executor = session(tmp_path, 3, [])
     executor.next()
@@ -371,12 +382,16 @@ def test_of_trials_that_have_ended_tune_keeps_nothing(tmp_path, monkeypatch):
     inner._trials_to_cache |= {ended, runs}
     inner._trial_metadata |= {"ended": "...", "runs": "..."}
     inner._trial_to_actor |= {stopping: "its process has not ended", runs: "another"}
+    enqueued = inner._actor_manager._pending_actors_to_enqueued_actor_tasks
+    enqueued |= {"starting": ["train"], "never started": ["train"]}
+    inner._actor_manager._pending_actors_to_attrs["starting"] = "its class and resources"
     scheduler = _PhaseScheduler(session(tmp_path, 3, []))
     scheduler.on_trial_add(controller, new)
     assert inner._trials == [stopping, runs, new]
     assert inner._live_trials == {stopping, runs, new}
     assert (inner._stopped_trials, inner._failed_trials, inner._trials_to_cache) == ({stopping}, set(), {runs})
     assert inner._trial_metadata == {"runs": "..."}
+    assert enqueued == {"starting": ["train"]}
 
 
 @pytest.mark.parametrize(
