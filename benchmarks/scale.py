@@ -50,7 +50,7 @@ from ray import cloudpickle, tune
 
 from orchestrator.execution import tune_run
 from orchestrator.execution.privacy import LOOPBACK_ONLY, ensure_private_token, private_ray_folder
-from orchestrator.execution.ray_session import SETTINGS
+from orchestrator.execution.ray_session import SETTINGS, SYSTEM_SETTINGS
 from orchestrator.ledger.records import EndRecord, TrialRecord
 from orchestrator.ledger.segments import LedgerReader, read_ledger
 from orchestrator.study import Study
@@ -111,7 +111,7 @@ def faked(seconds: float, reports: int) -> Callable[[dict[str, Any]], None]:
 
         def measured(share: float) -> dict[str, Any]:
             spent = dict.fromkeys(("tokens", "steps", "flops", "hardware_flops"), share * amount)
-            took = time.monotonic() - begun
+            took = time.monotonic() - begun if share else 0.0  # nothing, before the first step
             return {
                 "step": round(share * amount),
                 "spent": spent | {"device_seconds": took, "wall_seconds": took},
@@ -182,6 +182,7 @@ def cluster(cpus: int) -> Iterator[None]:
             include_dashboard=False,
             _node_ip_address="127.0.0.1",
             _temp_dir=folder,
+            _system_config=SYSTEM_SETTINGS,
             logging_level="ERROR",
             log_to_driver=False,
         )

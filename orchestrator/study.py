@@ -224,8 +224,7 @@ class Study:
         from orchestrator.planning.machine import Machine
         from orchestrator.scheduling.extension import require_work
 
-        records = read_ledger(self.folder / LEDGER)
-        require_unchanged(self.folder, records)
+        require_unchanged(self.folder, read_ledger(self.folder / LEDGER))
         spec, changes = extended(open_frozen(self.folder), overrides, str(self.folder))
         history = read_history(self.folder / LEDGER)
         if not history.finished and any(not key.startswith("resources.") for key in changes):
@@ -328,7 +327,13 @@ class Study:
         try:
             with display:
                 self._display = display
-                return self._run_shown(address)
+                # Optuna keeps the frames of whoever imports it first, for the errors of what it does without: those of
+                # a driver would keep its history in memory.
+                import orchestrator.scheduling.search  # noqa: F401
+
+                self._run_shown(address)
+            # Only now, as the driver's own history is gone: two of ten thousand trials would be in memory.
+            return self.results
         except StudyInterrupted:
             raise
         except KeyboardInterrupt:
@@ -336,13 +341,12 @@ class Study:
         finally:
             self._display = None
 
-    def _run_shown(self, address: str | None) -> Results:
+    def _run_shown(self, address: str | None) -> None:
         self._tell("reading what the study has done")
-        records = read_ledger(self.folder / LEDGER)
-        require_unchanged(self.folder, records)
+        require_unchanged(self.folder, read_ledger(self.folder / LEDGER))
         history = read_history(self.folder / LEDGER)
         if history.finished:
-            return self.results
+            return
         self._tell("loading what checks the study")
         from orchestrator.execution.ray_session import cluster_machine, ray_address, ray_session
         from orchestrator.execution.shared_places import require_shared
@@ -360,7 +364,7 @@ class Study:
         recorder = Recorder(self.folder / LEDGER, self._tell)
         try:
             if recorder.history.finished:  # by another process, while this one waited to lead it
-                return self.results
+                return
             self._tell("starting Ray on this machine" if address is None else f"connecting to Ray at {address}")
             with ray_session(address, machine, dashboard=machine.launcher(self.spec.resources) == "ray_train"):
                 if address is not None:
@@ -379,7 +383,6 @@ class Study:
             raise
         finally:
             recorder.close()
-        return self.results
 
     def _prepared_corpus(self, history: History) -> Location | None:
         """The packed corpus that an earlier session of this study recorded, if it is still there."""

@@ -25,6 +25,14 @@ SETTINGS = {
 }
 """Ray reads these when it is imported or started."""
 
+SYSTEM_SETTINGS = {
+    # Processes that gather data are idle between trials; starting them anew costs each trial a second or two.
+    "idle_worker_killing_time_threshold_ms": 60_000,
+    # A list of all that was ever asked of a process, for Ray's own pages: a kilobyte a trial in the driver.
+    "task_events_report_interval_ms": 0,
+}
+"""Of a cluster of this machine's own."""
+
 
 def ray_address(given: str | None) -> str | None:
     """The Ray cluster to connect to: ``given``, else of ``RAY_ADDRESS``; None: this machine's own. Raises InputError if
@@ -82,9 +90,7 @@ def ray_session(address: str | None, machine: Machine, *, dashboard: bool) -> It
                         include_dashboard=dashboard,
                         _node_ip_address="127.0.0.1",
                         _temp_dir=folder,
-                        # Processes that gather data are idle between trials; starting them anew costs each trial a
-                        # second or two.
-                        _system_config={"idle_worker_killing_time_threshold_ms": 60_000},
+                        _system_config=SYSTEM_SETTINGS,
                         **quiet,
                     )
         except ConnectionError as error:

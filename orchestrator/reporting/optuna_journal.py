@@ -9,21 +9,23 @@ what is yet to end: RUNNING), and as user attributes ``arm``, ``trial``, ``seed`
 ``reason`` and ``by_hand``.
 """
 
-import tempfile
+import json
+from collections.abc import Iterable
 from datetime import datetime
-from pathlib import Path
+from io import BytesIO
+from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution
 from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend
+from optuna.storages.journal import BaseJournalBackend
 from optuna.trial import FrozenTrial, TrialState
 
 from orchestrator.config.study import StudySpec
 from orchestrator.ledger.history import History
 from orchestrator.ledger.trials import TrialHistory
 from orchestrator.scheduling.sampler import direction, distributions
-from trainables.storage import Location, space_for
+from trainables.storage import Location
 
 OPTUNA_FILE = "optuna.jsonl"
 
@@ -41,18 +43,37 @@ def write_optuna_journal(folder: Location, spec: StudySpec, history: History) ->
     """Make the file anew, whole. Raises FullDiskError if there is no space for it."""
     design = history.design
     higher = not design.lower_is_better(design.yardsticks.primary)
-    with (
-        space_for(Path(tempfile.gettempdir()) / OPTUNA_FILE),
-        tempfile.TemporaryDirectory(prefix="h2h-optuna-") as scratch,
-    ):
-        path = Path(scratch) / OPTUNA_FILE
-        storage = JournalStorage(JournalFileBackend(str(path)))
-        for arm, own in spec.arms.items():
-            study = optuna.create_study(storage=storage, study_name=f"{spec.name}/{arm}", direction=direction(higher))
-            varied = distributions(own.search_space.widest)
-            trials = history.trials_of("search", arm)
-            study.add_trials([_frozen(spec, trial, varied, design.yardsticks.primary) for trial in trials])
-        (folder / OPTUNA_FILE).write_bytes(path.read_bytes())
+    journal = _Journal()
+    storage = JournalStorage(journal)
+    for arm, own in spec.arms.items():
+        study = optuna.create_study(storage=storage, study_name=f"{spec.name}/{arm}", direction=direction(higher))
+        varied = distributions(own.search_space.widest)
+        trials = history.trials_of("search", arm)
+        study.add_trials(_frozen(spec, trial, varied, design.yardsticks.primary) for trial in trials)
+    (folder / OPTUNA_FILE).write_bytes(journal.lines.getvalue())
+
+
+class _Journal(BaseJournalBackend):
+    """As Optuna's own file of a journal, but in memory. Optuna's storage keeps all that it reads back of what it wrote.
+    It needs the studies, as it looks up their ids, and to have read a trial at all: not ten thousand of them."""
+
+    def __init__(self) -> None:
+        self.lines = BytesIO()
+        self._read_back: list[dict[str, Any]] = []
+        self._has_trial = False
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        """Write a line for each."""
+        for log in logs:
+            self.lines.write(json.dumps(log, separators=(",", ":")).encode() + b"\n")
+            is_study = "study_name" in log
+            if is_study or not self._has_trial:
+                self._read_back.append(log)
+            self._has_trial |= not is_study
+
+    def read_logs(self, log_number_from: int) -> Iterable[dict[str, Any]]:
+        """The studies and the first trial, from so many on."""
+        return self._read_back[log_number_from:]
 
 
 def _frozen(spec: StudySpec, trial: TrialHistory, varied: dict[str, BaseDistribution], primary: str) -> FrozenTrial:

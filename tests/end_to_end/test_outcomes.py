@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -68,3 +72,14 @@ def test_failures_have_their_outcome_and_reason(ray_cluster, tmp_path):
     assert "parameters differ" in reasons["other"]
     assert "checksum differs" in reasons["torn"]
     assert "remove that folder" in reasons["torn"]
+
+
+def test_a_study_that_has_ended_leaves_one_history_in_memory(tmp_path):
+    """That of its results: the driver's own, of ten thousand trials, would be as large again."""
+    spec = small_study("one", tmp_path, search={"budget_per_arm": 0}, confirm={"seeds": 1, "describe_only": True})
+    script = (
+        "import gc, json, sys; from orchestrator import Study; from orchestrator.ledger.history import History;"
+        "results = Study(json.loads(sys.argv[1])).run(); gc.collect();"
+        "assert [o for o in gc.get_objects() if isinstance(o, History)] == [results.history]"
+    )
+    subprocess.run([sys.executable, "-c", script, json.dumps(spec)], check=True)

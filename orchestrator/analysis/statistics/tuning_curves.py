@@ -4,7 +4,7 @@ Dodge et al. 2019, "Show your work: improved reporting of experimental results";
 2024, "Show your work with confidence: confidence bands for tuning curves".
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -16,6 +16,7 @@ Floats = NDArray[np.float64]
 
 SIMULATED = 20_000  # samples from which the band's level is found; of many trials fewer, but none below 1000
 ORDERS = 4000  # of a search's trials
+BLOCK = 100_000  # samples at a time
 CONFIDENCE = 0.95  # of a band, over all n together
 MOST_POINTS = 64  # of a curve: all n up to about 20, then further and further apart
 
@@ -68,11 +69,14 @@ def chance_of_better(spent: Sequence[float], scores: Sequence[float | None], by:
     found = np.array([-np.inf if score is None else score for score in scores])
     if np.isfinite(found).sum() < 2:
         return None
-    order = np.argsort(np.random.default_rng(0).random((ORDERS, len(found))), axis=1)
-    up_to = np.cumsum(np.asarray(spent)[order], axis=1)
-    first = up_to <= up_to[:, -1:] / 2
-    best_first, best_second = (np.where(half, found[order], -np.inf).max(axis=1) for half in (first, ~first))
-    return float(np.mean(best_second > best_first + by))
+    better = 0
+    for uniform in _uniform(ORDERS, len(found)):
+        order = np.argsort(uniform, axis=1)
+        up_to = np.cumsum(np.asarray(spent)[order], axis=1)
+        first = up_to <= up_to[:, -1:] / 2
+        best_first, best_second = (np.where(half, found[order], -np.inf).max(axis=1) for half in (first, ~first))
+        better += int(np.sum(best_second > best_first + by))
+    return better / ORDERS
 
 
 @lru_cache(maxsize=256)
@@ -80,8 +84,17 @@ def _band(num: int, confidence: float) -> tuple[Floats, Floats]:
     """Bounds of F at each of the ordered scores, all at once. F at the i-th of N is distributed as Beta(i, N - i + 1);
     each bound is taken at the level that all hold at with the confidence wanted, found from uniform samples."""
     ranks = np.arange(1, num + 1)
-    samples = np.sort(np.random.default_rng(0).random((max(1000, min(SIMULATED, 500_000 // num)), num)), axis=1)
-    ranked = special.betainc(ranks, num - ranks + 1, samples)
-    tail = float(np.quantile(np.minimum(ranked, 1 - ranked).min(axis=1), 1 - confidence))
+    tails = []
+    for samples in _uniform(max(1000, min(SIMULATED, 500_000 // num)), num):
+        ranked = special.betainc(ranks, num - ranks + 1, np.sort(samples, axis=1))
+        tails.append(np.minimum(ranked, 1 - ranked).min(axis=1))
+    tail = float(np.quantile(np.concatenate(tails), 1 - confidence))
     low, high = (special.betaincinv(ranks, num - ranks + 1, level) for level in (tail, 1 - tail))
     return np.asarray(low), np.asarray(high)
+
+
+def _uniform(rows: int, columns: int) -> Iterator[Floats]:
+    """Uniform samples, the same each time, of some rows at a time: all of ten thousand trials' would take gigabytes."""
+    rng, step = np.random.default_rng(0), max(1, BLOCK // columns)
+    for begin in range(0, rows, step):
+        yield rng.random((min(step, rows - begin), columns))

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from orchestrator.analysis.compare import compare
-from orchestrator.analysis.statistics.tuning_curves import chance_of_better
+from orchestrator.analysis.statistics import tuning_curves
+from orchestrator.analysis.statistics.tuning_curves import _band, chance_of_better
 from orchestrator.analysis.wording import verdict_in_words
 from orchestrator.ledger.history import History
 from orchestrator.reporting.result_tables import search_table
@@ -144,3 +145,11 @@ def test_the_chance_of_better_is_that_over_all_orders():
     assert chance_of_better(spent, scores, by) == pytest.approx(np.mean(better), abs=0.03)
     assert chance_of_better(spent, scores, 0.2) < chance_of_better(spent, scores, 0.0)
     assert chance_of_better((1.0, 1.0), (0.5, None), 0.0) is None
+
+
+def test_samples_are_the_same_some_at_a_time(monkeypatch):
+    spent, scores = (0.2, 1.0, 1.0, 0.3, 0.5), (None, 0.50, 0.46, None, 0.44)
+    whole = chance_of_better(spent, scores, 0.03), _band.__wrapped__(5, 0.95)
+    monkeypatch.setattr(tuning_curves, "BLOCK", 37)
+    assert chance_of_better(spent, scores, 0.03) == whole[0]
+    np.testing.assert_array_equal(_band.__wrapped__(5, 0.95), whole[1])
