@@ -152,7 +152,12 @@ def _floors_in_words(comparison: Comparison, pair: Pair) -> Iterable[str]:
     for floor, value in list(pair.below.items())[:1]:
         therefore = "neither has learned much at this budget" if floor == "bigram" else "neither can be named"
         yield f"Neither is surely above what {_FLOORS[floor]} ({formatting.score(value)}), so {therefore}."
-        known = ((arm.floors[floor], name) for name, arm in arms.items() if floor in arm.floors)
+        known = [(arm.floors[floor], name) for name, arm in arms.items() if floor in arm.floors]
+        lower = pair.yardsticks[comparison.primary].lower_is_better
+        if there := [name for of, name in known if of.difference and (of.difference < 0) == lower]:
+            verb = "is" if len(there) == 1 else "are"
+            yield f"{' and '.join(there)} {verb} above it in the mean alone: more seeds or a larger budget would tell."
+            return
         times = sorted((of.times_budget, name, of.trend) for of, name in known if of.times_budget is not None)
         for number, name, trend in times[:1]:
             if trend == "branches":

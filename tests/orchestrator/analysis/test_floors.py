@@ -287,6 +287,15 @@ def test_without_branches_the_runs_course_tells_a_budget_below_which_it_would_no
     )
 
 
+def test_an_arm_that_is_there_in_the_mean_alone_is_told_rather_than_a_budget_for_the_other(tmp_path: Path) -> None:
+    comparison = compared(tmp_path, 0.075, 0.1201, slope=0.03)
+    (pair,) = comparison.pairs
+    assert list(pair.below) == ["bigram"]
+    said = verdict_in_words(comparison)
+    assert "headless is above it in the mean alone: more seeds or a larger budget would tell." in said
+    assert "times the budget" not in said
+
+
 def test_an_arm_does_not_win_by_what_its_model_knew_before_training(tmp_path: Path) -> None:
     """Headless models begin with the prior: a run that diverges is worth the worst model known, of either arm."""
     untrained = {"headless": 0.19, "vanilla": UNTRAINED}
