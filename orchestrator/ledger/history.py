@@ -80,6 +80,7 @@ class History:
     head: str = field(default="", compare=False)  # of the ledger that it was read of (``orchestrator.ledger.chain``)
     _environments: list[Environment] = field(default_factory=list, repr=False)  # of all trials, each once
     _built: list[tuple[Built, ...]] = field(default_factory=list, repr=False)
+    _line: bytes = field(default=b"", compare=False, repr=False)  # of a report, which all others resemble
 
     @classmethod
     def of(cls, written: Iterable[records.Record], folder: Location | None = None) -> History:
@@ -226,7 +227,8 @@ class History:
             self.search.setdefault(trial.arm, []).append(Ended(trial.number, outcome))
             if not self.keeps_curves:
                 trial.forget_curve()
-            trial.measures.pack()
+            self._line = self._line or next(map(records.to_line, trial.measures), b"")
+            trial.measures.pack(self._line)
 
     @property
     def design(self) -> records.Design:

@@ -17,11 +17,11 @@ class Reports(Sequence[MeasureRecord]):
     whenever they are asked for; what decisions ask of all trials is kept beside.
     """
 
-    __slots__ = ("_packed", "_records", "_size", "progress", "scores", "spent")
+    __slots__ = ("_like", "_packed", "_records", "_size", "progress", "scores", "spent")
 
     def __init__(self, records: Iterable[MeasureRecord] = ()) -> None:
         self._records: list[MeasureRecord] | None = []
-        self._packed, self._size = b"", 0
+        self._packed, self._like, self._size = b"", b"", 0
         self.progress = 0.0
         """Share of the budget that is spent, by the last one."""
         self.spent: Spent = {}
@@ -45,17 +45,19 @@ class Reports(Sequence[MeasureRecord]):
         """Those alone that are to be kept."""
         return Reports(filter(keeps, self))
 
-    def pack(self) -> None:
-        """The trial rests."""
+    def pack(self, like: bytes = b"") -> None:
+        """The trial rests. ``like``: what its lines resemble, of which they take nothing twice."""
         if self._records:
-            self._packed = zlib.compress(b"".join(map(to_line, self._records)), 1)
+            packer = zlib.compressobj(1, zdict=like)
+            self._packed = packer.compress(b"".join(map(to_line, self._records))) + packer.flush()
+            self._like = like
         self._records = None
 
     def _unpacked(self) -> list[MeasureRecord]:
         if self._records is not None:
             return self._records
-        lines = zlib.decompress(self._packed).splitlines() if self._packed else ()
-        return [record for line in lines if isinstance(record := parse_record(line), MeasureRecord)]
+        unpacked = zlib.decompressobj(zdict=self._like).decompress(self._packed) if self._packed else b""
+        return [record for line in unpacked.splitlines() if isinstance(record := parse_record(line), MeasureRecord)]
 
     def __len__(self) -> int:
         return self._size

@@ -6,6 +6,7 @@ import sys
 
 from orchestrator.ledger.history import History
 from orchestrator.ledger.recorder import Recorder
+from orchestrator.ledger.records import to_line
 from orchestrator.ledger.reports import Reports
 from tests.helpers.ledgers import begun, end, measure, study, trial
 from trainables.storage import Location
@@ -33,6 +34,18 @@ def test_reports_are_the_same_packed() -> None:
     reports.append(measure(ASKED, 7, 1.0, scores={"accuracy": 0.9}))
     assert (len(reports), reports.progress) == (8, 1.0)
     assert dict(reports.scores) == {"accuracy": 0.9, "mrr": 0.3}, "the last value of each"
+
+
+def test_what_a_line_has_in_common_with_another_is_not_kept_again() -> None:
+    first, *others = reports_of(7)
+    alone, beside = Reports(others[:1]), Reports(others[:1])
+    alone.pack()
+    beside.pack(to_line(first))
+    assert list(beside) == list(alone) == others[:1]
+    assert len(beside._packed) < len(alone._packed) / 2
+    beside.append(others[1])
+    beside.pack(to_line(first))
+    assert list(beside) == others[:2]
 
 
 def test_what_was_rolled_back_scores_no_more() -> None:
