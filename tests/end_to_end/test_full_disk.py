@@ -10,7 +10,6 @@ import errno
 import json
 import os
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -269,7 +268,7 @@ def test_a_ledger_on_a_full_disk_has_no_half_line(small_disk) -> None:
 
 
 def test_optunas_file_on_a_full_disk(tmp_path, monkeypatch) -> None:
-    """Where it is made, and where it is put: it ends a study as the ledger does, and leaves the file before."""
+    """It ends a study as the ledger does, and leaves the file before."""
     spec, history = load_study("demo"), History.of([study()])
     write_optuna_journal(Location(tmp_path), spec, history)
     before = (tmp_path / "optuna.jsonl").read_bytes()
@@ -277,7 +276,7 @@ def test_optunas_file_on_a_full_disk(tmp_path, monkeypatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise FULL
 
-    for place, name in ((os, "fsync"), (Path, "mkdir"), (tempfile, "mkdtemp")):
+    for place, name in ((os, "fsync"), (Path, "mkdir")):
         with monkeypatch.context() as patch:
             patch.setattr(place, name, full)
             with pytest.raises(FullDiskError, match=r"optuna\.jsonl could not be written") as caught:
