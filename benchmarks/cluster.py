@@ -1,9 +1,9 @@
-"""How a study fills the places of a cluster, and what searching side by side costs.
+"""How a study fills the places of a cluster, what searching side by side costs, and what many trials ask of its driver.
 
-All in simulated time, with the product's own phases, on the surrogate learning curves of ``search.py``. A trial's pace
-differs by 10% (a normal deviation, of the trial's own) and by arm (the vanilla one takes a fifth longer); an attempt
-takes a fiftieth of a trial to start, in which its place does not train. Studies have two arms, halving and looks after
-each seed from the 6th to the 14th, as by default.
+The first two are in simulated time, with the product's own phases, on the surrogate learning curves of ``search.py``.
+A trial's pace differs by 10% (a normal deviation, of the trial's own) and by arm (the vanilla one takes a fifth
+longer); an attempt takes a fiftieth of a trial to start, in which its place does not train. Studies have two arms,
+halving and looks after each seed from the 6th to the 14th, as by default.
 
 - busy_share_16_slots: the share of the time of 16 places in which they train, in the mean of the seeds: of the
   search (8 trial budgets an arm, the default), of the confirmation, and of both together
@@ -17,9 +17,12 @@ each seed from the 6th to the 14th, as by default.
 - parallel_cost: how far the best that the search found, of the same spending, is below that of a search of one step at
   a time, relative to it; the median of the seeds
 - table: both by trial budgets an arm and parallel steps
+- bookkeeping_10000_seconds, driver_growth_mb, driver_growth_at_the_end_mb, result_throughput_seconds: of real trial
+  processes that only sleep, as ``scale.py`` says, which also measures more
 
-    python benchmarks/cluster.py            # some minutes on one core
-    python benchmarks/cluster.py --quick    # a moment, to see that it runs
+    python benchmarks/cluster.py                # half an hour on two cores
+    python benchmarks/cluster.py --simulated    # without trial processes: six minutes on one core; records nothing
+    python benchmarks/cluster.py --quick        # a minute, to see that it runs
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import scale
 from measure import command_line, publish
 from search import TOKENS, Simulation, Unwritten, noise, noisy, surrogates_of
 
@@ -172,8 +176,18 @@ def limits(seeds: int) -> dict[str, float]:
     return found
 
 
+def measured(quick: bool) -> dict[str, float]:
+    """What trial processes that sleep ask of a study's driver."""
+    share, slots = (scale.QUICK_SHARE, scale.QUICK_SLOTS) if quick else (1.0, SLOTS)
+    found = scale.run(share, slots, ("bookkeeping", "result_throughput"))
+    return {name: value for name, value in found.items() if isinstance(value, float)}
+
+
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
-    quick = command_line(__doc__, "few seeds").parse_args(arguments).quick
+    parser = command_line(__doc__, "few seeds and trials")
+    parser.add_argument("--simulated", action="store_true", help="without trial processes; nothing is recorded then")
+    options = parser.parse_args(arguments)
+    quick = options.quick
     table = []
     alone: dict[float, list[float]] = {}
     for budget, seeds in ({8: 2} if quick else SEEDS).items():
@@ -207,7 +221,9 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
         "default_parallel": default,
         "table": table,
     }
-    publish("cluster", "cpu", result, quick=quick)
+    if not options.simulated:
+        result |= measured(quick)
+    publish("cluster", "cpu", result, quick=quick or options.simulated)
     return result
 
 

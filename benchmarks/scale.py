@@ -6,8 +6,9 @@ searched at random, without early stops, each with 16 steps decided at a time. R
 machine has: all trial processes and the driver share its real ones.
 
 - ``bookkeeping_10000_seconds``: from the first to the last of 10,000 trials of 1 s with one report each; 625 s is the
-  least that 16 slots can take. ``driver_growth_mb``: by how much more memory this process has at the end than when the
-  first hundred trials had ended. ``ledger_read_seconds``: the longest that another process took for what was new in the
+  least that 16 slots can take. ``driver_growth_mb``: by how much more memory this process has when the last of them has
+  ended than when the first hundred had. ``driver_growth_at_the_end_mb``: the same once the study has its answer, for
+  which the ledger is read anew. ``ledger_read_seconds``: the longest that another process took for what was new in the
   ledger, asked every two seconds meanwhile.
 - ``result_throughput_seconds``: of 1,000 trials of 10 reports, one every 10 s, at the rate of 1,000 processes (100
   reports a second, for 100 s), by 16 processes: trials of 1.6 s that report every 0.16 s. No machine here holds a
@@ -37,7 +38,7 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -89,6 +90,8 @@ BOOKKEEPING = Workload(10_000, 1.0, 1)
 THROUGHPUT = Workload(1000, 1.6, 10)
 FAST_REPORTS = Workload(96, 100 / 60, 100)
 ON_A_STORE = Workload(1000, 1.0, 1)
+PARTS = ("bookkeeping", "result_throughput", "fast_reports", "store", "checkpoints")
+QUICK_SHARE, QUICK_SLOTS = 0.004, 2
 BARE_SHARE = 0.2
 """Of a workload's trials that bare Tune runs: they are alike."""
 
@@ -193,13 +196,15 @@ def cluster(cpus: int) -> Iterator[None]:
 
 
 class Watch(threading.Thread):
-    """Notes this process's memory when the first trials have ended, and how long another waits for the ledger."""
+    """Notes this process's memory when the first and all of its trials have ended, and how long another waits for the
+    ledger."""
 
-    def __init__(self, folder: Location) -> None:
+    def __init__(self, folder: Location, trials: int) -> None:
         super().__init__(daemon=True)
+        self._trials = trials
         command = [sys.executable, __file__, "--read", str(folder / "ledger")]
         self._reader = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        self.first_bytes = 0
+        self.first_bytes = self.last_bytes = 0
         self.longest_read = 0.0
         self.reads = 0
 
@@ -213,6 +218,9 @@ class Watch(threading.Thread):
             if ended >= FIRST and not self.first_bytes:
                 gc.collect()
                 self.first_bytes = resident_bytes()
+            if ended >= self._trials and not self.last_bytes:
+                gc.collect()
+                self.last_bytes = resident_bytes()
 
     def end(self) -> None:
         """No more of it."""
@@ -239,7 +247,7 @@ def resident_bytes() -> int:
 def by_study(name: str, work: Workload, storage: str) -> dict[str, float]:
     """What a workload takes as a study's search."""
     study = study_of(name, storage, work)
-    watch = Watch(study.folder)
+    watch = Watch(study.folder, work.trials // 2 * 2)
     watch.start()
     with patch.object(tune_run, "trainable", faked(work.seconds, work.reports)):
         study.run()
@@ -254,7 +262,8 @@ def by_study(name: str, work: Workload, storage: str) -> dict[str, float]:
         "seconds": round(own[-1].time - own[0].time, 1),
         "floor_seconds": round(work.floor_seconds, 1),
         "reports_per_second": round(work.trials * work.reports / (own[-1].time - own[0].time), 1),
-        "driver_growth_mb": round(grown / 1e6, 1) if watch.first_bytes else 0.0,
+        "driver_growth_mb": round((watch.last_bytes - watch.first_bytes) / 1e6, 1) if watch.first_bytes else 0.0,
+        "driver_growth_at_the_end_mb": round(grown / 1e6, 1) if watch.first_bytes else 0.0,
         "ledger_reads": watch.reads,
         "ledger_read_seconds": round(watch.longest_read, 3),
     }
@@ -373,24 +382,24 @@ def checkpoints(megabytes: int, processes: int, times: int) -> dict[str, float]:
     return found
 
 
-def run(share: float, slots: int, only: str | None) -> dict[str, Any]:
-    """All figures, or those of one part; of a share of the trials."""
+def run(share: float, slots: int, parts: Collection[str] = PARTS) -> dict[str, Any]:
+    """The figures of some parts, of a share of the trials."""
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     result: dict[str, Any] = {"slots": slots}
     own = {"bookkeeping": BOOKKEEPING, "result_throughput": THROUGHPUT, "fast_reports": FAST_REPORTS}
     for name, whole in own.items():
         work = whole._replace(slots=slots)
-        if only not in (None, name):
+        if name not in parts:
             continue
         with tempfile.TemporaryDirectory(prefix="h2h-scale-") as scratch, cluster(work.slots):
             result[name] = by_study(name.replace("_", "-"), work.times(share), scratch)
             print({name: result[name]}, flush=True)
             result[name]["bare_tune"] = by_bare_tune(work.times(share * BARE_SHARE), Path(scratch))
             print({name: result[name]["bare_tune"]}, flush=True)
-    if only in (None, "store"):
+    if "store" in parts:
         result["store"] = on_a_store(ON_A_STORE._replace(slots=slots).times(share))
         print({"store": result["store"]}, flush=True)
-    if only in (None, "checkpoints"):
+    if "checkpoints" in parts:
         result["checkpoints"] = checkpoints(1000 if share == 1 else 50, 2, 3)
         print({"checkpoints": result["checkpoints"]}, flush=True)
     return _named(result) | result
@@ -401,6 +410,7 @@ def _named(result: Mapping[str, Any]) -> dict[str, Any]:
     keys = {
         "bookkeeping_10000_seconds": ("bookkeeping", "seconds"),
         "driver_growth_mb": ("bookkeeping", "driver_growth_mb"),
+        "driver_growth_at_the_end_mb": ("bookkeeping", "driver_growth_at_the_end_mb"),
         "ledger_read_seconds": ("bookkeeping", "ledger_read_seconds"),
         "result_throughput_seconds": ("result_throughput", "seconds"),
         "reports_per_second_of_96_trials": ("fast_reports", "reports_per_second"),
@@ -413,16 +423,16 @@ def _named(result: Mapping[str, Any]) -> dict[str, Any]:
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     """Run from the command line."""
     parser = command_line(__doc__, "few trials")
-    parser.add_argument("--only", help="one part: bookkeeping, result_throughput, fast_reports, store or checkpoints")
+    parser.add_argument("--only", choices=PARTS, help="one part; nothing is recorded then")
     parser.add_argument("--share", type=float, help="of the trials; nothing is recorded then")
     parser.add_argument("--slots", type=int, help="trials at a time; nothing is recorded then")
     parser.add_argument("--read", help="what the benchmark starts to read a ledger")
     options = parser.parse_args(arguments)
     if options.read:
         read_again_and_again(options.read)
-    share = options.share or (0.004 if options.quick else 1.0)
-    slots = options.slots or (2 if options.quick else BOOKKEEPING.slots)
-    result = run(share, slots, options.only)
+    share = options.share or (QUICK_SHARE if options.quick else 1.0)
+    slots = options.slots or (QUICK_SLOTS if options.quick else BOOKKEEPING.slots)
+    result = run(share, slots, PARTS if options.only is None else (options.only,))
     publish("scale", "cpu", result, quick=share != 1.0 or options.only is not None or options.slots is not None)
     return result
 

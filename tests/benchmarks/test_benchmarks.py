@@ -30,10 +30,10 @@ def benchmarks(monkeypatch):
         sys.modules.pop(name, None)
 
 
-def result_of(name):
+def result_of(name, *options):
     """Of a benchmark's quick run, in a process of its own."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, str(BENCHMARKS / f"{name}.py"), "--quick"]
+    command = [sys.executable, str(BENCHMARKS / f"{name}.py"), "--quick", *options]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
@@ -129,10 +129,18 @@ def test_search(benchmarks, capsys):
 def test_cluster():
     """The more steps run side by side, the busier the places. In a process of its own: one of our packages has the
     same name."""
-    result = result_of("cluster")
+    result = result_of("cluster", "--simulated")
     one, _, eight = (row["search"] for row in result["table"])
     assert 0 < 4 * one < eight < 1
     assert set(result["busy_share_16_slots"]) == {"search", "confirmation", "both"}
+
+
+@pytest.mark.slow
+def test_cluster_with_trial_processes():
+    result = result_of("cluster")
+    assert result["bookkeeping_10000_seconds"] > 0
+    assert result["result_throughput_seconds"] > 0
+    assert {"driver_growth_mb", "driver_growth_at_the_end_mb"} <= result.keys()
 
 
 def test_the_surrogates_optimum_is_that_of_its_curves(benchmarks):
