@@ -290,7 +290,8 @@ class _Log:
             self._told = what
             self.line(f"{clock(time.time())} now      {stage}")
         elif time.monotonic() - self._said > QUIET_SECONDS:
-            doing = silence or (stage if stage and before_trials else standing(history, now))
+            leads = self._stage is not None
+            doing = silence or (stage if stage and before_trials else standing(history, now, leads=leads))
             self.line(f"{clock(time.time())} still    {doing}")
 
 

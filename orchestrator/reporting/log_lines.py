@@ -24,8 +24,9 @@ def clock(seconds: float) -> str:
     return time.strftime("%H:%M:%S", time.localtime(seconds))
 
 
-def standing(history: History, now: float) -> str:
-    """What goes on ``now``, seconds since the epoch, in a line: for a log that would be silent otherwise."""
+def standing(history: History, now: float, *, leads: bool = False) -> str:
+    """What goes on ``now``, seconds since the epoch, in a line: for a log that would be silent otherwise. ``leads``: this
+    process runs the study, and so is not gone."""
     running = [trial for trial in history.trials.values() if trial.runs]
     told = [f"{trial.trial} {trial.progress:.0%}" for trial in running[:4]]
     more = f" and {len(running) - 4} more" if len(running) > 4 else ""
@@ -33,7 +34,8 @@ def standing(history: History, now: float) -> str:
     left, silent = Pace(history).study_left() if running else None, silent_seconds(history, now)
     rest = "" if left is None else f"; {time_left(left)}"
     if silent is not None:
-        rest = f"; silent for {formatting.duration(silent)}: h2h resume goes on with it if its process is gone"
+        gone = "" if leads else ": h2h resume goes on with it if its process is gone"
+        rest = f"; {'no report' if leads else 'silent'} for {formatting.duration(silent)}{gone}"
     return f"{history.phase or 'between phases'}: {', '.join(told) or 'no trial runs'}{more}{rest}{waits}"
 
 

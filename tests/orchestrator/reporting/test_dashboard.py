@@ -109,6 +109,7 @@ def test_of_a_silent_study_no_time_left_is_told():
     assert "left at this pace" not in squeezed(drawn(render(history, late), 100))
     assert "left at this pace" not in standing(history, late)
     assert "silent for 3.0 h: h2h resume" in standing(history, late)
+    assert standing(history, late, leads=True).endswith("; no report for 3.0 h")
 
 
 def test_a_study_that_stops_says_so():
