@@ -238,7 +238,7 @@ def follow(
     history = History(folder=folder, keeps_curves=False)
     source = replays or Listening(LedgerReader(folder / LEDGER), patience)
     pause = POLL_SECONDS if folder.local else REMOTE_POLL_SECONDS
-    log, scroll = _Log(console, stage), Scroll(keys is not None)
+    log, scroll = _Log(console, stage, leads=patience is not None), Scroll(keys is not None)
     draws = console.is_terminal and not console.is_dumb_terminal
     shown = _Shown(console, history, scroll, SHARE if replays is None else REPLAY_SHARE) if draws else nullcontext()
     with closing(source), keys or nullcontext(), shown as screen:
@@ -273,8 +273,8 @@ def follow(
 class _Log:
     """Lines for a log, which is never quiet for long."""
 
-    def __init__(self, console: Console, stage: Stage | None) -> None:
-        self._console, self._stage = console, stage
+    def __init__(self, console: Console, stage: Stage | None, *, leads: bool) -> None:
+        self._console, self._stage, self._leads = console, stage, leads
         self._said, self._told = time.monotonic(), ""
 
     def line(self, text: str) -> None:
@@ -290,8 +290,7 @@ class _Log:
             self._told = what
             self.line(f"{clock(time.time())} now      {stage}")
         elif time.monotonic() - self._said > QUIET_SECONDS:
-            leads = self._stage is not None
-            doing = silence or (stage if stage and before_trials else standing(history, now, leads=leads))
+            doing = silence or (stage if stage and before_trials else standing(history, now, leads=self._leads))
             self.line(f"{clock(time.time())} still    {doing}")
 
 

@@ -25,8 +25,8 @@ def clock(seconds: float) -> str:
 
 
 def standing(history: History, now: float, *, leads: bool = False) -> str:
-    """What goes on ``now``, seconds since the epoch, in a line: for a log that would be silent otherwise. ``leads``: this
-    process runs the study, and so is not gone."""
+    """What goes on ``now``, seconds since the epoch, in a line: for a log that would be silent otherwise. ``leads``:
+    this process runs the study, and so is not gone."""
     running = [trial for trial in history.trials.values() if trial.runs]
     told = [f"{trial.trial} {trial.progress:.0%}" for trial in running[:4]]
     more = f" and {len(running) - 4} more" if len(running) > 4 else ""
