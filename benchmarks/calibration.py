@@ -6,7 +6,8 @@ languages, or another number of seeds, or adds them; the text's standard error i
 normal, heavy-tailed (t with 4 degrees of freedom), skewed (gamma of shape 4; the same in both arms, or one arm's spread
 double the other's), rounded to halves of its deviation (ties), or has runs that diverge: one of ten, in both arms, is
 worth a model ten deviations below, the same for all. Differences of only two values (signs) are beyond what is
-promised, and counted apart. Documents' differences are normal or skewed. The margin is given, or a quarter of what the
+promised, and counted apart. Documents' differences are normal or skewed; there may be few of them, and what seeds and
+documents have in common may be all that seeds vary by. The margin is given, or a quarter of what the
 runs' second halves gain, which vary as their scores do. A study of 6 to 14 seeds may be ended after 9 by what has
 nothing to do with them, a cap or a person. All numbers are the product's own.
 
@@ -89,6 +90,9 @@ class Case:
     """Whether the margin is of the runs' gains."""
     ends: int | None = None
     """After how many seeds something else ends it."""
+    documents: int = DOCUMENTS
+    common: float = 2 / DOCUMENTS
+    """Of the variance of a seed's difference, what seeds and documents have in common."""
 
     @property
     def rule(self) -> Rule:
@@ -101,6 +105,8 @@ class Case:
         seeds = f"{self.seeds}" if self.seeds == self.most_seeds else f"{self.seeds} to {self.most_seeds}"
         text = f"text {self.text:g}{' skewed' * self.skewed_text}"
         besides = f"{', derived margin' * self.derived}{f', ended after {self.ends}' if self.ends else ''}"
+        if self.documents != DOCUMENTS:
+            besides += f", {self.documents} documents, {self.common:g} in common"
         return f"{seeds} seeds, {self.noise}, {text}, {self.arms} arms{besides}"
 
 
@@ -111,6 +117,13 @@ OTHERS = [
     *(Case(6, most, noise, 0.5, arms=arms) for most in (6, 14) for noise in ("normal", "unequal") for arms in (3, 4)),
     *(Case(6, most, noise, 0.5, derived=True) for most in (6, 14) for noise in ("normal", "heavy", "unequal")),
     *(Case(6, 14, noise, text, ends=9) for noise in ("normal", "unequal", "divergence") for text in (0.0, 0.5)),
+    *(
+        Case(seeds, most, text=text, documents=documents, common=common)
+        for seeds, most in ((4, 4), (6, 6), (12, 12), (6, 14))
+        for documents in (6, 20)
+        for text, common in ((1.0, 1.0), (2.0, 1.0), (2.0, 0.1))
+    ),
+    *(Case(6, most, text=2.0, documents=6, common=1.0, arms=arms) for most in (6, 14) for arms in (3, 4)),
 ]
 DETECTABLE = [Case(n, n) for n in (4, 6, 12)] + [Case(6, n, arms=arms) for n in (8, 14, 20) for arms in (2, 3)]
 
@@ -124,12 +137,12 @@ def simulate(
     scores: list[Floats] = []
     gains: list[Floats] = []
     for number in range(case.arms):
-        own = NOISES[case.noise](rng, shape)[number % 2] / SPREAD[case.noise] * np.sqrt(1 - 2 / DOCUMENTS)
-        size = (studies, 1, DOCUMENTS)
+        own = NOISES[case.noise](rng, shape)[number % 2] / SPREAD[case.noise] * np.sqrt(1 - case.common)
+        size = (studies, 1, case.documents)
         drawn = rng.gamma(4, size=size) / 2 if case.skewed_text else rng.standard_normal(size)
         # Of the text's error two arms have their halves; it is a share of that of the seeds at the first look.
-        document = drawn * case.text * np.sqrt(DOCUMENTS / case.seeds / 2)
-        both = rng.standard_normal((*shape, DOCUMENTS))
+        document = drawn * case.text * np.sqrt(case.documents / case.seeds / 2)
+        both = rng.standard_normal((*shape, case.documents)) * np.sqrt(case.common * case.documents / 2)
         score = own[:, :, None] + document + both + (lead if number == 0 else 0.0)
         scores.append(np.where(np.isnan(score), WORST / SPREAD[case.noise], score))
         if case.derived:
@@ -147,9 +160,9 @@ def simulate(
 
 def followed(case: Case, differences: Floats, margin_SN: Floats) -> tuple[Verdicts, Floats, Floats]:
     """Verdicts of the rule; which have an interval; its ends."""
-    language = np.arange(DOCUMENTS) % LANGUAGES
+    language = np.arange(case.documents) % LANGUAGES
     mean = np.stack([differences[..., language == own].mean(-1) for own in range(LANGUAGES)], -1)
-    influence = (differences - mean[..., language]) / DOCUMENTS
+    influence = (differences - mean[..., language]) / case.documents
     share = 1.0 / np.bincount(language)[language]
 
     def evidence(n: int, which: Indices) -> Evidence:
@@ -165,6 +178,7 @@ def followed(case: Case, differences: Floats, margin_SN: Floats) -> tuple[Verdic
             mean=found.mean * scale,
             seed_variance=found.seed_variance * scale**2,
             text_variance=found.text_variance * scale**2,
+            unit_variance=found.unit_variance * scale**2,
         )
 
     rule = case.rule
@@ -200,7 +214,7 @@ def measured(case: Case, lead: float, studies: int, seed: int) -> dict[str, floa
                 for own, margin, verdict in zip(
                     differences[:CHECKED], margins[:CHECKED, -1], verdicts[:CHECKED], strict=True
                 ):
-                    language = np.arange(DOCUMENTS) % LANGUAGES
+                    language = np.arange(case.documents) % LANGUAGES
                     said = compare_scores(own, np.zeros_like(own), strata=language.tolist(), margin=float(margin))
                     assert said.verdict == verdict, (said, verdict)
         named = np.any([np.isin(v, ("a", "b") if truth == 0 else ("b",)) for truth, v, _ in outcomes.values()], axis=0)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations, takewhile
 from typing import get_args
 
@@ -196,7 +197,10 @@ def _pair(
     interval = decision.interval or (rows[primary].interval if design.minimum_seeds is None else None)
     found = {"interval": interval, "p": p, "p_adjusted": decision.p}
     rows[primary] = rows[primary].model_copy(update=found)
-    floors = below(history, names, pairs)
+    # What is withheld for a floor is so by the tests of its own look.
+    at_look = decision.withheld == "floor"
+    gate = float(replace(rule, maximum=decision.evidence.n).gate_levels[-1]) if at_look else ALPHA
+    floors = below(history, names, pairs, level=gate)
     # Of a pair that is barred the variants would be too.
     told = decision.verdict != "continue" and decision.withheld is None and not floors.keys() - {"bigram"}
     chosen = any(len(confirmed(history, arm)) > 1 for arm in names)

@@ -180,10 +180,18 @@ def barred_by(pair: Pair) -> str:
 
 def _beyond_in_words(comparison: Comparison, pair: Pair, row: Row) -> str:
     """How many seeds ran beyond the look that settled it, as they had begun or were another pair's."""
-    ended = min(comparison.arms[arm].counts["confirm"].completed for arm in (pair.a, pair.b))
-    if pair.stopping is None or pair.verdict == "undecided" or ended <= row.n:
+    if pair.stopping is None or pair.verdict == "undecided":
         return ""
-    more = formatting.plural(ended - row.n, "more seed")
+    gone = {arm: {gap.seed for gap in pair.missing if gap.arm == arm} for arm in (pair.a, pair.b)}
+    beyond = min(
+        comparison.arms[arm].counts["confirm"].completed
+        - (row.n - sum(gap.arm == arm for gap in pair.broken))  # of its pairs those that completed
+        - len(gone[other] - gone[arm])
+        for arm, other in ((pair.a, pair.b), (pair.b, pair.a))
+    )
+    if beyond <= 0:
+        return ""
+    more = formatting.plural(beyond, "more seed")
     return f"{more} ran beside it: the arms' own means count them, this comparison does not."
 
 

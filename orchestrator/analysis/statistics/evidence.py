@@ -2,8 +2,9 @@
 
 Scores of seeds crossed with units of text (documents, pairs of sentences) vary with the seed, with the text, and with
 both at once. The variance of their mean is that of the seeds' means plus what the text adds to all of them alike; its
-degrees of freedom are Satterthwaite's (1946). This is the quasi-F of Clark 1973 ("The language-as-fixed-effect
-fallacy") in t statistics. Letters: S seeds, I items, C clusters of items, L strata; ``...`` any number of studies.
+degrees of freedom are Satterthwaite's (1946), of the mean squares that it is made of. This is the quasi-F of Clark 1973
+("The language-as-fixed-effect fallacy") in t statistics. Letters: S seeds, I items, C clusters of items, L strata;
+``...`` any number of studies.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ class Evidence(NamedTuple):
     """Of the mean, from the choice of text alone; 0 where text was not sampled, or nobody knows."""
     text_degrees: Numbers
     """Of freedom."""
+    unit_variance: Numbers = 0.0
+    """Of the mean, as the units' means over these seeds vary: the text's, with what seeds and text have in common."""
     fixed_text: tuple[str, ...] = ()
     """The languages whose text is taken as it is beside others that were sampled: it has too few units."""
 
@@ -50,7 +53,8 @@ class Evidence(NamedTuple):
     @property
     def degrees(self) -> Numbers:
         """Of freedom, of the variance."""
-        return satterthwaite(self.seed_variance, max(self.n - 1, 1), self.text_variance, self.text_degrees)
+        seeds, text = (self.seed_variance, max(self.n - 1, 1)), (self.text_variance, self.text_degrees)
+        return satterthwaite(*seeds, *text, self.unit_variance)
 
     def p(self) -> Numbers:
         """Two-sided, of no difference: by Student's t."""
@@ -72,13 +76,24 @@ class Evidence(NamedTuple):
         return float(self.mean) - reach, float(self.mean) + reach
 
 
-def satterthwaite(seeds: Numbers, seed_degrees: Numbers, text: Numbers, text_degrees: Numbers) -> Numbers:
-    """Degrees of freedom of the sum of two variances."""
-    if not np.any(text):
+def satterthwaite(
+    seeds: Numbers, seed_degrees: Numbers, text: Numbers, text_degrees: Numbers, units: Numbers
+) -> Numbers:
+    """Degrees of freedom of the sum of two variances, of seeds and of text.
+
+    The text's is what is left of its units' when what seeds and text have in common is taken away, and is as uncertain
+    as all that it was left of: by its own size alone it would have too many degrees where little is left. Where it
+    comes out small by chance it has too little say in them, the more the fewer its own: it counts 1 + 2 / degrees
+    times. The sum has no fewer than the lesser of the two.
+    """
+    units = np.maximum(units, text)
+    if not np.any(units):
         return seed_degrees
+    counted = (1.0 + 2.0 / text_degrees) * units
     with np.errstate(invalid="ignore", divide="ignore"):
-        found = (seeds + text) ** 2 / (seeds**2 / seed_degrees + text**2 / text_degrees)
-    return np.where(seeds + text > 0, found, seed_degrees)
+        found = (seeds + text) ** 2 / (seeds**2 / seed_degrees + counted**2 / text_degrees)
+    found = np.maximum(found, np.minimum(seed_degrees, text_degrees))
+    return np.where(units == 0, seed_degrees, np.where(np.equal(seeds, 0), text_degrees, found))
 
 
 def without_rounding(differences: Numbers, scale: Numbers) -> Floats:
@@ -184,7 +199,11 @@ def with_text(seeds: Evidence, items: Items) -> Evidence:
     spread = (_summed(deviation_C * fewer_L[items.stratum_C] ** 0.25, items.cluster_C) ** 4).sum(-1)
     with np.errstate(invalid="ignore", divide="ignore"):
         degrees = np.where(spread > 0, variance_C.sum(-1) ** 2 / spread, np.inf)
-    return seeds._replace(text_variance=np.maximum(shared_C.sum(-1), 0.0), text_degrees=degrees)
+    return seeds._replace(
+        text_variance=np.maximum(shared_C.sum(-1), 0.0),
+        text_degrees=degrees,
+        unit_variance=whole_C.sum(-1) / num_seeds**2,
+    )
 
 
 def _summed(values_C: Floats, cluster_C: NDArray[np.intp] | None) -> Floats:

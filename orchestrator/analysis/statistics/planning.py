@@ -94,10 +94,13 @@ def what_would_settle(rule: Rule, found: Evidence) -> Settling:
         return Settling(FEWEST - n, None)
     spendable = (1 - kept_back(max(n, FEWEST), rule.family_size)) * ALPHA
     seeds, text = float(found.seed_variance) * n, float(found.text_variance)
+    common = max(float(found.unit_variance) - text, 0.0) * n
 
     def settles(pairs: Floats, share: Floats) -> NDArray[np.bool_]:
         error = np.sqrt(seeds / pairs + text / share)
-        degrees = np.asarray(satterthwaite(seeds / pairs, pairs - 1, text / share, found.text_degrees * share))
+        units = (text + common / pairs) / share
+        of_text = text / share, found.text_degrees * share
+        degrees = np.asarray(satterthwaite(seeds / pairs, pairs - 1, *of_text, units))
         beyond = special.stdtrit(degrees, 1 - spendable / rule.family_size / 2) + special.ndtri(POWER)
         within = special.stdtrit(degrees, 1 - spendable) + special.ndtri((1 + POWER) / 2)
         wins = (mean >= beyond * error) & (mean > 0) & (pairs >= FEWEST)

@@ -404,3 +404,24 @@ def test_what_else_differs_is_named(tmp_path: Path) -> None:
     said = verdict_in_words(compare(History.of(found, Location(tmp_path))))
     expected = "Between them differ too: parameters 908,800 against 652,800, 1.0 TFLOP a run against 800 GFLOP"
     assert f"{expected} (vanilla against headless)." in said
+
+
+def test_a_floor_that_bars_at_the_level_of_its_look_is_the_one_that_is_told(tmp_path: Path) -> None:
+    """Surely above it at 5%, and not at the level of the last of three looks, which is what was asked."""
+    found = list(records(tmp_path, 0.0612, 0.045))
+    found[0] = study(primary=PRIMARY, others=(), minimum_seeds=4, seeds=6)
+    comparison = compare(History.of(found, Location(tmp_path)))
+    (pair,) = comparison.pairs
+    assert comparison.arms["vanilla"].floors["unigram"].above, "the check is blind"
+    assert (pair.verdict, pair.withheld, list(pair.below)) == ("undecided", "floor", ["unigram", "bigram"])
+    said = verdict_in_words(comparison)
+    assert "Neither is surely above what counting single tokens comes to (0.060), so neither can be named." in said
+
+
+def test_seeds_beyond_the_look_are_counted_beside_runs_that_broke(tmp_path: Path) -> None:
+    found = list(records(tmp_path, 0.2, 0.25, diverged={"vanilla": 2}, seeds=12))
+    found[0] = study(primary=PRIMARY, others=(), minimum_seeds=6, seeds=12)
+    comparison = compare(History.of(found, Location(tmp_path)))
+    (pair,) = comparison.pairs
+    assert (pair.verdict, pair.yardsticks[PRIMARY].n) == ("headless", 10)
+    assert "2 more seeds ran beside it" in verdict_in_words(comparison)

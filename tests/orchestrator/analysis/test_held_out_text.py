@@ -74,7 +74,7 @@ def brute_force(difference_SLC, weight_C):
         spread += of_mean**2 / (1 / squares - 1)
         total += of_mean
     seeds, degrees = by_seed.var(ddof=1) / S, total**2 / spread
-    whole = (seeds + text) ** 2 / (seeds**2 / (S - 1) + text**2 / degrees)
+    whole = (seeds + text) ** 2 / (seeds**2 / (S - 1) + ((1 + 2 / degrees) * total) ** 2 / degrees)
     return by_seed.mean(), seeds, text, whole
 
 
