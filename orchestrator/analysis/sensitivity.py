@@ -1,7 +1,8 @@
 """What the second half of a run's budget brings: the scale of the margin, and what a yardstick must be able to tell.
 
-Arms may be called equivalent only on a yardstick that tells each from itself half way: one that sees no difference
-where there is one makes all arms alike (assay sensitivity, ICH E10).
+Arms may be called equivalent only on a yardstick that tells each from itself half way, by more than the margin: one
+that sees no difference where there is one makes all arms alike, and so does a margin that is as large (assay
+sensitivity, ICH E10).
 """
 
 from collections.abc import Iterable
@@ -27,7 +28,7 @@ def gains(history: History, runs: Runs) -> list[float]:
         course = run.course(primary) if run.outcome == "completed" else []
         if len(course) > 1 and course[0][0] <= HALF:
             progress, scores = zip(*course, strict=True)
-            values = np.log(scores) if _is_exponential(primary) else np.array(scores)
+            values = np.log(scores) if _is_exponential(history) else np.array(scores)
             found.append(sign * difference(values[-1], np.interp(HALF, progress, values)))
     return found
 
@@ -37,22 +38,30 @@ def margin_of(history: History, sides: Iterable[Runs]) -> float:
     runs; 0, which is none, where nothing is known of that or it brings nothing."""
     if history.design.margin is not None:
         return history.design.margin
-    primary, sides = history.design.yardsticks.primary, list(sides)
+    sides = list(sides)
     known = [gains(history, runs) for runs in sides]
     if not all(known):
         return 0.0
     gain = MARGIN_SHARE * max(0.0, min(float(np.median(own)) for own in known))
-    if not _is_exponential(primary):
-        return gain
-    best = min(value for runs in sides for value in final_values(runs, primary).values())
-    return best * float(np.expm1(gain))
-
-
-def _is_exponential(yardstick: str) -> bool:
-    return yardstick in YARDSTICKS.names() and find_yardstick(yardstick).transform == "exp"
+    return gain if not _is_exponential(history) else _best(history, sides) * float(np.expm1(gain))
 
 
 def is_sensitive(history: History, sides: Iterable[Runs], level: float) -> bool:
-    """Whether each side's runs are surely better at their end than half way: one-sided at this level, over seeds."""
+    """Whether each side's runs are surely better at their end than half way, by more than the margin: one-sided at this
+    level, over seeds."""
+    sides = list(sides)
+    margin = margin_of(history, sides)
+    if _is_exponential(history):
+        margin = float(np.log1p(margin / _best(history, sides)))
     found = [of_seeds(gains(history, runs)) for runs in sides]
-    return all(side.n > 1 and side.interval(2 * level)[0] > 0 for side in found)
+    return all(side.n > 1 and side.interval(2 * level)[0] > margin for side in found)
+
+
+def _is_exponential(history: History) -> bool:
+    primary = history.design.yardsticks.primary
+    return primary in YARDSTICKS.names() and find_yardstick(primary).transform == "exp"
+
+
+def _best(history: History, sides: Iterable[Runs]) -> float:
+    """Of a yardstick that is an exponential: the lowest of the final values."""
+    return min(value for runs in sides for value in final_values(runs, history.design.yardsticks.primary).values())

@@ -206,7 +206,7 @@ def _withheld_in_words(pair: Pair) -> str:
     if pair.withheld == "sensitivity":
         return (
             f"Their difference is surely within ±{pair.margin:.2g}, but the yardstick does not surely tell each from "
-            "itself half way through the budget: it would call too much equivalent."
+            "itself half way through the budget by more than that: it would call too much equivalent."
         )
     return ""
 

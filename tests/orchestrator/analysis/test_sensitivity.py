@@ -46,9 +46,9 @@ def test_the_gain_is_taken_on_one_text():
     assert pair.margin == pytest.approx(MARGIN_SHARE * 0.2 * (0.3 + np.median(NOISE) / 10), rel=1e-6)
 
 
-def perplexities(scale=1.0, *, lead=1.0):
+def perplexities(scale=1.0, *, lead=1.0, margin=None):
     """Two arms whose perplexities fall as straight lines of their logarithms, evaluated on both sides of the half."""
-    found = [study(primary="perplexity", others=(), lower_is_better=("perplexity",), margin=None)]
+    found = [study(primary="perplexity", others=(), lower_is_better=("perplexity",), margin=margin)]
     for arm, final, fall in (("headless", 40.0 / lead, 0.3), ("vanilla", 40.0, 0.5)):
         for seed in range(1, 7):
             begin = trial("confirm", arm, seed)
@@ -84,6 +84,20 @@ def test_a_yardstick_that_does_not_tell_half_the_budget_calls_nothing_equivalent
     assert pair_of(half=half, margin=0.05)[0].verdict == "headless", "a difference that is sure is still named"
     assert pair_of(half=half)[0].margin is None
     assert pair_of(half=half)[0].verdict == "headless", "a winner needs no margin"
+
+
+def test_a_margin_that_half_the_budget_does_not_fill_calls_nothing_equivalent():
+    """The second half brings 0.08."""
+    assert pair_of(half=0.8, margin=0.05, lead=0.0)[0].verdict == "equivalent"
+    pair, said = pair_of(half=0.8, margin=0.1, lead=0.0)
+    assert (pair.verdict, pair.withheld) == ("undecided", "sensitivity")
+    assert "half way through the budget by more than that" in said
+
+
+@pytest.mark.parametrize(("margin", "verdict"), [(5.0, "equivalent"), (7.0, "undecided")])
+def test_a_margin_of_a_perplexity_is_held_against_what_half_the_budget_brings(margin, verdict):
+    """The second half brings one arm 0.15 nats: of the best model's 40 / 1.02 or so, 6.3."""
+    assert perplexities(margin=margin).verdict == verdict
 
 
 def test_variants_of_the_analysis_are_counted_and_exceptions_named():
