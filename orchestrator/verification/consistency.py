@@ -75,7 +75,7 @@ def _check_begin(found: Verification, history: History, begin: records.TrialReco
     amount = design.amount if begin.phase == "search" else design.confirm_amount * (begin.share or 1.0)
     found.check("budgets", f"{name}: its budget", begin.amount, amount)
     after = begin.seed - design.seed
-    planned = after == 0 if begin.phase == "search" else 1 <= after <= design.seeds
+    planned = after == 0 if begin.phase == "search" else 1 <= after <= history.planned_seeds
     found.check("seeds", f"{name}: a seed of the protocol", planned, True)
     asked = history.enqueued.get(begin.arm, {}).get(begin.number) if begin.phase == "search" else None
     if asked is not None:

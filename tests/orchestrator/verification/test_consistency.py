@@ -93,6 +93,20 @@ def test_an_arm_of_which_all_trials_break_ends_the_search():
     assert mismatches(driver) == []
 
 
+@pytest.mark.parametrize("anytime", [(), ANYTIME])
+def test_a_spare_seed_takes_the_place_of_one_of_which_a_run_was_lost(anytime):
+    class Losing(Recorded):
+        def advance(self, driven, name):
+            if name == "confirm-vanilla-002":
+                self.end(driven, name, "lost")
+            else:
+                super().advance(driven, name)
+
+    driver = Losing(study("search.budget_per_arm=2", "confirm.seeds=4", *anytime)).study()
+    assert driver.seeds() == [[1, 2, 3, 4, 5]] * 2
+    assert mismatches(driver) == []
+
+
 @pytest.fixture(scope="module")
 def honest() -> Recorded:
     overrides = ("search.budget_per_arm=4", "confirm.seeds=6", "confirm.evaluations=4")
