@@ -1,7 +1,7 @@
 """What writes the ledger, and at once knows what it adds up to."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from orchestrator.ledger.history import read_history
 from orchestrator.ledger.records import EventRecord, Phase, PhaseRecord, Record
@@ -15,7 +15,10 @@ class Recorder:
 
     def __init__(self, folder: Location, say: Callable[[str], None] = lambda _: None) -> None:
         self._writer = LedgerWriter(folder, say)  # first: from here on nobody else writes
-        self.history = read_history(folder, keeps_curves=False)
+        with ExitStack() as undo:
+            undo.callback(self._writer.close)
+            self.history = read_history(folder, keeps_curves=False)
+            undo.pop_all()
 
     def record(self, record: Record, *, durable: bool = False) -> None:
         """Add one record; see :meth:`LedgerWriter.append`."""

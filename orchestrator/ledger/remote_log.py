@@ -38,7 +38,7 @@ class RemoteLog:
         if segments:
             self._content, self._version = self._segment.read_version()
         self._pending: list[bytes] = []
-        self._problem: InputError | None = None
+        self._problem: Exception | None = None
         self._changed = threading.Condition()
         self._hurry = self._closing = self._ended = False
         self._thread = threading.Thread(target=self._work, name="ledger", daemon=True)
@@ -49,7 +49,7 @@ class RemoteLog:
         return self._folder / segment_name(self._number)
 
     def check(self) -> None:
-        """Raises InputError where nothing can be written any more."""
+        """Raises InputError where nothing can be written any more, and whatever else ended the thread that writes."""
         if self._problem is not None:
             raise self._problem
 
@@ -96,7 +96,7 @@ class RemoteLog:
                         del self._pending[: len(lines)]
                         self._changed.notify_all()
                 self._lease.renew_if_due()
-        except InputError as error:
+        except Exception as error:  # noqa: BLE001 (a thread's end: else what is appended is lost without a word)
             with self._changed:
                 self._problem = error
         finally:
