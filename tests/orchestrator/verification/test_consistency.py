@@ -134,6 +134,22 @@ def test_a_ledger_that_nobody_touched(honest):
     assert touched(honest, lambda record: record) == []
 
 
+@pytest.mark.parametrize(
+    "change",
+    [{"learning_rate": 10.0}, {"learning_rate": None}, {"batch_sequences": 64}],
+    ids=["beyond the widest range", "no number", "a setting that is not searched"],
+)
+def test_a_search_tries_what_its_space_has(honest, change):
+    name = "search-vanilla-001"
+
+    def edit(record):
+        if of(record, name, TrialRecord):
+            return changed(record, configuration=record.configuration | change)
+        return record
+
+    assert f"{name}: in the search space of its arm" in touched(honest, edit)
+
+
 def test_spending_only_rises(honest):
     """Two reports of another order."""
     swapped = {100: 25, 25: 100}
