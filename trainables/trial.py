@@ -89,7 +89,7 @@ class StopSignal:
     _requested = False
 
     def request(self) -> None:
-        """Ask."""
+        """Ask the running trials to save and stop."""
         self._requested = True
 
     def requested(self) -> bool:

@@ -53,7 +53,7 @@ class Tuning(NamedTuple):
 
 
 class Tuned(NamedTuple):
-    """What came of it."""
+    """What the fine-tunings of a model to a task gave."""
 
     of: Tuning
     scores: tuple[Score, ...]
@@ -151,7 +151,7 @@ def rate_tunings(history: History, tasks: Sequence[str], settings: FineTuningCon
 
 
 def chosen_rates(history: History, tasks: Sequence[str], settings: FineTuningConfig) -> dict[tuple[str, str], float]:
-    """By arm and task. Raises InputError where there is a choice, and nothing to choose by."""
+    """The learning rates, by arm and task. Raises InputError where there are several and no scores to choose by."""
     (only, *more), found = settings.learning_rates, dict[tuple[str, str], float]()
     for arm in history.design.arms:
         for task in tasks:

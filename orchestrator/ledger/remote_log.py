@@ -1,8 +1,8 @@
 """The end of a ledger on an object store, which cannot append: the open segment is written again whole, now and then.
 
-It is written if it is as this writer last left it. So a writer that was thought dead, and from which another took over,
-is told so when it writes; nothing that it holds comes into the ledger. Nobody waits for the store: a thread of its own
-writes, and tries again for some minutes where there is no answer.
+A write succeeds only if the segment is as this writer last left it. So a writer that was thought dead, and from which
+another took over, learns that when it writes; nothing that it holds comes into the ledger. A thread of its own writes,
+so that nothing waits for the store, and tries again for some minutes where there is no answer.
 """
 
 from __future__ import annotations
