@@ -1,5 +1,6 @@
 """What writes the ledger, and at once knows what it adds up to."""
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -11,9 +12,11 @@ from trainables.storage import Location
 
 class Recorder:
     """The study's one writer. Every record goes to the ledger, and into the :class:`History` that decisions read; what
-    an earlier session wrote there is read first."""
+    an earlier session wrote there is read first. Safe for the threads of one process: the history has the records in the
+    ledger's order."""
 
     def __init__(self, folder: Location, say: Callable[[str], None] = lambda _: None) -> None:
+        self._lock = threading.Lock()
         self._writer = LedgerWriter(folder, say)  # first: from here on nobody else writes
         with ExitStack() as undo:
             undo.callback(self._writer.close)
@@ -22,9 +25,10 @@ class Recorder:
 
     def record(self, record: Record, *, durable: bool = False) -> None:
         """Add one record; see :meth:`LedgerWriter.append`."""
-        self._writer.append(record, durable=durable)
-        self.history.apply(record)
-        self.history.head = self._writer.head
+        with self._lock:
+            self._writer.append(record, durable=durable)
+            self.history.apply(record)
+            self.history.head = self._writer.head
 
     @contextmanager
     def phase(self, name: Phase) -> Iterator[None]:

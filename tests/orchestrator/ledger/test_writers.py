@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
+from orchestrator.ledger.history import read_history
 from orchestrator.ledger.local_log import lock
 from orchestrator.ledger.recorder import Recorder
+from orchestrator.ledger.records import Record
 from orchestrator.ledger.remote_log import RemoteLog
-from orchestrator.ledger.segments import LedgerWriter
+from orchestrator.ledger.segments import LedgerWriter, read_ledger
 from tests.helpers.ledgers import event, write_ledger
 from trainables.errors import InputError
 from trainables.storage import Location
@@ -59,3 +63,25 @@ def test_a_recorder_that_finds_damage_lets_go_of_the_ledger(tmp_path: Path) -> N
     with pytest.raises(InputError, match="damaged"):
         Recorder(Location(tmp_path / "ledger"))
     os.close(lock(tmp_path / "ledger"))
+
+
+def test_the_history_has_what_threads_record_in_the_order_of_the_ledger(tmp_path: Path) -> None:
+    recorder = Recorder(Location(tmp_path / "ledger"))
+    append, written = recorder._writer.append, threading.Event()
+
+    def slow_append(record: Record, *, durable: bool = False) -> None:
+        append(record, durable=durable)
+        if record == first:
+            written.set()
+            time.sleep(0.2)
+
+    first, second = event("first"), event("second")
+    recorder._writer.append = slow_append  # type: ignore[method-assign]
+    thread = threading.Thread(target=recorder.record, args=(first,))
+    thread.start()
+    written.wait()
+    recorder.record(second)
+    thread.join()
+    recorder.close()
+    assert read_ledger(Location(tmp_path / "ledger")) == recorder.history.events == [first, second]
+    assert recorder.history.head == read_history(Location(tmp_path / "ledger")).head
