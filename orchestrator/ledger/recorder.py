@@ -12,7 +12,7 @@ from trainables.storage import Location
 
 class Recorder:
     """The study's one writer. Every record goes to the ledger, and into the :class:`History` that decisions read; what
-    an earlier session wrote there is read first. Safe for the threads of one process: the history has the records in the
+    an earlier session wrote there is read first. Safe for threads of one process: the history has the records in the
     ledger's order."""
 
     def __init__(self, folder: Location, say: Callable[[str], None] = lambda _: None) -> None:
