@@ -202,12 +202,13 @@ class Study:
         store = tasks_in(corpus.folder.parent.parent)
         record = prepared_tasks(self.spec, suite, store, corpus.tokenizer())
         record = record.model_copy(update={"items": items, "exploratory": True})
+        address = ray_address(address)
         with closing(Recorder(self.folder / LEDGER, self.say)) as recorder:
             known = recorder.history.task_sets.get(record.digest)
             if known is None or known.items != items:
                 recorder.record(record)
             self.say("starting Ray on this machine" if address is None else f"connecting to Ray at {address}")
-            with ray_session(ray_address(address), Machine.here(), dashboard=False):
+            with ray_session(address, Machine.here(), dashboard=False):
                 evaluate_runs(recorder, self.spec, self.folder, store / record.digest, record, self.say)
         return record
 

@@ -32,6 +32,7 @@ SCHEMES = ("s3", "gs", "gcs")
 REQUEST_SECONDS = 6.0  # a request is repeated for so long before this program has its turn: Ctrl-C waits as long
 _TRANSFER_SECONDS = 30.0  # of one request, to the last of its bytes: what is large goes in parts
 _LONGEST_PAUSE = 5.0  # seconds between two tries
+_NO_BUCKET = "<Code>NoSuchBucket</Code>"  # in what S3 and Google answer to a list; obstore takes it for an error as any
 
 _Result = TypeVar("_Result")
 _Pairs = tuple[tuple[str, str], ...]
@@ -225,7 +226,7 @@ def as_os_error(error: Exception) -> OSError:
     from obstore import exceptions
 
     text = " ".join(str(error).split("\n\nDebug source")[0].split())
-    if isinstance(error, exceptions.NotFoundError):
+    if isinstance(error, exceptions.NotFoundError) or _NO_BUCKET in text:
         return FileNotFoundError(text)
     if isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError):
         return PermissionError(f"Access Denied: {text}")

@@ -89,7 +89,7 @@ class StopSignal:
     _requested = False
 
     def request(self) -> None:
-        """Ask."""
+        """Ask the running trials to save and stop."""
         self._requested = True
 
     def requested(self) -> bool:
@@ -140,8 +140,18 @@ def _reports(config: dict[str, Any], world: World) -> Iterator[dict[str, Any]]:
         workers = WorkerConfig.model_validate(config["workers"])
         energy, price = _energy(trial_config, workers, world), workers.usd_per_hour
         folder = Location(config["folder"]) if trial_config.split == "test" else None
-        trial = Trial(trial_config, stream, checkpoints, world, ray_data_batches, should_stop, energy, price, folder)
-        trial.checkpoint_seconds = workers.checkpoint_seconds
+        trial = Trial(
+            trial_config,
+            stream,
+            checkpoints,
+            world,
+            ray_data_batches,
+            should_stop,
+            energy,
+            price,
+            study_folder=folder,
+            checkpoint_seconds=workers.checkpoint_seconds,
+        )
         floors = trial.measure_floors()
         start = {
             "built": trial.built().model_dump(),

@@ -92,7 +92,9 @@ def answered(history: History) -> bool:
     return all(decision.verdict != "continue" for decision in decisions.values())
 
 
-def _rule(design: Design, family_size: int, margin: float = 0.0) -> Rule:
+def rule_of(design: Design, family_size: int, margin: float = 0.0) -> Rule:
+    """The rule of a study's verdicts, for so many pairs of arms; ``margin`` in the unit of the primary yardstick, 0:
+    none."""
     return Rule(design.minimum_seeds or design.seeds, design.seeds, margin, family_size=max(1, family_size))
 
 
@@ -104,7 +106,7 @@ def _decisions(history: History, runs: Mapping[str, Runs], arms: Sequence[str]) 
         for a, b in combinations(arms, 2)
         if design.arms[a].task == design.arms[b].task and design.control in (None, a, b)
     ]
-    rule = _rule(design, len(pairs))
+    rule = rule_of(design, len(pairs))
     return {names: _decision(history, rule, names, runs) for names in pairs}
 
 
@@ -190,7 +192,7 @@ def _pair(
     ended = _ended(history, runs[a], runs[b]) if design.minimum_seeds is None else (runs_a, runs_b)
     both_ended = paired_runs(*ended, ("completed", *BROKEN), primary)
     margin, steady = margin_of(history, (runs_a, runs_b)), is_steady((runs_a, runs_b))
-    rule = _rule(design, num_pairs, margin)
+    rule = rule_of(design, num_pairs, margin)
     rows = {name: final_row(history, name, pairs_of(history, name, runs_a, runs_b)) for name in design.yardsticks.names}
     p = None if decision.p is None else float(decision.evidence.p())
     # With a fixed number, the interval of the seeds so far is an indication.
@@ -277,7 +279,7 @@ def _judged(
     for pair, decision in zip(pairs, decisions.values(), strict=True):
         if decision.verdict in ("a", "b", "equivalent") and not ended_inside(arms, pair):
             pair = pair.model_copy(update={"withheld": "boundary", "variants": ()})
-        rule = _rule(history.design, len(pairs), pair.margin or 0.0)
+        rule = rule_of(history.design, len(pairs), pair.margin or 0.0)
         row = pair.yardsticks[primary]
         known = pairs_of(history, primary, runs[pair.a], runs[pair.b])
         ended = len(_ended(history, runs[pair.a], runs[pair.b])[0])

@@ -28,7 +28,7 @@ class ScoreComparison(Config):
     seed_error: float
     """Standard error of the difference, by the seeds."""
     text_error: float
-    """Likewise by the text alone."""
+    """Standard error of the difference, by the text."""
     would_settle: Settling | None
     """Where it is undecided."""
 

@@ -22,8 +22,6 @@ from trainables.errors import InputError
 
 Completer = Callable[..., Iterable[str]]
 
-SHELLS = ("bash", "zsh", "fish")
-
 
 def script(shell: str) -> str:
     """What a shell evaluates so that it completes h2h."""

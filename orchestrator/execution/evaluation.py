@@ -17,6 +17,7 @@ from orchestrator.ledger.items import evaluation_file, tuning_file
 from orchestrator.ledger.recorder import Recorder
 from orchestrator.ledger.records import EvaluationRecord, TasksRecord, TuningRecord
 from orchestrator.ledger.trials import TrialHistory
+from orchestrator.planning.machine import Machine
 from orchestrator.scheduling.trained import Trained, trained
 from trainables.errors import InputError
 from trainables.evaluation.yardstick import Items, Score, mean_over
@@ -52,7 +53,7 @@ class Tuning(NamedTuple):
 
 
 class Tuned(NamedTuple):
-    """What came of it."""
+    """What the fine-tunings of a model to a task gave."""
 
     of: Tuning
     scores: tuple[Score, ...]
@@ -150,7 +151,7 @@ def rate_tunings(history: History, tasks: Sequence[str], settings: FineTuningCon
 
 
 def chosen_rates(history: History, tasks: Sequence[str], settings: FineTuningConfig) -> dict[tuple[str, str], float]:
-    """By arm and task. Raises InputError where there is a choice, and nothing to choose by."""
+    """The learning rates, by arm and task. Raises InputError where there are several and no scores to choose by."""
     (only, *more), found = settings.learning_rates, dict[tuple[str, str], float]()
     for arm in history.design.arms:
         for task in tasks:
@@ -164,11 +165,13 @@ def as_they_end(
     resources: ResourcesSpec,
     say: Callable[[int], None],
 ) -> Iterator[Answer]:
-    """What calls give, run as Ray tasks, in the order in which they end. Raises what one raises, and InputError:
-    one's process was lost, again and again."""
+    """What calls give, run as Ray tasks, in the order in which they end; each has the devices of a trial's worker.
+    Raises what one raises, and InputError: one's process was lost, again and again."""
     import ray
 
-    options = {"num_cpus": resources.cpus_per_worker, "num_gpus": resources.gpus_per_worker or 0}
+    total = ray.cluster_resources()
+    gpus = Machine(int(total.get("CPU", 0)), int(total.get("GPU", 0))).gpus_per_worker(resources)
+    options = {"num_cpus": resources.cpus_per_worker, "num_gpus": gpus}
     task = ray.remote(function).options(**options, max_retries=resources.attempts)
     pending = [task.remote(*call) for call in calls]
     for done in range(len(calls)):
@@ -203,13 +206,14 @@ def ask(folder: str, trial: str, tasks: str, items: int) -> Asked:
 
 
 def _trained(folder: str, trial: str) -> Trained:
-    """A trial's model, on a GPU where there is one."""
+    """A trial's model, on the GPU that this task has, if any: Ray hides no other's."""
+    import ray
     import torch
 
     study = Location(folder)
     history = read_history(study / LEDGER)
     found = trained(history, open_frozen(study), history.trial(trial), study)
-    return found._replace(learner=found.learner.to(torch.device("cuda" if torch.cuda.is_available() else "cpu")))
+    return found._replace(learner=found.learner.to(torch.device("cuda" if ray.get_gpu_ids() else "cpu")))
 
 
 def tune(folder: str, wanted: Tuning, tasks: str) -> Tuned:

@@ -11,7 +11,7 @@ _THREADS = 4
 
 
 class NewestCheckpoints:
-    """Those of a study's trials."""
+    """The newest checkpoints of a study's trials, looked up by threads."""
 
     def __init__(self, folder: Location) -> None:
         self._folder = folder

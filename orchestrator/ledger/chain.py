@@ -1,7 +1,7 @@
 """The chain: each line of a ledger begins with the digest of all that lies before it, in whatever segment.
 
 So no line can be changed, taken out or put in without changing what every later one begins with, and last of all the
-head, the digest of the whole ledger. Lines of before there was a chain have no such beginning; they count in the head.
+head, the digest of the whole ledger. Lines from before there was a chain do not begin so; they count in the head.
 """
 
 import re

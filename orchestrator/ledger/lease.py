@@ -1,8 +1,8 @@
 """One process at a time leads a study: on an object store it holds a lease, a file that it writes again and again.
 
-The lease keeps a second process from beginning. What keeps one that goes on although its lease was lost from doing harm
-is that each write to the ledger is refused unless the ledger is as that process left it
-(:mod:`orchestrator.ledger.remote_log`). No clock is compared with another machine's.
+The lease keeps a second process from beginning. A process that goes on after it lost its lease does no harm: each write
+to the ledger is refused unless the ledger is as that process left it (:mod:`orchestrator.ledger.remote_log`). No clock
+is compared with another machine's.
 """
 
 from __future__ import annotations

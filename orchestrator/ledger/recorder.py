@@ -1,7 +1,8 @@
 """What writes the ledger, and at once knows what it adds up to."""
 
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from orchestrator.ledger.history import read_history
 from orchestrator.ledger.records import EventRecord, Phase, PhaseRecord, Record
@@ -11,17 +12,23 @@ from trainables.storage import Location
 
 class Recorder:
     """The study's one writer. Every record goes to the ledger, and into the :class:`History` that decisions read; what
-    an earlier session wrote there is read first."""
+    an earlier session wrote there is read first. Safe for threads of one process: the history has the records in the
+    ledger's order."""
 
     def __init__(self, folder: Location, say: Callable[[str], None] = lambda _: None) -> None:
+        self._lock = threading.Lock()
         self._writer = LedgerWriter(folder, say)  # first: from here on nobody else writes
-        self.history = read_history(folder, keeps_curves=False)
+        with ExitStack() as undo:
+            undo.callback(self._writer.close)
+            self.history = read_history(folder, keeps_curves=False)
+            undo.pop_all()
 
     def record(self, record: Record, *, durable: bool = False) -> None:
         """Add one record; see :meth:`LedgerWriter.append`."""
-        self._writer.append(record, durable=durable)
-        self.history.apply(record)
-        self.history.head = self._writer.head
+        with self._lock:
+            self._writer.append(record, durable=durable)
+            self.history.apply(record)
+            self.history.head = self._writer.head
 
     @contextmanager
     def phase(self, name: Phase) -> Iterator[None]:

@@ -1,7 +1,7 @@
 """The studies that were begun in a storage: a file each, beside their folders, which stays when a folder goes.
 
-So it is seen where somebody ran many and shows one. A file's name tells by digests whether two studies have the same
-question or the same text: counting those alike reads no more than the names.
+A study that was picked from many is seen to be one of many. The files' names have digests of question and text: studies
+that are alike are counted by the names alone.
 """
 
 from __future__ import annotations

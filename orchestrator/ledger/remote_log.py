@@ -1,8 +1,8 @@
 """The end of a ledger on an object store, which cannot append: the open segment is written again whole, now and then.
 
-It is written if it is as this writer last left it. So a writer that was thought dead, and from which another took over,
-is told so when it writes; nothing that it holds comes into the ledger. Nobody waits for the store: a thread of its own
-writes, and tries again for some minutes where there is no answer.
+A write succeeds only if the segment is as this writer last left it. So a writer that was thought dead, and from which
+another took over, learns that when it writes; nothing that it holds comes into the ledger. A thread of its own writes,
+so that nothing waits for the store, and tries again for some minutes where there is no answer.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class RemoteLog:
         if segments:
             self._content, self._version = self._segment.read_version()
         self._pending: list[bytes] = []
-        self._problem: InputError | None = None
+        self._problem: Exception | None = None
         self._changed = threading.Condition()
         self._hurry = self._closing = self._ended = False
         self._thread = threading.Thread(target=self._work, name="ledger", daemon=True)
@@ -49,7 +49,7 @@ class RemoteLog:
         return self._folder / segment_name(self._number)
 
     def check(self) -> None:
-        """Raises InputError where nothing can be written any more."""
+        """Raises InputError where nothing can be written any more, and whatever else ended the thread that writes."""
         if self._problem is not None:
             raise self._problem
 
@@ -96,7 +96,7 @@ class RemoteLog:
                         del self._pending[: len(lines)]
                         self._changed.notify_all()
                 self._lease.renew_if_due()
-        except InputError as error:
+        except Exception as error:  # noqa: BLE001 (a thread's end: else what is appended is lost without a word)
             with self._changed:
                 self._problem = error
         finally:

@@ -42,7 +42,7 @@ class Reports(Sequence[MeasureRecord]):
             self.scores = tuple((dict(self.scores) | taken).items())
 
     def kept(self, keeps: Callable[[MeasureRecord], bool]) -> Reports:
-        """Those alone that are to be kept."""
+        """The reports that are to be kept, and no others."""
         return Reports(filter(keeps, self))
 
     def pack(self, like: bytes = b"") -> None:

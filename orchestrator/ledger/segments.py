@@ -8,6 +8,7 @@ over by the reader. On an object store the last segment is written again whole u
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import NamedTuple
 
 from pydantic import ValidationError
@@ -34,8 +35,11 @@ class LedgerWriter:
         else:
             self._log = RemoteLog(folder, Lease(folder, say))
         reader = LedgerReader(folder)
-        for _ in reader.lines():  # only now: nobody else writes any more
-            pass
+        with ExitStack() as undo:
+            undo.callback(self._log.close)
+            for _ in reader.lines():  # only now: nobody else writes any more
+                pass
+            undo.pop_all()
         self.head = reader.head
         """The digest of all that was given to be written."""
 

@@ -39,17 +39,17 @@ class ArmPlan:
 
     @cached_property
     def objective(self) -> Objective:
-        """What is learned."""
+        """The arm's objective, with its options."""
         return self.arm.learned.of(self.arm.options)
 
     @property
     def training(self) -> TrainingConfig:
-        """How."""
+        """How it is trained: the study's settings with the arm's own on top."""
         return self.spec.training_of(self.name)
 
     @property
     def searched(self) -> dict[str, Dimension]:
-        """What the search varies."""
+        """The settings that the search varies, by name; empty where there is no search."""
         return self.arm.search_space.dimensions if self.spec.search.budget_per_arm else {}
 
     @cached_property

@@ -3,17 +3,12 @@
 from collections.abc import Iterator
 
 from orchestrator import formatting
+from orchestrator.analysis.compare import rule_of
 from orchestrator.analysis.statistics.planning import POWER, minimum_detectable_effect, power
-from orchestrator.analysis.statistics.rule import FEWEST, FEWEST_EQUIVALENT, Rule
+from orchestrator.analysis.statistics.rule import FEWEST, FEWEST_EQUIVALENT
 from orchestrator.config.study import StudySpec
+from orchestrator.ledger.protocol import design_of
 from trainables.errors import InputError
-
-
-def rule_of(spec: StudySpec) -> Rule:
-    """The rule of its verdicts; of differences in an unknown unit, so without a margin."""
-    confirm = spec.confirm
-    minimum = confirm.stopping.minimum if confirm.stopping else confirm.seeds
-    return Rule(minimum, confirm.seeds, margin=0.0, family_size=max(1, spec.num_compared_pairs))
 
 
 def require_answerable(spec: StudySpec) -> None:
@@ -55,7 +50,7 @@ def warnings_of(spec: StudySpec) -> list[str]:
 
 def notes(spec: StudySpec) -> Iterator[str]:
     """What the seeds of a study that compares can find, a sentence each."""
-    rule, confirm = rule_of(spec), spec.confirm
+    rule, confirm = rule_of(design_of(spec), spec.num_compared_pairs), spec.confirm
     effect = minimum_detectable_effect(rule) if spec.num_compared_pairs else None
     if effect is None:
         return

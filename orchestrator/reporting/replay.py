@@ -46,7 +46,7 @@ class Replay:
         return self._next is None
 
     def heard(self) -> list[Record]:
-        """Those whose time has come."""
+        """The records whose time has come."""
         found, passed = [], self._passed()
         while self._next is not None and self._shown.worked(self._next.time) <= passed:
             found.append(self._next)
@@ -54,7 +54,7 @@ class Replay:
         return found
 
     def last(self) -> list[Record]:
-        """Those whose time has come."""
+        """The records whose time has come."""
         return self.heard()
 
     def now(self) -> float:

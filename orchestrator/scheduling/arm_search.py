@@ -44,7 +44,7 @@ class ArmSearch:
     Args:
         sampler: what it tries, and how its trials stand.
         parallel: slots.
-        pays: gives what tells whether a step is paid for, as things are.
+        pays: gives the test of whether a step is paid for, by what is spent and committed now.
         find: a trial of that number, if there is one.
         carried_out: decisions of earlier sessions, by number. They stand, whatever the rule now says: the study may
             have been extended, or its cap tell something else by now.
@@ -82,7 +82,7 @@ class ArmSearch:
         return len(self._running)
 
     def tell(self, result: Result) -> None:
-        """A result is known. One that is repeated is the first one's."""
+        """Take in a result. One that was told before changes nothing."""
         if isinstance(result, Ended) and result.outcome in (*AT_REST, "pruned"):
             return
         key = result.number, result.rung if isinstance(result, Arrived) else None
@@ -96,7 +96,8 @@ class ArmSearch:
         return made
 
     def goes_on(self, number: int) -> bool:
-        """Whether a trial is to begin, or to go on from its last result: one that has not come up decides of it."""
+        """Whether a trial is to begin, or to go on from its last result. It is not while a result of it is known that
+        has not come up in virtual time: that one decides."""
         return number in self.decided and not self._known.get(number)
 
     def advance(self, *, waits: Callable[[float], bool], bars: Callable[[float, float], bool]) -> None:

@@ -49,9 +49,9 @@ class ConfirmPhase(_WholeRuns):
     lost. With ``confirm.stopping`` no seed begins after those that answer the question; with a cap, none that it does
     not pay for, with the runs of all arms.
 
-    While it is not answered each of the ``slots`` that is free begins the next run, up to half as many seeds again as
-    there is room for, so that none waits for the slower arm: those begun beyond the answer are in no number of it. With
-    room for one seed only, the next one begins when the one before has ended.
+    Until the question is answered, each free one of the ``slots`` begins the next run, so that none waits for the
+    slower arm. At most half as many seeds again as there is room for are under way; with room for one, the next begins
+    when it has ended. Seeds that were begun beyond the answer do not count in it.
     """
 
     def __init__(self, spec: StudySpec, history: History, corpus: str, slots: int = 1) -> None:

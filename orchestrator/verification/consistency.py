@@ -12,6 +12,7 @@ from orchestrator.analysis.answer import TOLERANCE
 from orchestrator.analysis.selection import best_trials, same_configuration
 from orchestrator.config.chosen import chosen_configuration
 from orchestrator.config.search import HalvingSpec
+from orchestrator.config.study import StudySpec
 from orchestrator.ledger import protocol, records
 from orchestrator.ledger.history import History
 from orchestrator.ledger.protocol import Protocol
@@ -54,12 +55,14 @@ def _check_follows(found: Verification, where: str, fixed: Protocol, known: Sequ
 
 
 def check_plan(found: Verification, written: Sequence[records.Record]) -> None:
-    """Trials have the protocol's budgets and seeds, only the search's best were confirmed, attempts are their own, and
-    since the first that says in what it ran all do."""
-    history, said = History(), False
+    """Trials have the protocol's budgets and seeds, searches tried what their spaces have, only the best of it was
+    confirmed, attempts are their own, and since the first that says in what it ran all do."""
+    history, said, spec = History(), False, None
     for record in written:
-        if isinstance(record, records.TrialRecord) and record.trial not in history.trials:
-            _check_begin(found, history, record)
+        if isinstance(record, records.StudyRecord):
+            spec = protocol.study_of(record.protocol)
+        if isinstance(record, records.TrialRecord) and record.trial not in history.trials and spec is not None:
+            _check_begin(found, history, record, spec)
         history.apply(record)
         if isinstance(record, records.TrialRecord | records.BegunRecord | records.MeasureRecord | records.EndRecord):
             trial, own = history.trials[record.trial], f"{record.phase} {record.arm} {record.attempt}"
@@ -70,18 +73,20 @@ def check_plan(found: Verification, written: Sequence[records.Record]) -> None:
             found.check("attempts", where, record.environment is not None, said)
 
 
-def _check_begin(found: Verification, history: History, begin: records.TrialRecord) -> None:
+def _check_begin(found: Verification, history: History, begin: records.TrialRecord, spec: StudySpec) -> None:
     name, design = begin.trial, history.design
     amount = design.amount if begin.phase == "search" else design.confirm_amount * (begin.share or 1.0)
     found.check("budgets", f"{name}: its budget", begin.amount, amount)
     after = begin.seed - design.seed
-    planned = after == 0 if begin.phase == "search" else 1 <= after <= design.seeds
+    planned = after == 0 if begin.phase == "search" else 1 <= after <= history.planned_seeds
     found.check("seeds", f"{name}: a seed of the protocol", planned, True)
-    asked = history.enqueued.get(begin.arm, {}).get(begin.number) if begin.phase == "search" else None
-    if asked is not None:
-        own = same_configuration(begin.configuration)
-        found.check("enqueued", f"{name}: what was enqueued", own, same_configuration(asked))
-        found.check("enqueued", f"{name}: it may be asked for", _may_be_asked(history, begin.arm, asked), True)
+    if begin.phase == "search":
+        inside = _may_be_tried(spec, begin.arm, begin.configuration)
+        found.check("search spaces", f"{name}: in the search space of its arm", inside, True)
+        asked = history.enqueued.get(begin.arm, {}).get(begin.number)
+        if asked is not None:
+            own = same_configuration(begin.configuration)
+            found.check("enqueued", f"{name}: what was enqueued", own, same_configuration(asked))
     if begin.phase != "confirm":
         return
     wanted = same_configuration(begin.configuration)
@@ -94,13 +99,12 @@ def _check_begin(found: Verification, history: History, begin: records.TrialReco
     found.check("confirmed configurations", where, best, True)
 
 
-def _may_be_asked(history: History, arm: str, configuration: Configuration) -> bool:
-    assert history.study is not None, "its design was read"
+def _may_be_tried(spec: StudySpec, arm: str, configuration: Configuration) -> bool:
+    """Whether it has a value in the widest range of each setting that the arm's search varies, and no other."""
     try:
-        whole = chosen_configuration(protocol.study_of(history.study.protocol), arm, configuration)
+        return chosen_configuration(spec, arm, configuration) == configuration
     except InputError:
         return False
-    return same_configuration(whole) == same_configuration(configuration)
 
 
 def check_trials(found: Verification, history: History) -> None:

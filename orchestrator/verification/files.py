@@ -35,15 +35,17 @@ def scores_of_floors(floors: Floors) -> ByScorer:
 
 
 def check_checkpoints(found: Verification, history: History, folder: Location) -> None:
-    """Those of completed runs that are there are the ones whose digests the reports have."""
-    completed = [trial for trial in history.trials.values() if trial.outcome == "completed" and trial.measures]
+    """Those of completed runs that are there are the ones whose digests the reports have; no other run has one of a
+    finished model."""
+    missing = completed = 0
     for trial in history.trials.values():
-        if trial.outcome in ("lost", *BROKEN) and _has_finished(folder, trial):
+        folders = CheckpointFolders(folder / "trials" / trial.trial)
+        if trial.outcome in ("lost", *BROKEN) and _has_finished(folders):
             where = f"{trial.trial}: the outcome of a run with a finished model"
             found.check("checkpoints", where, trial.outcome, "completed")
-    missing = 0
-    for trial in completed:
-        digest, folders = trial.measures[-1].checkpoint, CheckpointFolders(folder / "trials" / trial.trial)
+        if trial.outcome != "completed" or not trial.measures:
+            continue
+        digest, completed = trial.measures[-1].checkpoint, completed + 1
         if trial.environment is not None:  # of a version that writes it
             found.check("checkpoints", f"{trial.trial}: its report has a digest", digest is not None, True)
         places = {place.step: place.folder for place in folders.whole()}
@@ -62,7 +64,7 @@ def check_checkpoints(found: Verification, history: History, folder: Location) -
                 own = place / name
                 found.check("checkpoints", str(own), file.checksum, checksum(own.read_bytes()) if own.exists() else "")
     if missing:
-        found.notes.append(f"{missing:,} of {len(completed):,} completed runs have no checkpoint here with a digest")
+        found.notes.append(f"{missing:,} of {completed:,} completed runs have no checkpoint here with a digest")
 
 
 def check_names(found: Verification, history: History, folder: Location) -> None:
@@ -74,9 +76,9 @@ def check_names(found: Verification, history: History, folder: Location) -> None
                 found.check("files", str(folder / room / name), trial in history.trials, True)
 
 
-def _has_finished(folder: Location, trial: TrialHistory) -> bool:
-    """Whether its newest checkpoint is one of a run that came to its end."""
-    places = CheckpointFolders(folder / "trials" / trial.trial).whole()
+def _has_finished(folders: CheckpointFolders) -> bool:
+    """Whether the newest checkpoint is one of a run that came to its end."""
+    places = folders.whole()
     try:
         return bool(places) and CheckpointRecord.read(places[-1].folder).finished
     except (DamagedError, InputError):
@@ -88,17 +90,12 @@ def check_items(found: Verification, history: History, folder: Location) -> bool
     there."""
     whole, wanted = True, any(find_yardstick(name).has_items() for name in history.design.yardsticks.names)
     for trial in history.trials.values():
+        named = bool(trial.measures) and trial.measures[-1].items is not None
         if wanted and trial.built and trial.outcome == "completed" and trial.phase != "search":
-            named = bool(trial.measures) and trial.measures[-1].items is not None
             found.check("item scores", f"{trial.trial}: its report names their file", named, True)
-        try:
-            items = read_items(folder, trial)
-        except InputError as error:
-            found.check("item scores", error.where, error.what, "the file of its report")
-            whole = False
-            continue
-        if items:
-            _check_sums(found, "item scores", trial.trial, scores_of(trial), items)
+        if named:
+            read = partial(read_items, folder, trial)
+            whole &= _check_file(found, "item scores", trial.trial, scores_of(trial), read)
     return whole
 
 
@@ -108,13 +105,10 @@ def check_floors(found: Verification, history: History, folder: Location) -> boo
     for trial in (trial for arm in history.design.arms for trial in history.trials_of("confirm", arm)):
         if trial.floors is None:
             continue
-        try:
-            items = read_floors(folder, trial)
-        except InputError as error:
-            found.check("floors", error.where, error.what, "the file of its report")
+        where, recorded = f"{trial.trial} before its first step", scores_of_floors(trial.floors)
+        if not _check_file(found, "floors", where, recorded, partial(read_floors, folder, trial)):
             whole = False
             continue
-        _check_sums(found, "floors", f"{trial.trial} before its first step", scores_of_floors(trial.floors), items)
         task = history.design.arms[trial.arm].task
         first, scores = tables.setdefault(task, (trial.trial, trial.floors.tables))
         for table in {**scores, **trial.floors.tables}:
@@ -132,22 +126,28 @@ def check_asked(found: Verification, history: History, folder: Location) -> None
     evaluations = [record for own in history.evaluations.values() for record in own.values()]
     for evaluation in evaluations:
         recorded = {str(scorer): {TASKS: score} for scorer, score in evaluation.scores.items()}
-        _check_file(found, evaluation.trial, recorded, partial(read_evaluation, folder, evaluation))
+        _check_file(found, "tasks", evaluation.trial, recorded, partial(read_evaluation, folder, evaluation))
     for tuning in history.tunings.values():
         recorded = {f"fine-tuning {number}": {TASKS: score} for number, score in enumerate(tuning.scores)}
         where = f"{tuning.trial}, fine-tuned to {tuning.task} at {tuning.rate:g}"
-        _check_file(found, where, recorded, partial(read_tuning, folder, tuning))
+        _check_file(found, "tasks", where, recorded, partial(read_tuning, folder, tuning))
 
 
 def _check_file(
-    found: Verification, where: str, recorded: ByScorer, read: Callable[[], Mapping[tuple[str, str], ItemScores]]
-) -> None:
+    found: Verification,
+    kind: str,
+    where: str,
+    recorded: ByScorer,
+    read: Callable[[], Mapping[tuple[str, str], ItemScores]],
+) -> bool:
+    """What is recorded is what the file of its items comes to. Whether that is there, and the one that was recorded."""
     try:
         items = read()
     except InputError as error:
-        found.check("tasks", error.where, error.what, "the file of its record")
-        return
-    _check_sums(found, "tasks", where, recorded, items)
+        found.check(kind, error.where, error.what, "the file of its record")
+        return False
+    _check_sums(found, kind, where, recorded, items)
+    return True
 
 
 def _check_sums(

@@ -16,7 +16,7 @@ from cluster.local import LocalCluster
 from cluster.watchdog import marked
 from orchestrator.ledger.records import BegunRecord, EndRecord, Record, ResourcesRecord, TrialRecord, WaitingRecord
 from orchestrator.ledger.segments import read_ledger
-from tests.end_to_end.test_chaos import chaotic, outcome, undisturbed
+from tests.helpers.chaos import chaotic, outcome, undisturbed
 from tests.helpers.object_store import BUCKET, environment, s3_server, variables
 from trainables.storage import Location
 

@@ -20,7 +20,7 @@ from orchestrator.ledger.history import read_history
 from orchestrator.ledger.records import BegunRecord, EndRecord, EventRecord, WaitingRecord
 from orchestrator.ledger.segments import read_ledger
 from orchestrator.verification.verify import verify
-from tests.end_to_end.test_chaos import chaotic, outcome, undisturbed
+from tests.helpers.chaos import chaotic, outcome, undisturbed
 from tests.helpers.nodes import Node, Nodes, wait_until
 from tests.helpers.study import h2h
 from trainables.storage import Location

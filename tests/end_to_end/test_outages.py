@@ -18,7 +18,7 @@ import pytest
 from orchestrator.ledger.records import BegunRecord, EndRecord, MeasureRecord
 from orchestrator.ledger.segments import read_ledger
 from orchestrator.verification.verify import verify
-from tests.end_to_end.test_chaos import chaotic, outcome, undisturbed
+from tests.helpers.chaos import chaotic, outcome, undisturbed
 from tests.helpers.object_store import BUCKET, FAULTS, Way, environment, s3_server
 from trainables.storage import Location
 

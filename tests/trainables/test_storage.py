@@ -70,6 +70,12 @@ def test_files_and_folders(place):
     (place / "a").delete()  # nothing there: nothing to do
 
 
+def test_a_bucket_that_is_not_there_is_not_waited_for(s3, monkeypatch):
+    monkeypatch.setattr(object_store.Patience, "seconds", 300.0)
+    with pytest.raises(FileNotFoundError, match="NoSuchBucket"):
+        Location("s3://there-is-no-such-bucket/studies").names()
+
+
 def test_a_ledger_is_read_while_it_is_written_and_by_sessions(place):
     folder = place / "ledger"
     reader = LedgerReader(folder)

@@ -38,7 +38,7 @@ class Tokens(NamedTuple):
     token_K: NDArray[np.int64]
 
     def some(self, number: NDArray[np.int64]) -> Tokens:
-        """Those of these numbers."""
+        """The tokens with these numbers, (k,)."""
         return Tokens(self.rank_K[number], self.nats_K[number], self.token_K[number])
 
 

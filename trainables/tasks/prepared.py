@@ -237,7 +237,7 @@ class Tasks:
 
     @cached_property
     def manifest(self) -> TasksManifest:
-        """What there is."""
+        """The folder's manifest. Raises InputError where it is not the one that the folder is named after."""
         content = self._read(MANIFEST_NAME)
         if checksum(content) != self.folder.name:
             raise self._damaged(MANIFEST_NAME, "its digest is not the folder's name")
@@ -247,7 +247,7 @@ class Tasks:
             raise self._damaged(MANIFEST_NAME, str(error.errors()[0]["msg"])) from error
 
     def languages(self, task: str) -> tuple[str, ...]:
-        """Those that a task is tested in."""
+        """The languages that a task is tested in."""
         return tuple(self.manifest.tasks[task].chance)
 
     def examples(self, task: str, split: Split, language: str) -> list[Example]:

@@ -51,7 +51,7 @@ class Source:
         self._place: PlaceConfig = place
         self._require_known_columns()
         self.languages = place.languages or task.languages
-        """Those that are there."""
+        """The task's languages that this place has."""
 
     def _require_known_columns(self) -> None:
         """Raises InputError where a name under columns is none that is read: a mistyped one would be passed over."""

@@ -146,7 +146,7 @@ class CheckpointFolders:
         return [found[step] for step in sorted(found)]
 
     def steps(self) -> list[int]:
-        """Those of :meth:`whole`."""
+        """The steps of :meth:`whole`, ascending."""
         return [place.step for place in self.whole()]
 
     def begun(self, start: int) -> list[Place]:

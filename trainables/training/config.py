@@ -246,10 +246,10 @@ def can_defer(beta1: float, beta2: float) -> bool:
 
 
 class Branch(Config):
-    """A shorter run that leaves a trial on its way: there it finds the trial's state as its own checkpoint."""
+    """A shorter run that begins with a longer one's state: the trial saves that as the branch's first checkpoint."""
 
     trial: str  # its name
-    progress: float = Field(gt=0, lt=1)  # of the trial that it leaves, where it does
+    progress: float = Field(gt=0, lt=1)  # of the longer run, where its state is saved for the branch
 
 
 class TrialConfig(Config):

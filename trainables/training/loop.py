@@ -56,7 +56,8 @@ def _log_unigram(stream: TokenStream, task: Task, size: int) -> torch.Tensor:
 
 
 class Trial:
-    """One trial on one worker: build, train, report. Without ``checkpoints`` it saves nothing.
+    """One trial on one worker: build, train, report. Without ``checkpoints`` it saves nothing; with them at rungs and
+    evaluations, and besides ``checkpoint_seconds`` after the last time.
 
     Into the ``study_folder``, if it is named, the scores of the held-out text's items are written at the end.
 
@@ -75,12 +76,13 @@ class Trial:
         energy: EnergyCounter | None = None,
         usd_per_hour: float | None = None,
         study_folder: Location | None = None,
+        checkpoint_seconds: float = math.inf,
     ) -> None:
         self.config, self.stream, self.checkpoints, self.feed = config, stream, checkpoints, feed
         self.study_folder = study_folder
         self.world = world or World()
         self.should_stop = should_stop
-        self.checkpoint_seconds = math.inf  # between two checkpoints, at most
+        self.checkpoint_seconds = checkpoint_seconds
         self._saved_at = time.monotonic()
         self.billing = Billing(config.budget, self.world, energy, usd_per_hour)
         self.meter, self.load = OverheadMeter(), LoadMeter()

@@ -9,9 +9,10 @@ from orchestrator.analysis.answer import answer_of
 from orchestrator.analysis.comparison import Comparison
 from orchestrator.analysis.report import StudyReport, report_of
 from orchestrator.config.folder import LEDGER
+from orchestrator.ledger.chain import head_after
 from orchestrator.ledger.history import History
 from orchestrator.ledger.records import EndRecord, Record
-from orchestrator.ledger.segments import LedgerReader, parse_line
+from orchestrator.ledger.segments import LedgerReader, Line, parse_line
 from orchestrator.reporting.listening import Silence
 from orchestrator.reporting.now import now_of
 from orchestrator.reporting.paced import Paced, changes_answer
@@ -47,6 +48,7 @@ class Feed:
     def _begin(self) -> None:
         self.history, self._reader = History(folder=self.folder), LedgerReader(self.folder / LEDGER)
         self._damage, self._again = "", 0.0
+        self._lines: list[Line] = []  # that were read, and not taken in
 
     @property
     def problem(self) -> str:
@@ -61,11 +63,17 @@ class Feed:
                 return
             self._begin()
         try:
-            for line in self._silent.heard(lambda: list(self._reader.lines())):
+            for line in self._silent.heard(self._new_lines):
                 self._take(parse_line(line))
-            self.history.head = self._reader.head
+                self.history.head = head_after(line.head, line.text)
         except (InputError, OSError) as error:
             self._damage, self._again = str(error), time.monotonic() + AGAIN_SECONDS
+
+    def _new_lines(self) -> list[Line]:
+        """Those that were read before an OSError are given the next time."""
+        self._lines.extend(self._reader.lines())
+        found, self._lines = self._lines, []
+        return found
 
     def _take(self, record: Record) -> None:
         self.history.apply(record)

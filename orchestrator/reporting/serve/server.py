@@ -25,7 +25,6 @@ from orchestrator.reporting.studies import StudyLine
 from trainables.errors import InputError, refusal
 from trainables.storage import Location
 
-HOST, PORT = "127.0.0.1", 8421
 SECONDS, REMOTE_SECONDS, RESTING_SECONDS = 1.0, 5.0, 10.0  # between two looks at a ledger
 INDEX_SECONDS = 5.0
 ALIVE_SECONDS = 15.0  # after which a reader that nothing new came for is told so

@@ -109,7 +109,7 @@ def test_a_ledger_in_which_something_was_enqueued_that_may_not_be_is_found(finis
 
     forged = Recorded(finished.spec)
     forged.records = [edit(record) for record in finished.records]
-    assert "search-vanilla-004: it may be asked for" in mismatches(forged)
+    assert "search-vanilla-004: in the search space of its arm" in mismatches(forged)
 
 
 def test_a_search_that_goes_on_takes_it_up(tmp_path):

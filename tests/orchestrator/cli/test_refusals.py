@@ -159,3 +159,11 @@ def test_a_number_of_examples_that_is_none(items: str) -> None:
     code, said = run_command("evaluate", "model", "--tasks", "blimp", "--items", items)
     assert code == 2
     assert f"'{items}' is no number of examples" in said
+
+
+def test_a_shipped_studys_name_is_not_waited_for_where_a_folder_here_has_it(study: Path) -> None:
+    """``demo`` names studies/demo, where nothing has begun; ./demo has a study."""
+    assert Path.cwd() == study.parent
+    code, message = run_command("watch", "demo")
+    assert code == 2
+    assert "the folder ./demo has one: name it so, with ./" in message

@@ -24,6 +24,7 @@ from orchestrator.analysis.report import report_of
 from orchestrator.cli import make_parser
 from orchestrator.ledger.history import History
 from orchestrator.ledger.records import EndRecord
+from orchestrator.ledger.segments import LedgerReader
 from orchestrator.reporting import paced
 from orchestrator.reporting.now import now_of
 from orchestrator.reporting.pace import Pace, per_second
@@ -284,6 +285,29 @@ def test_what_takes_long_is_made_again_the_later(monkeypatch):
             drawn.refresh(make)
     assert made == [100.0, 200.0, 300.0, 400.0], "three seconds of a hundred"
     assert drawn.version == 4
+
+
+def test_what_was_read_before_the_storage_fell_silent_is_not_lost(tmp_path, monkeypatch):
+    """It answers for a ledger's first segment, and for its second only when it is asked again."""
+    write_study(tmp_path, "s", RECORDS[:30])
+    write_ledger(tmp_path / "s", RECORDS[30:MIDDLE], segment=2)
+    undisturbed = Feed(Location(tmp_path / "s"))
+    undisturbed.read()
+    read, silent = LedgerReader._read_segment, ["000002.jsonl"]
+
+    def read_unless_silent(reader, name):
+        if name in silent:
+            silent.remove(name)
+            raise OSError("no answer")
+        return read(reader, name)
+
+    monkeypatch.setattr(LedgerReader, "_read_segment", read_unless_silent)
+    study_feed = Feed(Location(tmp_path / "s"))
+    study_feed.read()
+    study_feed.read()
+    assert study_feed.problem == ""
+    assert study_feed.history == undisturbed.history
+    assert study_feed.history.head == undisturbed.history.head
 
 
 def test_nothing_is_drawn_again_while_nothing_is_new(tmp_path):

@@ -93,6 +93,20 @@ def test_an_arm_of_which_all_trials_break_ends_the_search():
     assert mismatches(driver) == []
 
 
+@pytest.mark.parametrize("anytime", [(), ANYTIME])
+def test_a_spare_seed_takes_the_place_of_one_of_which_a_run_was_lost(anytime):
+    class Losing(Recorded):
+        def advance(self, driven, name):
+            if name == "confirm-vanilla-002":
+                self.end(driven, name, "lost")
+            else:
+                super().advance(driven, name)
+
+    driver = Losing(study("search.budget_per_arm=2", "confirm.seeds=4", *anytime)).study()
+    assert driver.seeds() == [[1, 2, 3, 4, 5]] * 2
+    assert mismatches(driver) == []
+
+
 @pytest.fixture(scope="module")
 def honest() -> Recorded:
     overrides = ("search.budget_per_arm=4", "confirm.seeds=6", "confirm.evaluations=4")
@@ -118,6 +132,22 @@ NAME = "confirm-vanilla-002"
 
 def test_a_ledger_that_nobody_touched(honest):
     assert touched(honest, lambda record: record) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"learning_rate": 10.0}, {"learning_rate": None}, {"batch_sequences": 64}],
+    ids=["beyond the widest range", "no number", "a setting that is not searched"],
+)
+def test_a_search_tries_what_its_space_has(honest, change):
+    name = "search-vanilla-001"
+
+    def edit(record):
+        if of(record, name, TrialRecord):
+            return changed(record, configuration=record.configuration | change)
+        return record
+
+    assert f"{name}: in the search space of its arm" in touched(honest, edit)
 
 
 def test_spending_only_rises(honest):

@@ -155,8 +155,10 @@ class PackedCorpus:
         return token_counts(self.manifest, self.folder)
 
     def tokenizer(self) -> PreTrainedTokenizerFast:
-        """The tokenizer that made the tokens."""
+        """The tokenizer that made the tokens. Raises InputError: its files are gone, or cannot be read."""
         files = [self._local_copy(f"{TOKENIZER_NAME}/{name}") for name in (self.folder / TOKENIZER_NAME).names()]
+        if not files:
+            raise damaged(self.folder / TOKENIZER_NAME)
         return load_tokenizer(str(files[0].parent))
 
     def digests(self) -> dict[str, str]:

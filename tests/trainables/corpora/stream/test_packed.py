@@ -109,3 +109,9 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monk
         corpus.take("train", "en", np.array([0]))
     cache.unlink()
     assert len(corpus.take("train", "en", np.array([0]))) == 1
+
+
+def test_a_tokenizer_that_is_gone_is_named(tmp_path: Path) -> None:
+    corpus = write_corpus(tmp_path, {"en": 20})
+    with pytest.raises(InputError, match="tokenizer of the prepared corpus is missing"):
+        corpus.tokenizer()
