@@ -55,7 +55,8 @@ def _watch(options: Options) -> int:
         with loading(f"reading {options.study}"):
             folder.exists()  # a storage that refuses says so now
             (folder / LEDGER).names()  # and what is no folder
-        follow(folder, console, stage=Stage(f"waiting for a study to begin in {folder} (Ctrl-C ends)"), keys=keys)
+        waiting = Stage(f"waiting for a study to begin in {folder} (Ctrl-C ends)", until_begun=True)
+        follow(folder, console, stage=waiting, keys=keys)
         return 0
     with loading(f"reading {options.study}"):
         folder = folder_named(options)
