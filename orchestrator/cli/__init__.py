@@ -45,7 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise InputError(f"'{unknown[0]}' stands before the command", remedy=f"h2h COMMAND ... {unknown[0]}")
         if unknown:
             known = [flag for commands, flag, _ in _OPTIONS if words[0] in commands.split() and flag.startswith("-")]
-            raise InputError(f"{words[0]} knows no '{unknown[0]}'", remedy=nearest(unknown[0], known))
+            is_setting = "--set" in known and "=" in unknown[0] and not unknown[0].startswith("-")
+            remedy = f"--set {unknown[0]}" if is_setting else nearest(unknown[0], known)
+            raise InputError(f"{words[0]} knows no '{unknown[0]}'", remedy=remedy)
         code = command(options)
         sys.stdout.flush()  # while a failure can be told
     except InputError as error:

@@ -134,11 +134,12 @@ _TIMES = {"": 1.0, "%": 0.01, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 
 def place(key: str, file: str, overrides: Sequence[str] = ()) -> str:
     """Where a key was set: by an override of it or of a part of it, else in the file."""
+    dotted = re.sub(r"\[([0-9]+)\]", r".\1", key)  # as --set has positions in lists
     for override in reversed(overrides):
         overridden = override.partition("=")[0]
-        if key == overridden or overridden.startswith(f"{key}."):
+        if dotted == overridden or overridden.startswith(f"{dotted}."):
             return f"--set {override}"
-        if key.startswith((f"{overridden}.", f"{overridden}[", f"{overridden} ")):  # a search space's names its file
+        if dotted.startswith((f"{overridden}.", f"{overridden} ")):  # a search space's names its file
             return f"--set {override} ({key})"
     return ": ".join(filter(None, (file, key)))
 

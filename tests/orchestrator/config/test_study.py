@@ -3,6 +3,7 @@
 import pytest
 import yaml
 
+from orchestrator.config.errors import place
 from orchestrator.config.files import SHIPPED, dump_study, load_study, make_study, study_names
 from orchestrator.planning.arm_plan import checked_plans
 from orchestrator.planning.preflight import check_places
@@ -45,6 +46,11 @@ MISTAKES = {
         "unknown key 'temprature'",
         "arms.headless.options.temprature",
         "did you mean 'temperature'",
+    ),
+    "arms.vanilla.options.temperature=1": (
+        "the objective clm has no option 'temperature'",
+        "--set arms.vanilla.options.temperature=1",
+        "an objective that has it: headless_mlm, headless_clm, mlm+cwt",
     ),
     "arms.headless.options={temperature: 0}": ("above 0", "arms.headless.options.temperature", "Default: 1"),
     "search.halving.rungs=40": ("must be at most 16", "search.halving.rungs", "Default: 3"),
@@ -178,6 +184,29 @@ def test_no_such_study(tmp_path):
         load_study("dmo")
     with pytest.raises(InputError, match="no study lies in"):
         load_study(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "content", [b"some words: and: more\n\nof them\n", b'{"text": "a"}\n{"text": "b"}\n', b"\x1f\x8b"]
+)
+def test_text_is_no_study_and_can_have_one(tmp_path, content):
+    suffix = ".jsonl" if content.startswith(b"{") else ".txt" if content.startswith(b"s") else ".txt.gz"
+    file = tmp_path / f"en{suffix}"
+    file.write_bytes(content)
+    with pytest.raises(InputError, match="this is text to train on, and no study") as caught:
+        load_study(file)
+    assert f"h2h init {file}" in caught.value.remedy
+    with pytest.raises(InputError, match="no study lies in") as caught:
+        load_study(tmp_path)
+    assert f"h2h init {tmp_path}" in caught.value.remedy
+
+
+@pytest.mark.parametrize("key", ["corpora.sources[1].files", "corpora.sources[1]", "corpora.sources.1.files"])
+def test_what_was_set_on_the_command_line_is_named_as_it_stands_there(key):
+    """Whoever checks the text names a source by its number in brackets."""
+    one = "corpora.sources.1.files=nothing.txt"
+    assert place(key, "own.yaml", [one]) == f"--set {one}"
+    assert place(key.replace("1", "0"), "own.yaml", [one]) == f"own.yaml: {key.replace('1', '0')}"
 
 
 @pytest.mark.parametrize("overrides", ["confirm.seeds=8", [3], None])
