@@ -6,6 +6,7 @@ Each command imports what it needs: reading a study takes neither torch nor Ray.
 import argparse
 import logging
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -86,6 +87,9 @@ class _Parser(argparse.ArgumentParser):
         if message.startswith("argument COMMAND: invalid choice: "):
             given = message.split("'")[1] if "'" in message else ""
             message = f"there is no command '{given}'\n  remedy: {nearest(given, COMMANDS)}"
+        elif found := re.fullmatch(r"argument (.+): invalid choice: '(.*)' \(choose from (.*)\)", message):
+            flag, given, valid = found.groups()
+            message = f"{flag} cannot be '{given}'\n  remedy: {nearest(given, re.findall('[a-z]+', valid))}"
         if "--json" in sys.argv:
             print_json(Refusal(code=EXIT_INPUT, what=message))
         self.exit(EXIT_INPUT, f"h2h: {message}\n{self.format_usage()}")

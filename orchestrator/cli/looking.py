@@ -357,7 +357,10 @@ def _evaluate(options: Options) -> int:
     from trainables.evaluation.yardstick import TASK_ITEMS
 
     named = options.tasks if len(options.tasks) > 1 else options.tasks[0]
-    suite = validated(TasksSpec, {"suite": named, "folder": options.data, "fine_tuning": None}, "--tasks")
+    try:
+        suite = validated(TasksSpec, {"suite": named, "folder": options.data, "fine_tuning": None})
+    except InputError as error:
+        raise error.at("--tasks") from error
     items = TASK_ITEMS if options.items is None else options.items
     with loading(f"loading {options.study}"):
         from orchestrator.reporting.evaluation import evaluated_model, evaluated_study, evaluation_table

@@ -120,7 +120,11 @@ def _meant(value: str, here: list[Any]) -> str:
     for finding in here:
         if finding["type"] == "literal_error":
             return near(value, re.findall(r"'([^']*)'", finding["ctx"]["expected"]))
-        found = _AMOUNT.fullmatch(value) if finding["type"] in ("float_type", "int_type") else None
+        if finding["type"] not in ("float_type", "int_type"):
+            continue
+        if re.fullmatch(r"[+-]?[0-9]+([.][0-9]*)?([eE][+-]?[0-9]+)?", value):
+            return "write it without quotes (in Python as a number: PyYAML reads 1e6 as text). "
+        found = _AMOUNT.fullmatch(value)
         if found is not None and found["unit"].lower() in _TIMES:
             amount = float(re.sub("[,_]", "", found["digits"])) * _TIMES[found["unit"].lower()]
             return f"did you mean {int(amount) if amount.is_integer() and amount < 1e15 else f'{amount:g}'}? "

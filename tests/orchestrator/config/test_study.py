@@ -33,6 +33,7 @@ MISTAKES = {
     "budget.tokens=20k": ("must be a number", "budget.tokens", "did you mean 20000? tokens: Input tokens"),
     "budget.tokens=1.5M": ("must be a number", "budget.tokens", "did you mean 1500000?"),
     "budget.tokens=1,000,000": ("must be a number", "budget.tokens", "did you mean 1000000?"),
+    "budget.tokens='2e15'": ("must be a number", "budget.tokens", "write it without quotes"),
     "confirm.margin=5%": ("must be a number", "confirm.margin", "did you mean 0.05?"),
     "confirm.seeds=2k": ("must be a whole number", "confirm.seeds", "did you mean 2000?"),
     "search.algorithm=tppe": ("must be 'tpe', 'gp'", "search.algorithm", "did you mean 'tpe'? algorithm: Optuna's"),
