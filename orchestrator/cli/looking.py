@@ -235,7 +235,8 @@ def _plan(options: Options) -> int:
         console.print(line, style="dim", highlight=False, markup=False)
     found = None
     if options.calibration:
-        with console.status("measuring a step of each arm"):
+        measuring = "measuring a step of each arm"
+        with console.status(measuring) if console.is_terminal and not options.json else loading(measuring):
             found = forecast(study.spec)
         console.print(show_forecast(found), highlight=False)
     if options.json:

@@ -58,6 +58,10 @@ def _headline(spec: StudySpec, vocabulary_size: int) -> RenderableType:
     return Group(Text(spec.name, style="bold"), *question, Text(), rows)
 
 
+BUSY = 0.7
+"""Of a core: with less of it, measured steps say little of what they take on an idle machine."""
+
+
 def _arm(plan: ArmPlan) -> Grid:
     training, learner = plan.training, plan.learner
     star = "*" if plan.objective.candidates_vary else ""
@@ -192,6 +196,12 @@ def _forecast_lines(found: Forecast) -> list[str]:
     if found.device_seconds is not None:
         hours = formatting.duration(found.device_seconds)
         lines.append(f"The study: at most {hours} of one device in training steps, by the steps measured here.")
+    share = min((arm.calibration.cpu_share for arm in found.arms if arm.calibration is not None), default=1.0)
+    if share < BUSY:
+        lines.append(
+            f"Other work on this machine took its time meanwhile: the steps had {share:.0%} of a core. On an idle "
+            "machine they are so much faster."
+        )
     if found.usd is not None:
         lines.append(f"They cost {formatting.quantity(found.usd, 'usd')} at the study's prices.")
     if spec.search.budget_per_arm:
