@@ -15,6 +15,7 @@ from orchestrator.analysis.comparison import Comparison
 from orchestrator.analysis.wording import verdict_in_words
 from orchestrator.ledger.history import History
 from orchestrator.ledger.records import Outcome, Record
+from orchestrator.reporting.glances import glances
 from tests.helpers.ledgers import begun, changed, end, measure, spent, study, trial
 from trainables.errors import InputError
 from trainables.evaluation import Items, Score
@@ -296,6 +297,14 @@ def test_an_arm_that_is_there_in_the_mean_alone_is_told_rather_than_a_budget_for
     said = verdict_in_words(comparison)
     assert "headless is above it in the mean alone: more seeds or a larger budget would tell." in said
     assert "times the budget" not in said
+
+
+def test_that_more_is_to_come_is_told_before_what_bars_a_verdict(tmp_path: Path) -> None:
+    comparison = compared(tmp_path, 0.075, 0.045)
+    (pair,) = comparison.pairs
+    waiting = pair.model_copy(update={"withheld": "boundary", "pending": 2, "verdict": "undecided"})
+    (glance,) = glances(comparison.model_copy(update={"pairs": (waiting,)}))
+    assert glance.verdict.startswith("undecided so far (")
 
 
 def test_an_arm_does_not_win_by_what_its_model_knew_before_training(tmp_path: Path) -> None:
