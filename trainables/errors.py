@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from functools import partial
 
@@ -62,7 +62,11 @@ def printable(text: str) -> str:
 def nearest(name: str, valid: Iterable[str]) -> str:
     """``did you mean 'x'? Valid: ...`` for a misspelt name. Names are not near by their suffix alone."""
     names = sorted(set(valid))
-    close = get_close_matches(name, names, n=1, cutoff=0.5)
+    return f"{near(name, names)}Valid: {', '.join(names) or 'none'}"
+
+
+def near(name: str, valid: Sequence[str]) -> str:
+    """``did you mean 'x'? `` for a misspelt name, or nothing: where the valid ones are named already."""
+    close = get_close_matches(name, valid, n=1, cutoff=0.5)
     stems = [word.partition(".")[0] for word in (name, *close)]
-    hint = f"did you mean '{close[0]}'? " if close and get_close_matches(stems[0], stems[1:]) else ""
-    return f"{hint}Valid: {', '.join(names) or 'none'}"
+    return f"did you mean '{close[0]}'? " if close and get_close_matches(stems[0], stems[1:]) else ""

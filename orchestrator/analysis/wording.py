@@ -161,9 +161,13 @@ def _floors_in_words(comparison: Comparison, pair: Pair) -> Iterable[str]:
         times = sorted((of.times_budget, name, of.trend) for of, name in known if of.times_budget is not None)
         for number, name, trend in times[:1]:
             if trend == "branches":
-                yield f"By the trend of its branches {name} would be at {number:.2g} times the budget."
+                yield f"By the trend of its branches {name} would be at {_times(number)} the budget."
             else:
-                yield f"By the course of its runs {name} would be at no less than {number:.2g} times the budget."
+                yield f"By the course of its runs {name} would be at no less than {_times(number)} the budget."
+
+
+def _times(number: float) -> str:
+    return f"{float(f'{number:.2g}'):,.15g} times"
 
 
 def barred_by(pair: Pair) -> str:

@@ -6,6 +6,7 @@ Each command imports what it needs: reading a study takes neither torch nor Ray.
 import argparse
 import logging
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -45,7 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise InputError(f"'{unknown[0]}' stands before the command", remedy=f"h2h COMMAND ... {unknown[0]}")
         if unknown:
             known = [flag for commands, flag, _ in _OPTIONS if words[0] in commands.split() and flag.startswith("-")]
-            raise InputError(f"{words[0]} knows no '{unknown[0]}'", remedy=nearest(unknown[0], known))
+            is_setting = "--set" in known and "=" in unknown[0] and not unknown[0].startswith("-")
+            remedy = f"--set {unknown[0]}" if is_setting else nearest(unknown[0], known)
+            raise InputError(f"{words[0]} knows no '{unknown[0]}'", remedy=remedy)
         code = command(options)
         sys.stdout.flush()  # while a failure can be told
     except InputError as error:
@@ -84,6 +87,9 @@ class _Parser(argparse.ArgumentParser):
         if message.startswith("argument COMMAND: invalid choice: "):
             given = message.split("'")[1] if "'" in message else ""
             message = f"there is no command '{given}'\n  remedy: {nearest(given, COMMANDS)}"
+        elif found := re.fullmatch(r"argument (.+): invalid choice: '(.*)' \(choose from (.*)\)", message):
+            flag, given, valid = found.groups()
+            message = f"{flag} cannot be '{given}'\n  remedy: {nearest(given, re.findall('[a-z]+', valid))}"
         if "--json" in sys.argv:
             print_json(Refusal(code=EXIT_INPUT, what=message))
         self.exit(EXIT_INPUT, f"h2h: {message}\n{self.format_usage()}")

@@ -55,7 +55,8 @@ def _watch(options: Options) -> int:
         with loading(f"reading {options.study}"):
             folder.exists()  # a storage that refuses says so now
             (folder / LEDGER).names()  # and what is no folder
-        follow(folder, console, stage=Stage(f"waiting for a study to begin in {folder} (Ctrl-C ends)"), keys=keys)
+        waiting = Stage(f"waiting for a study to begin in {folder} (Ctrl-C ends)", until_begun=True)
+        follow(folder, console, stage=waiting, keys=keys)
         return 0
     with loading(f"reading {options.study}"):
         folder = folder_named(options)
@@ -234,7 +235,8 @@ def _plan(options: Options) -> int:
         console.print(line, style="dim", highlight=False, markup=False)
     found = None
     if options.calibration:
-        with console.status("measuring a step of each arm"):
+        measuring = "measuring a step of each arm"
+        with console.status(measuring) if console.is_terminal and not options.json else loading(measuring):
             found = forecast(study.spec)
         console.print(show_forecast(found), highlight=False)
     if options.json:
@@ -356,7 +358,10 @@ def _evaluate(options: Options) -> int:
     from trainables.evaluation.yardstick import TASK_ITEMS
 
     named = options.tasks if len(options.tasks) > 1 else options.tasks[0]
-    suite = validated(TasksSpec, {"suite": named, "folder": options.data, "fine_tuning": None}, "--tasks")
+    try:
+        suite = validated(TasksSpec, {"suite": named, "folder": options.data, "fine_tuning": None})
+    except InputError as error:
+        raise error.at("--tasks") from error
     items = TASK_ITEMS if options.items is None else options.items
     with loading(f"loading {options.study}"):
         from orchestrator.reporting.evaluation import evaluated_model, evaluated_study, evaluation_table

@@ -108,7 +108,7 @@ def _agreed(question: str) -> bool:
 @command("write a commented study for files of your own, with settings that suit them")
 def _init(options: Options) -> int:
     with loading("loading what reads files"):
-        from orchestrator.planning.draft import KINDS, draft, groups_of, sources_of
+        from orchestrator.planning.draft import KINDS, draft, groups_of, require_name, sources_of
     asks = sys.stdin.isatty() and not (options.yes or options.json or Voice.quiet)
     given = options.files or (_words(_asked("files or folders of text", "text/*.txt")) if asks else [])
     if not given:
@@ -124,6 +124,7 @@ def _init(options: Options) -> int:
         print("\n".join(seen))
     kind = options.kind or (_chosen("kind of model", KINDS) if asks else KINDS[0])
     name = options.name or (_asked("name of the study", "my-study") if asks else "my-study")
+    require_name(name)
     out = Path(options.out or f"{name}.yaml")
     _require_free(out, force=options.force)
     with loading("checking the files"):

@@ -15,7 +15,7 @@ from search_spaces import Float, Setting, Space, space_names, space_path
 from trainables.config import Config
 from trainables.errors import InputError, nearest
 from trainables.models.config import ModelConfig
-from trainables.objectives import Objective, find_objective
+from trainables.objectives import OBJECTIVES, Objective, find_objective
 from trainables.training.config import TrainingConfig
 
 
@@ -42,6 +42,15 @@ class ArmSpec(Config):
     @model_validator(mode="after")
     def _known_settings(self) -> ArmSpec:
         options = self.learned.Options
+        if self.options and not options.model_fields:
+            name = next(iter(self.options))
+            having = [one.name for one in OBJECTIVES if name in one.Options.model_fields]
+            raise InputError(
+                f"the objective {self.objective} has no option '{name}'",
+                where=f"options.{name}",
+                why="it has none at all",
+                remedy=f"an objective that has it: {', '.join(having)}" if having else "leave it out",
+            )
         validated(options, self.options, key="options")
         validated(TrainingConfig, self.training, key="training")
         self._check_space(options)

@@ -1,5 +1,6 @@
 """From pydantic's findings to the project's own error: file, key, why, the nearest valid name."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
@@ -7,7 +8,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from trainables.errors import InputError, nearest
+from trainables.errors import InputError, near, nearest
 
 Record = TypeVar("Record", bound=BaseModel)
 Path = tuple[str, ...]  # keys, names of arms and positions in lists
@@ -73,6 +74,8 @@ def _input_error(error: ValidationError, model: type[BaseModel], content: object
         remedy = "" if here[0]["type"] == "value_error" and _at(model, path)[2] else _meaning(model, path)
         if here[-1]["type"] == "string_type" and isinstance(value, int | float):
             remedy = "write it in quotes, as all text that looks like a number or like true or false"
+        elif isinstance(value, str):
+            remedy = f"{_meant(value, here)}{remedy}"
         why = "" if isinstance(value, dict | list) else f"the value is {value!r:.200}"  # it may be of any length
     if others:
         listed = ", ".join(".".join(other) or "the whole" for other in others[:3])
@@ -93,18 +96,54 @@ def _path(finding: Any, content: Any) -> Path:
 def _what(here: list[Any], path: Path) -> str:
     if here[0]["type"] not in _WORDS:
         return str(here[0]["msg"]).removeprefix("Value error, ")
-    words = [_WORDS[one["type"]].format(**one.get("ctx", {})) for one in here if one["type"] in _WORDS]
+    words = [_worded(one) for one in here if one["type"] in _WORDS]
     others = dict.fromkeys(word.removeprefix("must be ") for word in words[1:] if word != words[0])
-    return " or ".join([f"{repr(path[-1]) if path else 'it'} {words[0]}", *others])
+    named = path[-2:] if path and path[-1].isdecimal() else path[-1:]  # of a list's value also the list
+    return " or ".join([f"{repr('.'.join(named)) if path else 'it'} {words[0]}", *others])
+
+
+def _worded(finding: Any) -> str:
+    context = finding.get("ctx", {})
+    if context.get("pattern", "").startswith(_NAME):
+        others = re.sub(r"\\(.)", r"\1", context["pattern"].removeprefix(_NAME).removesuffix("]*$"))
+        letters = "must be of the letters A to Z and a to z, digits"
+        return f"{letters} and {' '.join(others)}, and begin with a letter or digit"
+    return _WORDS[finding["type"]].format(**context)
+
+
+_NAME = "^[A-Za-z0-9][A-Za-z0-9"
+"""How the pattern of a name begins; the other characters that it may have follow."""
+
+
+def _meant(value: str, here: list[Any]) -> str:
+    """``did you mean ...? `` for a text where a number or one of some names belongs."""
+    for finding in here:
+        if finding["type"] == "literal_error":
+            return near(value, re.findall(r"'([^']*)'", finding["ctx"]["expected"]))
+        if finding["type"] not in ("float_type", "int_type"):
+            continue
+        if re.fullmatch(r"[+-]?[0-9]+([.][0-9]*)?([eE][+-]?[0-9]+)?", value):
+            return "write it without quotes (in Python as a number: PyYAML reads 1e6 as text). "
+        found = _AMOUNT.fullmatch(value)
+        if found is not None and found["unit"].lower() in _TIMES:
+            amount = float(re.sub("[,_]", "", found["digits"])) * _TIMES[found["unit"].lower()]
+            return f"did you mean {int(amount) if amount.is_integer() and amount < 1e15 else f'{amount:g}'}? "
+    return ""
+
+
+_AMOUNT = re.compile(r"(?P<digits>[1-9][0-9]{0,2}(?:[,_][0-9]{3})+|[0-9]+(?:[.][0-9]+)?) ?(?P<unit>[a-zA-Z%]?)")
+_TIMES = {"": 1.0, "%": 0.01, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
+"""What an amount like 20k or 5% comes to, by its ending."""
 
 
 def place(key: str, file: str, overrides: Sequence[str] = ()) -> str:
     """Where a key was set: by an override of it or of a part of it, else in the file."""
+    dotted = re.sub(r"\[([0-9]+)\]", r".\1", key)  # as --set has positions in lists
     for override in reversed(overrides):
         overridden = override.partition("=")[0]
-        if key == overridden or overridden.startswith(f"{key}."):
+        if dotted == overridden or overridden.startswith(f"{dotted}."):
             return f"--set {override}"
-        if key.startswith((f"{overridden}.", f"{overridden}[", f"{overridden} ")):  # a search space's names its file
+        if dotted.startswith((f"{overridden}.", f"{overridden} ")):  # a search space's names its file
             return f"--set {override} ({key})"
     return ": ".join(filter(None, (file, key)))
 

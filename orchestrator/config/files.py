@@ -12,7 +12,7 @@ from orchestrator.config.arms import ArmSpec
 from orchestrator.config.confirmation import YardstickSpec
 from orchestrator.config.consistency import require_consistent
 from orchestrator.config.errors import place, validated
-from orchestrator.config.folder import STUDY_FILE, anew, no_study, studies_in
+from orchestrator.config.folder import STUDY_FILE, anew, is_text, no_study, studies_in
 from orchestrator.config.study import StudySpec
 from orchestrator.config.yaml_text import MOST_BYTES, Dumper, parse_yaml
 from trainables.errors import InputError, nearest
@@ -64,7 +64,18 @@ def load_study(name_or_path: str | Path, overrides: Sequence[str] = ()) -> Study
             text = file.read(MOST_BYTES + 1)  # it may be any file
     except OSError as error:
         raise InputError("the study cannot be read", where=str(path), why=str(error)) from error
-    return make_study(_mapping(parse_yaml(text, str(path), COMPARE), str(path)), overrides, where=str(path))
+    try:
+        content = _mapping(parse_yaml(text, str(path), COMPARE), str(path))
+    except InputError as error:
+        if not is_text(path.name):
+            raise
+        raise InputError(
+            "this is text to train on, and no study",
+            where=str(path),
+            why="a study is a YAML file",
+            remedy=f"h2h init {path}   writes one for this text",
+        ) from error
+    return make_study(content, overrides, where=str(path))
 
 
 def make_study(content: Mapping[str, JsonValue], overrides: Sequence[str] = (), where: str = "study") -> StudySpec:

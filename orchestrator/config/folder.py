@@ -33,6 +33,8 @@ def no_study(folder: Location) -> InputError:
         remedy = f"the folder ./{folder.name} has one: name it so, with ./"
     elif inside:
         remedy = f"one of those in it: {', '.join(str(folder / name) for name in inside)}"
+    elif any(map(is_text, names_in(folder))):
+        remedy = f"h2h init {folder}   writes a study for the text in it"
     elif beside:
         remedy = nearest(folder.name, beside)
     else:
@@ -48,6 +50,21 @@ def anew(folder: Location) -> str:
 def studies_in(folder: Location) -> list[str]:
     """Names of the studies that have begun in a folder, sorted; none where it cannot be read: they are but hints."""
     try:
-        return [name for name in folder.names() if (folder / name / STUDY_FILE).exists()]
+        return [name for name in names_in(folder) if (folder / name / STUDY_FILE).exists()]
     except storage_errors():
         return []
+
+
+def names_in(folder: Location) -> list[str]:
+    """What lies in a folder; nothing where it cannot be read."""
+    try:
+        return folder.names()
+    except storage_errors():
+        return []
+
+
+def is_text(name: str) -> bool:
+    """Whether a file of that name is text to train on, by its suffix."""
+    from trainables.corpora.reading.files import suffix_of  # it takes a while, and only a mistake needs it
+
+    return suffix_of(name) is not None

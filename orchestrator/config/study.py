@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from itertools import combinations
+from typing import Annotated
 
 from pydantic import Field, JsonValue
 
@@ -17,11 +18,13 @@ from trainables.corpora.config import CorporaConfig, TokenizerConfig
 from trainables.models.config import ModelConfig
 from trainables.training.config import BudgetConfig, CapConfig, TrainingConfig, Unit
 
+StudyName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
+
 
 class StudySpec(Config):
     """One study, one question."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)
+    name: StudyName
     """Also the name of its folder in the storage."""
     question: str = ""
     """What it is to answer."""

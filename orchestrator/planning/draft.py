@@ -15,11 +15,13 @@ from typing import Literal, get_args
 import yaml
 
 from orchestrator import formatting
+from orchestrator.config.errors import validated
 from orchestrator.config.files import StudyContent, make_study
-from orchestrator.config.study import StudySpec
+from orchestrator.config.study import StudyName, StudySpec
 from orchestrator.config.yaml_text import Dumper, parse_yaml
 from orchestrator.planning.machine import Machine
 from orchestrator.planning.preflight import check_places
+from trainables.config import Config
 from trainables.corpora.config import SourceConfig
 from trainables.corpora.reading.files import READERS, column_names, has_columns, read_records, sound_lines, suffix_of
 from trainables.corpora.reading.portions import expand
@@ -83,6 +85,18 @@ class Draft:
     found: tuple[str, ...]
 
 
+class _Named(Config):
+    name: StudyName
+
+
+def require_name(name: str) -> None:
+    """Raises InputError if no study can be called so: before its files are read."""
+    try:
+        validated(_Named, {"name": name})
+    except InputError as error:
+        raise error.at("--name") from error
+
+
 def groups_of(given: Sequence[str]) -> list[Group]:
     """What is given: files, patterns, folders, URIs, each also as ``LANGUAGE=...``. Raises InputError if there is no
     such file, or nothing in a folder can be read."""
@@ -102,11 +116,16 @@ def _files(name: str) -> Iterable[tuple[str, bool]]:
     if "://" in name or any(character in name for character in "*?"):
         return [(name, False)]
     if not is_here(name):
-        beside = sorted(path.name for path in Path(name).parent.iterdir()) if Path(name).parent.is_dir() else []
+        inside = Path(name).parent.iterdir() if Path(name).parent.is_dir() else ()
+        beside = [path.name for path in inside if _is_source(path)]
         raise InputError(f"there is no file or folder '{name}'", where="FILES", remedy=nearest(Path(name).name, beside))
     if not Path(name).is_dir():
         return [(name, False)]
     return _in_folder(Path(name))
+
+
+def _is_source(path: Path) -> bool:
+    return path.is_dir() or suffix_of(path.name) is not None or path.name.lower().endswith(DATA_SET_SUFFIXES)
 
 
 def _in_folder(folder: Path) -> Iterable[tuple[str, bool]]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+from orchestrator import formatting
 from orchestrator.config.study import StudySpec
 from orchestrator.planning.machine import Machine, require_whole_ray
 from orchestrator.planning.model_check import ModelCheck
@@ -120,7 +121,7 @@ def check_resources(spec: StudySpec, machine: Machine, gpus_per_worker: int) -> 
             fitting = available // per_worker
             fewer = f"workers={fitting}" if fitting else f"{kind.lower()}s_per_worker={available}"
             raise InputError(
-                f"a trial needs {needed} {kind}s, and there are {available}",
+                f"a trial needs {formatting.plural(needed, kind)}, and there are {available}",
                 where=f"resources.workers = {resources.workers}, resources.{kind.lower()}s_per_worker = {per_worker}",
                 why="it would wait for ever",
                 remedy=f"--set resources.{fewer}, or a larger cluster (--address)",

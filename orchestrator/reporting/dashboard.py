@@ -255,6 +255,8 @@ def follow(
                     continue
                 for line in lines_of(record, history) if record.time >= since else ():
                     log.line(line)
+            if stage is not None and history.study is not None:
+                stage.begun()
             stop = stop or (until is None and history.finished)
             if stop:
                 return history

@@ -48,6 +48,8 @@ def _glance(comparison: Comparison, pair: Pair) -> Glance:
     row = pair.yardsticks[comparison.primary]
     decided = pair.verdict in (pair.a, pair.b)
     words = f"{pair.verdict} is ahead" if decided else pair.verdict
+    if pair.pending:
+        words += " so far"
     if pair.barred and not decided:
         words += f" ({barred_by(pair)})"
     said = [f"n = {formatting.plural(row.n, 'seed')}" if row.n else "no seed has ended in both arms"]
@@ -62,7 +64,7 @@ def _glance(comparison: Comparison, pair: Pair) -> Glance:
     said.append(f"{comparison.primary}{' (lower is better)' if row.lower_is_better else ''}")
     return Glance(
         pair=f"{pair.a} – {pair.b}",
-        verdict=f"{words} so far" if pair.pending else words,
+        verdict=words,
         decided=decided or pair.verdict == "equivalent",
         difference="" if row.difference is None else formatting.difference(row.difference, row.interval),
         said=", ".join(said),

@@ -20,12 +20,18 @@ WHY_WIDTH = 120  # columns; clients tell all that they tried
 class Stage:
     """What is done before there is anything in the ledger, or beside it: set by the study, read by the dashboard."""
 
-    def __init__(self, what: str = "") -> None:
+    def __init__(self, what: str = "", *, until_begun: bool = False) -> None:
         self.what, self.how_far = what, ""
+        self._until_begun = until_begun
 
     def say(self, what: str, how_far: str = "") -> None:
         """Take in what is done now."""
         self.what, self.how_far = what, how_far
+
+    def begun(self) -> None:
+        """The study has begun: what was waited for is over."""
+        if self._until_begun:
+            self.say("")
 
     @property
     def text(self) -> str:

@@ -123,7 +123,7 @@ def now_of(history: History, now: float, silence: str = "") -> Now:
 
 def _said(history: History, pace: Pace, now: float, silence: str) -> Iterator[str]:
     age = formatting.duration(history.worked(now))
-    yield f"finished after {age}" if history.finished else f"{age} since it began"
+    yield f"finished after {age}" if history.finished else f"{age} of work so far"
     silent = None if silence else silent_seconds(history, now)
     if silent is not None:
         yield f"silent for {formatting.duration(silent)}"

@@ -59,10 +59,10 @@ def verdict_lines(comparison: Comparison) -> RenderableType:
     found = glances(comparison)
     lines = [
         Text.assemble(
-            (f"{glance.pair} ", "dim"),
+            (f"{glance.pair}: ", "dim"),
             (glance.verdict, "bold"),
-            f"{glance.difference and ' '}{glance.difference} ",
-            (glance.said, "dim"),
+            f"{glance.difference and ', '}{glance.difference}",
+            (f"{glance.said and ', '}{glance.said}", "dim"),
         )
         for glance in found[:MOST_GLANCES]
     ]

@@ -58,6 +58,10 @@ def _headline(spec: StudySpec, vocabulary_size: int) -> RenderableType:
     return Group(Text(spec.name, style="bold"), *question, Text(), rows)
 
 
+BUSY = 0.7
+"""Of a core: with less of it, measured steps say little of what they take on an idle machine."""
+
+
 def _arm(plan: ArmPlan) -> Grid:
     training, learner = plan.training, plan.learner
     star = "*" if plan.objective.candidates_vary else ""
@@ -82,12 +86,16 @@ def _arm(plan: ArmPlan) -> Grid:
     rows.add_row("trial", _trial_in_words(plan))
     if (share := plan.evaluation_share) is not None:
         times = formatting.plural(plan.spec.confirm.evaluations, "time")
-        rows.add_row("judged", f"{times} a run, for at most {share:.2g} of its FLOPs")
+        rows.add_row("judged", f"{times} a run, for at most {_part(share)} its FLOPs")
     for number, (name, dimension) in enumerate(plan.searched.items()):
         rows.add_row("searched" if number == 0 else "", f"{name}: {dimension_in_words(dimension)}")
     if not plan.searched:
         rows.add_row("fixed", formatting.settings({"learning_rate": training.learning_rate}, separator=", "))
     return rows
+
+
+def _part(share: float) -> str:
+    return f"{share:.2%} of" if share < 0.01 else f"{share:.0%} of" if share < 1 else f"{share:.1f} times"
 
 
 def _trial_in_words(plan: ArmPlan) -> str:
@@ -157,7 +165,7 @@ def tasks_in_words(found: TasksPlan) -> str:
     number, languages = len(found.record.tasks), {name for task in found.record.tasks.values() for name in task.items}
     asked = f"Tasks: {number} in {formatting.plural(len(languages), 'language')}; at a run's end"
     asked += f" up to {found.record.items} examples of each zero-shot task and language"
-    cost = "" if found.share is None else f", at most {found.share:.2g} of its FLOPs"
+    cost = "" if found.share is None else f", at most {_part(found.share)} its FLOPs"
     return f"{asked}{cost}. The choice of examples leaves their mean uncertain by {found.error:.2g} (standard error)."
 
 
@@ -188,6 +196,12 @@ def _forecast_lines(found: Forecast) -> list[str]:
     if found.device_seconds is not None:
         hours = formatting.duration(found.device_seconds)
         lines.append(f"The study: at most {hours} of one device in training steps, by the steps measured here.")
+    share = min((arm.calibration.cpu_share for arm in found.arms if arm.calibration is not None), default=1.0)
+    if share < BUSY:
+        lines.append(
+            f"Other work on this machine took its time meanwhile: the steps had {share:.0%} of a core. On an idle "
+            "machine they are so much faster."
+        )
     if found.usd is not None:
         lines.append(f"They cost {formatting.quantity(found.usd, 'usd')} at the study's prices.")
     if spec.search.budget_per_arm:

@@ -42,7 +42,7 @@ class Enqueued(Config):
         when = {
             "searching": f"if the study runs it takes this up with the next report of a trial; else:  {self.command}",
             "resumed": f"the study was stopped; it takes this up by:  {self.command}",
-            "extended": f"the search has ended; once the study has its answer it takes this up by:  {self.command}",
+            "extended": f"the search has ended; when the study is finished, this takes it up:  {self.command}",
         }
         filled = f"as in the arm's first configuration: {', '.join(self.filled)}\n" if self.filled else ""
         return f"{self.arm} is to try {settings}\n{filled}{when[self.taken_up]}"

@@ -25,6 +25,7 @@ class Calibration(NamedTuple):
     steps: int  # that were timed
     memory_bytes: int | None  # most that weights, optimiser state and a step took on a GPU; on a CPU none can tell
     device: str  # ``cpu``, or the GPU's name
+    cpu_share: float = 1.0  # processor time a second on a CPU: below 1 it waited for what else runs on the machine
 
 
 def calibrate(
@@ -45,14 +46,17 @@ def calibrate(
             stepper.micro_batch_sequences = None
         stepper.learner.train()
         found: list[float] = []
+        shares: list[float] = []
         while len(found) <= LEAST_STEPS or sum(found) < seconds:
-            start = time.perf_counter()
+            start, worked = time.perf_counter(), time.process_time()
             first = batch * len(found)
             prepared = stepper.prepare(stream.take(first + torch.arange(batch).numpy()), first)
             stepper.step(prepared, config.training.learning_rate)
             if cuda:
                 torch.cuda.synchronize(device)
             found.append(time.perf_counter() - start)
+            shares.append((time.process_time() - worked) / found[-1])
         memory = torch.cuda.max_memory_allocated(device) - before if cuda else None
     name = torch.cuda.get_device_name(device) if cuda else "cpu"
-    return Calibration(statistics.median(found[1:]), len(found) - 1, memory, name)
+    share = 1.0 if cuda else statistics.median(shares[1:])
+    return Calibration(statistics.median(found[1:]), len(found) - 1, memory, name, share)

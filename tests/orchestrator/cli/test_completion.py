@@ -67,4 +67,4 @@ def test_scripts_are_sound(shell: str, capsys: pytest.CaptureFixture[str]) -> No
 def test_a_shell_that_is_not_known() -> None:
     code, message = run_command("completion", "tcsh")
     assert code == 2
-    assert "choose from" in message
+    assert "Valid: bash, fish, zsh" in message

@@ -191,6 +191,7 @@ def test_the_address_of_live_pages(monkeypatch: pytest.MonkeyPatch, study: Path)
         (["show", "{}", "--arm", "vanila"], "no arm is called"),
         (["list", "/nowhere"], "there is no folder"),
         (["plan", "demo", "--set", "serch=1"], "unknown key 'serch'"),
+        (["plan", "demo", "confirm.seeds=3"], "plan knows no 'confirm.seeds=3'"),
         (["compare", "{}", "--jsn", "--json"], "compare knows no '--jsn'"),
         (["init", "--yes"], "which files?"),
     ],
@@ -201,6 +202,8 @@ def test_a_refusal_is_a_document_too(study: Path, words: list[str], fragment: st
     assert code == document["code"] == 2
     assert fragment in str(document["what"])
     assert document["remedy"]
+    if "confirm.seeds=3" in words:
+        assert document["remedy"] == "--set confirm.seeds=3"
 
 
 def test_one_that_the_parser_makes_is_a_document_too() -> None:

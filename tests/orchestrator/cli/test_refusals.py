@@ -15,6 +15,7 @@ from typing import IO
 
 import pytest
 
+from orchestrator.cli import main
 from orchestrator.config.files import dump_study, freeze, load_study
 from orchestrator.reporting.results import Results
 from tests.helpers.commands import run_command
@@ -167,3 +168,38 @@ def test_a_shipped_studys_name_is_not_waited_for_where_a_folder_here_has_it(stud
     code, message = run_command("watch", "demo")
     assert code == 2
     assert "the folder ./demo has one: name it so, with ./" in message
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["init", "--kind", "decodr"], "--kind cannot be 'decodr'\n  remedy: did you mean 'decoder'? Valid: decoder,"),
+        (["track", "x", "--to", "tensorbord"], "--to cannot be 'tensorbord'\n  remedy: did you mean 'tensorboard'?"),
+        (["completion", "basj"], "shell cannot be 'basj'\n  remedy: did you mean 'bash'? Valid: bash, fish, zsh"),
+    ],
+)
+def test_a_choice_that_is_none_names_the_nearest(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(words)
+    assert caught.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_task_that_is_none_is_told_at_its_flag() -> None:
+    code, said = run_command("evaluate", "model", "--tasks", "blmp")
+    assert code == 2
+    assert "where: --tasks\n" in said
+    assert "did you mean 'blimp'" in said
+
+
+def test_a_name_that_no_study_can_have_is_refused_before_files_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "en.txt").write_text("a\n\nb\n")
+    monkeypatch.setattr("orchestrator.planning.draft.draft", lambda *_: pytest.fail("the files were read"))
+    code, said = run_command("init", str(tmp_path / "en.txt"), "--name", "mein größter", "--yes")
+    assert code == 2
+    assert "where: --name\n" in said
+    assert "why: the value is 'mein größter'" in said

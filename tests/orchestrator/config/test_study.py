@@ -3,6 +3,7 @@
 import pytest
 import yaml
 
+from orchestrator.config.errors import place
 from orchestrator.config.files import SHIPPED, dump_study, load_study, make_study, study_names
 from orchestrator.planning.arm_plan import checked_plans
 from orchestrator.planning.preflight import check_places
@@ -29,6 +30,15 @@ MISTAKES = {
     "corpora.alpha=2": ("must be at most 1", "corpora.alpha", "Languages are mixed"),
     "budget.tokens=-5": ("must be above 0", "budget.tokens", "Input tokens"),
     "budget.tokens=.inf": ("finite", "budget.tokens", ""),
+    "budget.tokens=20k": ("must be a number", "budget.tokens", "did you mean 20000? tokens: Input tokens"),
+    "budget.tokens=1.5M": ("must be a number", "budget.tokens", "did you mean 1500000?"),
+    "budget.tokens=1,000,000": ("must be a number", "budget.tokens", "did you mean 1000000?"),
+    "budget.tokens='2e15'": ("must be a number", "budget.tokens", "write it without quotes"),
+    "confirm.margin=5%": ("must be a number", "confirm.margin", "did you mean 0.05?"),
+    "confirm.seeds=2k": ("must be a whole number", "confirm.seeds", "did you mean 2000?"),
+    "search.algorithm=tppe": ("must be 'tpe', 'gp'", "search.algorithm", "did you mean 'tpe'? algorithm: Optuna's"),
+    "tokenizer.train.type=bytebpe": ("must be 'unigram'", "tokenizer.train.type", "did you mean 'byte_bpe'?"),
+    "report_to=[tensorbord]": ("'report_to.0' must be", "report_to.0", "did you mean 'tensorboard'?"),
     "budget.tokens=10": ("buys no training step", "budget.tokens", "at least 64"),
     "resources.workers=3": ("shared out evenly among 3", "training.batch_sequences", "multiple of 3"),
     "corpora.minimal_pairs_per_language=0": ("no minimal pairs", "yardsticks", "leave out"),
@@ -38,13 +48,19 @@ MISTAKES = {
         "arms.headless.options.temprature",
         "did you mean 'temperature'",
     ),
+    "arms.vanilla.options.temperature=1": (
+        "the objective clm has no option 'temperature'",
+        "--set arms.vanilla.options.temperature=1",
+        "an objective that has it: headless_mlm, headless_clm, mlm+cwt",
+    ),
     "arms.headless.options={temperature: 0}": ("above 0", "arms.headless.options.temperature", "Default: 1"),
     "search.halving.rungs=40": ("must be at most 16", "search.halving.rungs", "Default: 3"),
     "search.halving.rungs=12": ("first rung", "search.halving.rungs", "fewer rungs"),
     "arms={}": ("must not be empty", "arms", ""),
-    "arms={a b: {objective: clm}}": ("'a b' must match", "arms.a b", ""),
+    "arms={a b: {objective: clm}}": ("'a b' must be of the letters A to Z", "arms.a b", ""),
     "corpora.sources=[{language: en}]": ("set exactly one of files", "corpora.sources", ""),
-    "name=a/b": ("must match", "name", ""),
+    "name=a/b": ("must be of the letters A to Z and a to z, digits and . _ -,", "name", ""),
+    "name=größe": ("and begin with a letter or digit", "name", ""),
     "confirm.seeds.x=3": ("whole number", "confirm.seeds", ""),
     "corpora.sources.9.language=x": ("no position", "--set", "positions are 0 to 3"),
     "corpora.sources.a=1": ("no position", "--set", "positions are 0 to 3"),
@@ -169,6 +185,29 @@ def test_no_such_study(tmp_path):
         load_study("dmo")
     with pytest.raises(InputError, match="no study lies in"):
         load_study(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "content", [b"some words: and: more\n\nof them\n", b'{"text": "a"}\n{"text": "b"}\n', b"\x1f\x8b"]
+)
+def test_text_is_no_study_and_can_have_one(tmp_path, content):
+    suffix = ".jsonl" if content.startswith(b"{") else ".txt" if content.startswith(b"s") else ".txt.gz"
+    file = tmp_path / f"en{suffix}"
+    file.write_bytes(content)
+    with pytest.raises(InputError, match="this is text to train on, and no study") as caught:
+        load_study(file)
+    assert f"h2h init {file}" in caught.value.remedy
+    with pytest.raises(InputError, match="no study lies in") as caught:
+        load_study(tmp_path)
+    assert f"h2h init {tmp_path}" in caught.value.remedy
+
+
+@pytest.mark.parametrize("key", ["corpora.sources[1].files", "corpora.sources[1]", "corpora.sources.1.files"])
+def test_what_was_set_on_the_command_line_is_named_as_it_stands_there(key):
+    """Whoever checks the text names a source by its number in brackets."""
+    one = "corpora.sources.1.files=nothing.txt"
+    assert place(key, "own.yaml", [one]) == f"--set {one}"
+    assert place(key.replace("1", "0"), "own.yaml", [one]) == f"own.yaml: {key.replace('1', '0')}"
 
 
 @pytest.mark.parametrize("overrides", ["confirm.seeds=8", [3], None])

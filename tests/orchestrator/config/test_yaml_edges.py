@@ -74,7 +74,7 @@ def test_a_file_with_that_value(tmp_path: Path, one: str) -> None:
 def test_a_date_is_text(tmp_path: Path, name: str) -> None:
     """Also one that no calendar has. The colons are refused as what they are: no part of a name."""
     if ":" in name:
-        assert "must match" in refusal(f"name={name}").what
+        assert "must be of the letters" in refusal(f"name={name}").what
         return
     assert load_study("demo", [f"name={name}"]).name == name
     file = tmp_path / "own.yaml"

@@ -51,6 +51,13 @@ def test_judging_takes_little_of_a_shipped_study(name):
         assert "of its FLOPs" in rendered(show_plan(plan.spec), 160)
 
 
+def test_judging_that_takes_more_than_training_is_told_as_times() -> None:
+    spec = load_study("laptop", ["budget.tokens=5e4"])
+    share, _ = [plan.evaluation_share for plan in arm_plans(spec)]
+    assert share > 1
+    assert f"at most {share:.1f} times its FLOPs" in rendered(show_plan(spec), 160)
+
+
 def test_what_judging_takes():
     spec = load_study("laptop", ["yardsticks.evaluation={sequences_per_language: 100, sequences_on_the_way: 10}"])
     plan = arm_plans(spec)[1]

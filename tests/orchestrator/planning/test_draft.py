@@ -162,6 +162,7 @@ def test_what_the_machine_allows(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     ("given", "fragments"),
     [
         (["nothing.txt"], ["there is no file or folder 'nothing.txt'", "did you mean 'noting.txt'"]),
+        (["picturs"], ["did you mean 'pictures'? Valid: "]),
         (["pictures"], ["there is no text in pictures", "jsonl"]),
         (["a.csv"], ["read as a data set"]),
         (["empty.txt"], ["empty.txt is empty"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from io import StringIO
 
@@ -16,6 +17,7 @@ from orchestrator.planning.arm_plan import arm_plans
 from orchestrator.planning.forecast import forecast, require_feasible
 from orchestrator.reporting.plan_table import show_forecast
 from orchestrator.scheduling.trials import Planner
+from tests.helpers.commands import run_command
 from trainables.errors import InputError
 from trainables.training.calibration import LEAST_STEPS, Calibration, calibrate
 
@@ -131,3 +133,27 @@ def test_a_step_is_really_made():
     assert found.steps >= LEAST_STEPS
     assert 0 < found.step_seconds < math.inf
     assert found.device == "cpu"
+
+
+@pytest.mark.parametrize(("share", "told"), [(0.06, True), (0.98, False), (1.9, False)])
+def test_a_machine_that_does_other_work_meanwhile_is_told(monkeypatch, share, told):
+    """Else a plan of hours reads as one of days."""
+    monkeypatch.setattr(module, "calibrate", lambda *_: Calibration(2.0, 5, None, "cpu", share))
+    text = " ".join(text_of(show_forecast(forecast(load_study("demo"))), 80).split())
+    assert ("the steps had 6% of a core" in text) is told
+    assert ("Other work on this machine" in text) is told
+
+
+def test_the_processor_time_of_a_step_is_measured(monkeypatch):
+    spec = load_study("demo", ["training.batch_sequences=4"])
+    config = Planner(spec, History(), "").plan("search", "vanilla", 0, 0, {}).config
+    worked = itertools.count()
+    monkeypatch.setattr("trainables.training.calibration.time.process_time", lambda: 1e-9 * next(worked))
+    assert calibrate(config, 2000, 64, 0.0, torch.device("cpu")).cpu_share < 1e-3
+
+
+def test_that_steps_are_measured_is_told_where_nobody_sees_a_spinner(measured, tmp_path):
+    """It takes minutes of large models, and of any on a busy machine."""
+    code, said = run_command("plan", "demo", "--set", f"storage={tmp_path}")
+    assert code == 0
+    assert "h2h: measuring a step of each arm ..." in said

@@ -128,3 +128,8 @@ def test_what_is_not_installed_of_ray_is_said(tmp_path: Path, monkeypatch: pytes
             refused()
         assert "headtohead[cluster]" in caught.value.remedy
     preflight.check_resources(demo(tmp_path), Machine(cpus=2, gpus=0), 0)
+
+
+def test_one_device_is_told_in_the_singular(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"^a trial needs 1 GPU, and there are 0"):
+        preflight.check_resources(demo(tmp_path, "resources.launcher=direct"), Machine(cpus=2, gpus=0), 1)

@@ -362,6 +362,14 @@ def test_a_log_says_each_stage_at_once_and_is_never_quiet_for_long(tmp_path, mon
     assert len(lines) < 12, "nor does it chatter"
 
 
+def test_a_study_that_has_begun_is_waited_for_no_more(tmp_path, monkeypatch):
+    stage = Stage("waiting for a study to begin", until_begun=True)
+    at = {20.0: lambda: write_ledger(tmp_path, RECORDS[:2])}
+    lines = followed(monkeypatch, tmp_path, 60.0, at, stage=stage)
+    assert {line[9:] for seconds, line in lines if seconds < 20} == {"waiting for a study to begin"}
+    assert not [line for seconds, line in lines if seconds > 21 and "waiting" in line]
+
+
 def test_a_log_of_a_stage_says_how_far_it_is_now_and_then(tmp_path, monkeypatch):
     stage = Stage()
     at = {float(seconds): lambda part=seconds: stage.say("packing", f"{part}/60 parts") for seconds in range(60)}

@@ -63,8 +63,9 @@ def test_the_answer_so_far_the_curves_and_the_time_left_are_on_every_screen(widt
     (pair,) = found_of(history).comparison.pairs
     row = pair.yardsticks["recovery_accuracy"]
     low, high = row.interval
-    assert f"headless – vanilla undecided so far {row.difference:+.3f} [{low:.3f}, {high:.3f}] n = 2 seeds" in text
+    assert f"headless – vanilla: undecided so far, {row.difference:+.3f} [{low:.3f}, {high:.3f}], n = 2 seeds" in text
     assert "too few to lean on the interval, 4 yet to end" in text
+    assert f"{formatting.duration(history.worked(history.updated))} of work so far" in text, "pauses do not count"
     assert "left at this pace" in text
     assert text.count("mean of 2 runs") == 2, "a curve of each arm, and of how many runs it is"
     assert text.count("█") > 3

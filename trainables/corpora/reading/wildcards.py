@@ -1,6 +1,7 @@
 """Wildcards: the files that a pattern names, on this machine or on an object store."""
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pyarrow.fs as pafs
@@ -33,7 +34,9 @@ def matching_files(pattern: str, where: str) -> list[tuple[str, int, str]]:
         root = "" if scheme == "file" or not separator else scheme + separator
         return [(uri_of(root, entry.path), entry.size or 0, entry.path.removeprefix(base)) for entry in files]
     if matches:
-        remedy = f"name its files with a pattern such as {pattern}/*{next(iter(readers()))}"
+        inside = Counter(map(suffix_of, Location(pattern).names()))  # most of its files have it
+        suffix = next((suffix for suffix, _ in inside.most_common() if suffix), next(iter(readers())))
+        remedy = f"name its files with a pattern such as {pattern}/*{suffix}"
         raise InputError(f"{pattern} is a folder", where=where, remedy=remedy)
     names = [entry.path.removeprefix(base) for entry in entries if entry.type == pafs.FileType.File]
     hint = nearest(relative, filter(suffix_of, names))

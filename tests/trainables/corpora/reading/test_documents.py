@@ -436,6 +436,9 @@ def test_a_missing_file_names_the_nearest(tmp_path: Path) -> None:
         check_sources([SourceConfig(language="en", files=str(tmp_path))])
     with pytest.raises(InputError, match=r"no column 'iid'(?s:.*)did you mean 'id'"):
         check_sources([good.model_copy(update={"id_column": "iid"})])
+    (tmp_path / "english.jsonl").rename(tmp_path / "english.ndjson")
+    with pytest.raises(InputError, match=r"is a folder(?s:.*)\*\.ndjson"):
+        check_sources([SourceConfig(language="en", files=str(tmp_path))])
 
 
 def test_a_missing_id_is_an_error(tmp_path: Path) -> None:
