@@ -79,6 +79,7 @@ def difference(value: float | None, interval: tuple[float, float] | None = None,
     form = ".3f" if largest >= 0.01 else ".4f"
     if largest >= _LARGE or 0 < largest < 0.001:
         form = ".1e"
+    value += 0.0  # or what is -0.0 would have a sign
     return f"{value:+{form}}" + (f"{separator}[{low:{form}}, {high:{form}}]" if interval else "")
 
 

@@ -95,9 +95,12 @@ def _report(options: Options) -> int:
     from trainables.storage import Location
 
     out, figures = (Location(place) if place else None for place in (options.out, options.figures))
-    for place, flag in ((out.parent if out else None, "--out"), (figures, "--figures")):
-        if place is not None and place.local is not None and not place.local.is_dir():
-            raise InputError(f"there is no folder {place}", where=flag, remedy=f"mkdir -p {place}, or another one")
+    for place, flag in ((out, "--out"), (figures, "--figures")):
+        beside = None if place is None else place.parent.local
+        if beside is not None and not beside.is_dir():
+            raise InputError(f"there is no folder {beside}", where=flag, remedy=f"mkdir -p {beside}, or another one")
+    if figures is not None and figures.local is not None and figures.local.is_file():
+        raise InputError(f"{figures} is a file", where="--figures", remedy="a folder, which may be a new one")
     if out is not None and out.local is not None and out.local.is_dir():
         raise InputError(f"{out} is a folder", where="--out", remedy=f"--out {out / 'report.html'}")
     with loading(f"drawing {', '.join(options.studies)}"):

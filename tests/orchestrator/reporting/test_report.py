@@ -331,6 +331,17 @@ def test_the_command_writes_page_figures_and_tables(folder, tmp_path, capsys):
 def test_a_report_into_no_folder_is_refused(folder, tmp_path, capsys):
     assert main(["report", str(folder), "--out", str(tmp_path / "none" / "r.html")]) == 2
     assert "there is no folder" in capsys.readouterr().err
+    assert main(["report", str(folder), "--figures", str(tmp_path / "none" / "figures")]) == 2
+    assert f"there is no folder {tmp_path / 'none'}" in capsys.readouterr().err
+    (tmp_path / "file").write_text("")
+    assert main(["report", str(folder), "--figures", str(tmp_path / "file")]) == 2
+    assert "file is a file" in capsys.readouterr().err
+
+
+def test_the_folder_of_figures_may_be_a_new_one(folder, tmp_path, capsys):
+    figures = tmp_path / "figures"
+    assert main(["report", str(folder), "--out", str(tmp_path / "r.html"), "--figures", str(figures)]) == 0
+    assert (figures / "differences.svg").exists()
 
 
 def test_json_is_by_its_schema_and_reads_back(folder, capsys):
