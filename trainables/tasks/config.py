@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, Self
+from typing import Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
 from trainables.config import Amount, Config, Key, Positive, Several
+from trainables.errors import InputError, nearest
 
 Split = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
+MetricName = Literal["accuracy", "matthews", "f1", "macro_f1"]
 ClassNames = str | int | tuple[str | int, ...]
 """As a column has a class; several where files differ: ``[entailment, 0]``."""
 
@@ -85,6 +87,11 @@ class TaskConfig(Config):
     """By the kind's own names the columns that hold an example, where they are called otherwise."""
     labels: tuple[ClassNames, ...] = ()
     """Classes as the column has them; left out: of a kind with classes all of the training split, sorted."""
+    metric: MetricName = "accuracy"
+    """What the field says of a kind with classes, beside the share that is right: Matthews correlation, the F1 of the
+    class ``positive``, or the mean of all classes' F1."""
+    positive: str | int | None = None
+    """The class whose F1 is the metric ``f1``."""
     connectors: Mapping[str, Mapping[str, str]] = {}
     """By language and the value of the column ``connector``: what joins a context with a choice."""
     cluster: str | None = None
@@ -118,6 +125,23 @@ class TaskConfig(Config):
     def _somewhere(self) -> Self:
         if self.local is None and self.hub is None:
             raise ValueError("it has neither local nor hub: where do its examples lie?")
+        return self
+
+    @field_validator("metric", mode="before")
+    @classmethod
+    def _known(cls, metric: object) -> object:
+        if isinstance(metric, str) and metric not in get_args(MetricName):
+            raise InputError(f"unknown metric '{metric}'", remedy=nearest(metric, get_args(MetricName)))
+        return metric
+
+    @model_validator(mode="after")
+    def _positive(self) -> Self:
+        if self.metric == "f1" and self.positive is None:
+            why = "it is the F1 of one class"
+            raise InputError("the metric f1 has no class", where="positive", why=why, remedy="positive: CLASS")
+        if self.metric != "f1" and self.positive is not None:
+            why = f"the metric {self.metric} is of all classes"
+            raise InputError("a class is named that nothing is of", where="positive", why=why, remedy="metric: f1")
         return self
 
 

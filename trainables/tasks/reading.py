@@ -50,6 +50,13 @@ class Source:
             )
         self._place: PlaceConfig = place
         self._require_known_columns()
+        if task.metric != "accuracy" and not (self.kind.learns and self.kind.has_labels):
+            raise InputError(
+                f"a task of the kind {self.kind.name} cannot have the metric {task.metric}",
+                where=f"task {task.name}: metric",
+                why="it is one of classes that are told, and of this kind an example is right or wrong",
+                remedy="leave it out",
+            )
         self.languages = place.languages or task.languages
         """Those that are there."""
 
@@ -102,6 +109,20 @@ class Source:
                 remedy="name the column of the classes: columns: {label: COLUMN}",
             )
         return {label: number for number, label in enumerate(sorted(found))}
+
+    def positive(self, classes: Mapping[str, int]) -> int | None:
+        """The number of the class that the task's metric is of; None where it is of all. Raises InputError: there is
+        no such class."""
+        if self.task.positive is None:
+            return None
+        if (name := str(self.task.positive)) not in classes:
+            raise InputError(
+                f"the task {self.task.name} has no class '{name}'",
+                where=f"task {self.task.name}: positive",
+                why=f"its classes are {', '.join(classes)}"[:300],
+                remedy=nearest(name, list(classes)),
+            )
+        return classes[name]
 
     def _training_languages(self) -> Sequence[str]:
         return (self.task.transfer,) if self.task.transfer else self.languages
