@@ -105,7 +105,8 @@ def probe_task(
     for language in (transfer,) if transfer else tuple(examples):
         train = _some(tasks, name, "train", language)
         if split == "dev" or not entry.counts["dev"].get(language):
-            train, chosen_on = train[len(train) // 5 :], train[: len(train) // 5]
+            part = max(1, len(train) // 5)
+            train, chosen_on = train[part:] or train, train[:part]
         else:
             chosen_on = _some(tasks, name, "dev", language)
         found |= probe(model, kind, train, chosen_on, examples if transfer else {language: examples[language]})
@@ -119,10 +120,12 @@ def _some(tasks: Tasks, name: str, split: Split, language: str) -> list[Example]
 
 
 def _featured(model: LanguageModel, kind: Kind, examples: Sequence[Example]) -> Iterator[tuple[Ints, Floats, Ints]]:
-    """Numbers of examples of similar lengths, their features, (H, K, F), and labels, (K,), batch by batch."""
+    """Numbers of examples of similar lengths, their features, (H, K, F), and labels, (K,), batch by batch. Features
+    that are no numbers, as a broken model's, are 0: nothing is read from them."""
     for number_I in batches([sum(map(len, example.texts)) for example in examples]):
         own = [examples[number] for number in number_I]
-        yield number_I, kind.features(model, own), labels_of(own)
+        feature_HKF = np.nan_to_num(kind.features(model, own), nan=0.0, posinf=0.0, neginf=0.0)
+        yield number_I, feature_HKF, labels_of(own)
 
 
 def _labelled(model: LanguageModel, kind: Kind, examples: Sequence[Example]) -> _Labelled:
