@@ -103,6 +103,15 @@ Tier = Literal["zero-shot", "probe", "fine-tuned"]
 """How a task is asked: by likelihoods, of frozen features, or of models that were trained on it."""
 
 
+class MetricRow(Difference):
+    """What a task's field measures it by, in the mean over its languages. It is no mean of examples: its interval is by
+    the seeds alone."""
+
+    name: str
+    chance: float
+    """What one answer to all comes to, at most."""
+
+
 class TaskRow(Row):
     """One downstream task, in the mean over its languages: shares of its examples that are right."""
 
@@ -118,6 +127,8 @@ class TaskRow(Row):
     is not known."""
     informative: bool
     """Whether an arm is surely above both: of what neither has learned, differences tell nothing."""
+    metric: MetricRow | None = None
+    """None where the field's is the share that is right, or where not every model was measured by it."""
     bag_a: float | None = None
     """Of a probe, what the embeddings of a's models tell alone; None where that is not known."""
     bag_b: float | None = None

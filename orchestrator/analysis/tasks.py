@@ -10,19 +10,21 @@ from statistics import fmean
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.analysis.comparison import OverTasks, TaskRow, Tier
+from orchestrator.analysis.comparison import MetricRow, OverTasks, TaskRow, Tier
 from orchestrator.analysis.held_out_text import evidence_above, evidence_of_items, items_before, items_of
 from orchestrator.analysis.rows import row_of
 from orchestrator.analysis.selection import Runs
 from orchestrator.analysis.statistics.aggregates import FEWEST_TASKS, interquartile_mean, probability_of_improvement
 from orchestrator.analysis.statistics.components import variance_components
+from orchestrator.analysis.statistics.evidence import difference, of_seeds
 from orchestrator.analysis.tuning import choose_rate, dev_scores
-from orchestrator.analysis.worth import Pairs, untrained_worth
+from orchestrator.analysis.worth import Pairs, Worth, untrained_worth
 from orchestrator.config.confirmation import ALPHA, EMBEDDING_BAG, TASKS
 from orchestrator.ledger.history import History
 from orchestrator.ledger.items import read_evaluation, read_tuning
 from orchestrator.ledger.records import Design, TaskDescription, TasksRecord, TuningRecord
 from trainables.evaluation.item_scores import ItemScores
+from trainables.evaluation.yardstick import Score
 from trainables.storage import Location
 from trainables.tasks.kinds import KINDS
 
@@ -37,7 +39,8 @@ def task_rows(history: History, pairs: Pairs) -> Iterator[TaskRow]:
     if history.tasks is not None and known:
         untrained = _untrained(history, pairs)
         bags = _known(history, EMBEDDING_BAG, pairs)
-        yield from rows_of(history.design, history.tasks, known, untrained, bags)
+        scores = [(_score(a), _score(b)) for a, b in pairs.values()]
+        yield from rows_of(history.design, history.tasks, known, scores, untrained, bags)
         yield from _tuned_rows(history, history.tasks, pairs, untrained)
 
 
@@ -75,22 +78,30 @@ def evaluated_rows(history: History, tasks: TasksRecord, a: Runs, b: Runs) -> It
     seeds = [seed for seed in sorted(a.keys() & b.keys()) if a[seed].trial in found and b[seed].trial in found]
     if not seeds or folder is None:
         return
-    known = []
+    known, scores = [], []
     for seed in seeds:
         records = (found[a[seed].trial], found[b[seed].trial])
         one, other = (read_evaluation(folder, own)[TASKS, next(iter(own.scores))] for own in records)
         known.append((one, other))
-    yield from rows_of(history.design, tasks, known, [], [])
+        first, second = (next(iter(own.scores.values())) for own in records)
+        scores.append(([first], [second]))
+    yield from rows_of(history.design, tasks, known, scores, [], [])
 
 
 def rows_of(
-    design: Design, tasks: TasksRecord, known: Both, untrained: Sequence[ItemScores], bags: Both
+    design: Design,
+    tasks: TasksRecord,
+    known: Both,
+    scores: Sequence[tuple[Sequence[Score], Sequence[Score]]],
+    untrained: Sequence[ItemScores],
+    bags: Both,
 ) -> Iterator[TaskRow]:
-    """Task by task; ``untrained`` are of the models that the arms began with and of their embeddings alone, ``bags``
-    of the trained models' embeddings alone."""
+    """Task by task; ``scores`` are what the models' records say, ``untrained`` are of the models that the arms began
+    with and of their embeddings alone, ``bags`` of the trained models' embeddings alone."""
     for task, description in tasks.tasks.items():
         learns = KINDS.find(description.kind).learns
         row = _row(design, task, "probe" if learns else "zero-shot", description, known, untrained)
+        row = row.model_copy(update={"metric": _metric(task, description, scores)})
         if learns and bags:
             own = [
                 [_of_task(items, task, description.chance).overall for items in side]
@@ -117,7 +128,35 @@ def _tuned_rows(
         row = _row(history.design, task, "fine-tuned", tasks.tasks[task], means, untrained)
         (a, b), edges = known[0], [_is_at_edge(history, record) for record in known[0]]
         rates = {"rate_a": a.rate, "rate_b": b.rate, "rate_a_at_edge": edges[0], "rate_b_at_edge": edges[1]}
-        yield row.model_copy(update={"tuning_share": _tuning_share(scores), **rates})
+        metric = _metric(task, tasks.tasks[task], [(a.scores, b.scores) for a, b in known])
+        yield row.model_copy(update={"tuning_share": _tuning_share(scores), "metric": metric, **rates})
+
+
+def _score(worth: Worth) -> list[Score]:
+    """What a model's record says of the tasks."""
+    if worth.untrained:
+        return [] if worth.of.floors is None else [worth.of.floors.untrained[TASKS]]
+    return [worth.of.measures[-1].yardsticks[TASKS]]
+
+
+def _metric(
+    task: str, description: TaskDescription, pairs: Sequence[tuple[Sequence[Score], Sequence[Score]]]
+) -> MetricRow | None:
+    """Of pairs of models, each by one score or, where it was fine-tuned several times, by their mean."""
+    names = [f"{task}/{language}" for language in description.metric_chance]
+    if not names or not all(name in score.metrics for both in pairs for own in both for score in own for name in names):
+        return None  # accuracy, or measured by an earlier version
+    values = [tuple(fmean(score.metrics[name] for score in own for name in names) for own in both) for both in pairs]
+    found = of_seeds([difference(a, b) for a, b in values])
+    return MetricRow(
+        name=description.metric,
+        chance=fmean(description.metric_chance.values()),
+        n=len(values),
+        mean_a=fmean(a for a, _ in values),
+        mean_b=fmean(b for _, b in values),
+        difference=fmean(a - b for a, b in values),
+        interval=found.interval(ALPHA) if found.n > 1 else None,
+    )
 
 
 def _is_at_edge(history: History, record: TuningRecord) -> bool:

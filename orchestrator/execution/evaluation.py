@@ -247,6 +247,7 @@ def tune(folder: str, wanted: Tuning, tasks: str) -> Tuned:
             for language, part in examples.items()
         }
         ratios = {language: part.ratio for language, part in own.items()}
-        scores.append(Score(overall=mean_over(ratios), languages=ratios))
+        metrics = {f"{name}/{language}": value for language, value in found.metrics.items()}
+        scores.append(Score(overall=mean_over(ratios), languages=ratios, metrics=metrics))
         items[f"fine-tuning {number}"] = {TASKS: own}
     return Tuned(wanted, tuple(scores), diverged, flops, seconds, to_parquet(items))

@@ -152,6 +152,8 @@ class TaskDescription(Config):
     items: dict[Name, Count]  # by language, examples of its test split
     chance: dict[Name, Amount]  # by language, what an answer without a look gets right
     licence: Text
+    metric: Name = "accuracy"  # what is shown beside the share that is right, where it is another
+    metric_chance: Mapping[Name, Number] = {}  # by language, what one answer to all comes to; empty of accuracy
 
 
 class TasksRecord(_Record):

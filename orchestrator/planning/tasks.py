@@ -161,7 +161,12 @@ def record_of(tasks: Tasks, items: int) -> TasksRecord:
         items=items,
         tasks={
             name: TaskDescription(
-                kind=entry.kind, items=dict(entry.counts["test"]), chance=dict(entry.chance), licence=entry.licence
+                kind=entry.kind,
+                items=dict(entry.counts["test"]),
+                chance=dict(entry.chance),
+                licence=entry.licence,
+                metric=entry.metric,
+                metric_chance=dict(entry.metric_chance),
             )
             for name, entry in tasks.manifest.tasks.items()
         },

@@ -37,6 +37,12 @@ class EvaluatedTask(Config):
     """Share of the examples."""
     error: float
     """Standard error of that."""
+    metric: str = "accuracy"
+    """What the field measures it by."""
+    score: float | None = None
+    """What that comes to; None of accuracy."""
+    score_chance: float | None = None
+    """What one answer to all comes to by it, at most."""
 
 
 class EvaluationReport(Config):
@@ -57,12 +63,27 @@ def evaluation_table(found: EvaluationReport) -> RenderableType:
     """A row for each task."""
     if found.study:
         return on_terminal(tasks_table(found.pairs))
+    shows_metrics = any(own.score is not None for own in found.tasks)
     rows = [
-        [own.task, own.language, f"{own.items:,}", formatting.score(own.chance), f"{own.right:.3f} ± {own.error:.3f}"]
+        [
+            own.task,
+            own.language,
+            f"{own.items:,}",
+            formatting.score(own.chance),
+            f"{own.right:.3f} ± {own.error:.3f}",
+            *([_metric_in_words(own)] if shows_metrics else []),
+        ]
         for own in found.tasks
     ]
-    notes = ("right: share of the examples, ± its standard error",)
-    return on_terminal(Table.of(("task", "language", "items", "chance", "right"), rows, notes=notes))
+    notes = ["right: share of the examples, ± its standard error"]
+    if shows_metrics:
+        notes.append("metric: what the task's field measures it by, and in brackets the most of one answer to all")
+    titles = ("task", "language", "items", "chance", "right", *(["metric"] if shows_metrics else []))
+    return on_terminal(Table.of(titles, rows, notes=notes))
+
+
+def _metric_in_words(own: EvaluatedTask) -> str:
+    return "–" if own.score is None else f"{own.metric} {own.score:.3f} ({formatting.score(own.score_chance)})"
 
 
 def evaluated_study(history: History, tasks: TasksRecord, folder: Location) -> EvaluationReport:
@@ -82,13 +103,14 @@ def evaluated_model(path: str, suite: TasksSpec, items: int, languages: Sequence
     with the tasks."""
     from trainables.tasks.model import LanguageModel
     from trainables.tasks.prepared import Tasks, prepare_tasks
-    from trainables.tasks.yardstick import Asked, suite_items
+    from trainables.tasks.yardstick import Asked, Kept, suite_items, suite_metrics
 
     model = LanguageModel.of_folder(path)
     with tempfile.TemporaryDirectory() as scratch:
         folder = prepare_tasks(suite.tasks, Location(scratch), suite.folder, languages, model.tokenizer)
         tasks = Tasks(folder)
-        found = suite_items(Asked(model, tasks, "test", lambda _: items, lambda _, find: find()))
+        asked = Asked(model, tasks, "test", lambda _: items, Kept())
+        found, metrics = suite_items(asked), suite_metrics(asked)
     rows = []
     for task, description in record_of(tasks, items).tasks.items():
         for language, chance in description.chance.items():
@@ -96,7 +118,15 @@ def evaluated_model(path: str, suite: TasksSpec, items: int, languages: Sequence
             right, error = own.ratio * (1 - chance) + chance, standard_error(own) * (1 - chance)
             rows.append(
                 EvaluatedTask(
-                    task=task, language=language, items=len(own.item_I), chance=chance, right=right, error=error
+                    task=task,
+                    language=language,
+                    items=len(own.item_I),
+                    chance=chance,
+                    right=right,
+                    error=error,
+                    metric=description.metric,
+                    score=metrics.get(f"{task}/{language}"),
+                    score_chance=description.metric_chance.get(language),
                 )
             )
     return EvaluationReport(study="", model=path, pairs=(), tasks=tuple(rows))

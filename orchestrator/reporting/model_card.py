@@ -133,7 +133,7 @@ def _evidence(comparison: Comparison) -> Iterable[str]:
         yield "Differences, with 95% intervals and p-values of paired t-tests, adjusted over all pairs of arms:"
         yield to_markdown(comparison_table(comparison))
     if (tasks := own_tasks_table(comparison)).rows:
-        yield "Downstream tasks, the share that is right of each (exploratory):"
+        yield "Downstream tasks, the share that is right of each, or its metric (exploratory):"
         yield to_markdown(tasks)
     yield (
         "Yardsticks mean the same for every arm of a task. Losses do not: cross-entropy and contrastive losses differ "

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from orchestrator import formatting
-from orchestrator.analysis.comparison import ArmSummary, Comparison, OverTasks, Pair, Row, Summary, TaskRow
+from orchestrator.analysis.comparison import ArmSummary, Comparison, MetricRow, OverTasks, Pair, Row, Summary, TaskRow
 from orchestrator.analysis.wording import time_to_target_in_words
 from orchestrator.ledger.history import History
 from orchestrator.reporting.glances import FEW, is_few
@@ -113,7 +113,11 @@ def tasks_table(found: Sequence[TaskPair], over: Sequence[str] = ()) -> Table:
             formatting.p_value(row.p_adjusted) if row.informative else "–",
         )
         rows.append(Line(cells, quiet=True))
+        if row.metric is not None:
+            rows.append(_metric_row(pair, row.metric, shows_bags=shows_bags))
     notes = list(over)
+    if any(pair.row.metric is not None for pair in found):
+        notes.append("rows of a metric have it in place of what is right; their intervals are by the seeds alone")
     if not all(pair.row.informative for pair in found):
         has_controls = any(pair.row.untrained is not None for pair in found)
         bars = "chance, the untrained model and its embeddings alone" if has_controls else "chance"
@@ -124,6 +128,20 @@ def tasks_table(found: Sequence[TaskPair], over: Sequence[str] = ()) -> Table:
         notes.append(f"the best learning rate of fine-tuning is the grid's first or last: {', '.join(edges)}")
     titles = ("pair", "task", "items", "chance", "right", *bag, "difference", "p\n(adjusted)")
     return Table(titles, tuple(rows), notes=tuple(notes))
+
+
+def _metric_row(pair: TaskPair, metric: MetricRow, *, shows_bags: bool) -> Line:
+    cells = (
+        f"{pair.a} –\n{pair.b}",
+        f"{pair.row.task}, {pair.row.tier}:\n{metric.name}",
+        f"{pair.row.items:,}",
+        formatting.score(metric.chance),
+        f"{formatting.score(metric.mean_a)}\n{formatting.score(metric.mean_b)}",
+        *(["–"] if shows_bags else []),
+        formatting.difference(metric.difference, metric.interval, "\n"),
+        "–",
+    )
+    return Line(cells, quiet=True)
 
 
 def _edges(pair: TaskPair) -> Iterator[str]:

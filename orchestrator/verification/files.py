@@ -162,7 +162,8 @@ def _check_sums(
         derived = None
         if own is not None:
             languages = {name: transformed(own.transform, part.ratio) for name, part in own.languages.items()}
-            derived = Score(overall=own.overall, languages=languages)
+            metrics = {} if score is None else score.metrics  # which no items tell
+            derived = Score(overall=own.overall, languages=languages, metrics=metrics)
         found.check(kind, f"{where}: {yardstick} by {scorer}", as_json(score), as_json(derived))
 
 

@@ -143,10 +143,13 @@ def _as_it_was(run: TrialHistory) -> bool:
 
 def _near(recorded: Score | None, again: Score | None, within: float) -> JsonValue:
     """What is recorded; what was measured again, where that is near enough."""
-    if recorded is None or again is None or recorded.languages.keys() != again.languages.keys():
+    if recorded is None or again is None:
         return as_json(recorded)
     pairs = [(recorded.overall, again.overall)]
-    pairs += [(value, again.languages[language]) for language, value in recorded.languages.items()]
+    for values, others in ((recorded.languages, again.languages), (recorded.metrics, again.metrics)):
+        if values.keys() != others.keys():
+            return as_json(recorded)
+        pairs += [(value, others[language]) for language, value in values.items()]
     near = all(abs(one - other) <= within * max(1.0, abs(other)) for one, other in pairs)
     return as_json(again if near else recorded)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from unittest.mock import ANY
 
 import jsonschema
 import pytest
@@ -38,6 +39,7 @@ def write_tasks(folder: Path) -> list[str]:
     order = {"kind": "minimal_pairs", "cluster": "id", "local": {"files": {"test": "order-{language}.jsonl"}}}
     length = {
         "kind": "classify",
+        "metric": "matthews",
         "local": {"files": {split: f"long-{split}-{{language}}.jsonl" for split in ("train", "dev", "test")}},
     }
     paths = []
@@ -69,6 +71,13 @@ def test_a_study_asks_its_models_tasks(tmp_path, monkeypatch, capsys):
         assert 0 <= row.mean_a <= 1
         assert row.p_adjusted >= row.p
         assert (row.bag_a is None) == (row.tier != "probe"), "of probes alone the embeddings are asked too"
+        assert (row.metric is None) == (row.task == "order")
+        if row.metric is not None:
+            assert (row.metric.name, row.metric.n, row.metric.chance) == ("matthews", 4, 0)
+            assert -1 <= row.metric.mean_a <= 1
+            # Half of the examples are of each class, so that the two say nearly the same.
+            assert row.metric.mean_a == pytest.approx(2 * row.mean_a - 1, abs=0.15)
+            assert row.metric.interval[0] <= row.metric.difference <= row.metric.interval[1]
     assert pair.over_tasks.tasks == 2
     tuned = list(history.tunings.values())
     assert {record.arm for record in tuned if record.split == "dev"} == {"headless", "vanilla"}
@@ -78,11 +87,12 @@ def test_a_study_asks_its_models_tasks(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "200")
     said = shown(capsys, ["compare", f"{tmp_path}/asked"])
     assert "length, fine-tuned" in said
+    assert "length, probe: matthews" in " ".join(said.split())
     assert "fine-tuning is the grid's first or last: length by" in " ".join(said.split()), "there are but two"
     assert main(["verify", f"{tmp_path}/asked", "--data", "--rescore", "1"]) == 0
     capsys.readouterr()
 
-    order = suite[0]
+    order, length = suite
     assert "zero-shot" in shown(capsys, ["evaluate", f"{tmp_path}/asked", "--tasks", order, "--items", "40"])
     after = Study.open(Location(tmp_path / "asked")).results
     ((digest, found),) = after.history.evaluations.items()
@@ -102,6 +112,15 @@ def test_a_study_asks_its_models_tasks(tmp_path, monkeypatch, capsys):
     assert main(["export", f"{tmp_path}/asked", "--arm", "vanilla", "--to", f"{tmp_path}/model"]) == 0
     assert "length, probe" in (tmp_path / "model" / "README.md").read_text()
     assert "veldan" in shown(capsys, ["evaluate", f"{tmp_path}/model", "--tasks", order])
+    of_model = json.loads(shown(capsys, ["evaluate", f"{tmp_path}/model", "--tasks", order, length, "--json"]))
+    assert [(own["metric"], own["score"] is None) for own in of_model["tasks"]] == [
+        *[("accuracy", True)] * 2,
+        *[("matthews", False)] * 2,
+    ]
+    shown(capsys, ["evaluate", f"{tmp_path}/asked", "--tasks", length])
+    asked = json.loads(shown(capsys, ["evaluate", f"{tmp_path}/asked", "--tasks", length, "--json"]))
+    (own,), (of_study,) = ([row for row in pair.tasks if row.tier == "probe"], asked["pairs"])
+    assert of_study["row"]["metric"] == pytest.approx(own.metric.model_dump() | {"interval": ANY})
 
 
 def shown(capsys, command):

@@ -64,6 +64,8 @@ class Score(Config):
     overall: Number
     languages: Mapping[str, Number]
     """Of each language's own text; of tasks, by ``task/language``."""
+    metrics: Mapping[str, Number] = {}
+    """Of tasks that their field measures by something else than what is right, that, by ``task/language``."""
 
 
 class Items(NamedTuple):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal, Self
+from collections.abc import Mapping, Sequence
+from typing import Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
 from trainables.config import Amount, Config, Key, Positive, Several
+from trainables.errors import InputError, nearest
+from trainables.storage import is_here
 
 Split = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
+MetricName = Literal["accuracy", "matthews", "f1", "macro_f1"]
 ClassNames = str | int | tuple[str | int, ...]
 """As a column has a class; several where files differ: ``[entailment, 0]``."""
 
@@ -57,6 +60,15 @@ class PlaceConfig(Config):
             for pattern in patterns
         )
 
+    def beside(self, folder: str, languages: Sequence[str]) -> PlaceConfig:
+        """The same in a folder, where paths are relative; a data set is where it has a folder of any language."""
+        if self.files is not None:
+            return self.model_copy(update={"files": {split: self.in_folder(split, folder) for split in self.files}})
+        own = f"{folder.rstrip('/')}/{self.dataset}"
+        codes = (self.codes.get(language, language) for language in languages)
+        is_there = any(is_here(own.replace("{language}", code)) for code in codes)
+        return self.model_copy(update={"dataset": own}) if is_there else self
+
     @property
     def needs_folder(self) -> bool:
         """Whether a path is relative."""
@@ -85,6 +97,11 @@ class TaskConfig(Config):
     """By the kind's own names the columns that hold an example, where they are called otherwise."""
     labels: tuple[ClassNames, ...] = ()
     """Classes as the column has them; left out: of a kind with classes all of the training split, sorted."""
+    metric: MetricName = "accuracy"
+    """What the field says of a kind with classes, beside the share that is right: Matthews correlation, the F1 of the
+    class ``positive``, or the mean of all classes' F1."""
+    positive: str | int | None = None
+    """The class whose F1 is the metric ``f1``."""
     connectors: Mapping[str, Mapping[str, str]] = {}
     """By language and the value of the column ``connector``: what joins a context with a choice."""
     cluster: str | None = None
@@ -108,16 +125,64 @@ class TaskConfig(Config):
         return self.local is not None and (folder is not None or not self.local.needs_folder)
 
     def beside(self, folder: str) -> TaskConfig:
-        """The same with files that lie in a folder, where their paths are relative."""
-        if self.local is None or self.local.files is None:
-            return self
-        files = {split: self.local.in_folder(split, folder) for split in self.local.files}
-        return self.model_copy(update={"local": self.local.model_copy(update={"files": files})})
+        """The same with files, and folders of data sets, that lie in a folder, where their paths are relative."""
+        local, hub = (place and place.beside(folder, self.languages) for place in (self.local, self.hub))
+        return self.model_copy(update={"local": local, "hub": hub})
+
+    @model_validator(mode="after")
+    def _languages_once(self) -> Self:
+        twice = [language for language in self.languages if self.languages.count(language) > 1]
+        if twice:
+            why = "each is asked once"
+            raise InputError(f"the language '{twice[0]}' is named twice", where="languages", why=why, remedy="once")
+        for name, place in (("local", self.local), ("hub", self.hub)):
+            keys = {"languages": place.languages, "codes": tuple(place.codes)} if place else {}
+            for key, own in keys.items():
+                for unknown in sorted(set(own) - {*self.languages, *filter(None, [self.transfer])}):
+                    raise InputError(
+                        f"'{unknown}' is no language of the task",
+                        where=f"{name}.{key}",
+                        why="a place says of the task's own languages which are there, and under what code",
+                        remedy=nearest(unknown, self.languages),
+                    )
+        return self
+
+    @model_validator(mode="after")
+    def _classes_once(self) -> Self:
+        places = (("local.labels", self.local and self.local.labels), ("hub.labels", self.hub and self.hub.labels))
+        for where, labels in (("labels", self.labels), *places):
+            names = [str(name) for own in labels or () for name in (own if isinstance(own, tuple) else (own,))]
+            twice = [name for name in names if names.count(name) > 1]
+            if twice:
+                raise InputError(
+                    f"the class '{twice[0]}' is named twice",
+                    where=where,
+                    why="of each name one class is known; other names of one class are a list: [[yes, 1], [no, 0]]",
+                    remedy="leave one of the two out",
+                )
+        return self
 
     @model_validator(mode="after")
     def _somewhere(self) -> Self:
         if self.local is None and self.hub is None:
             raise ValueError("it has neither local nor hub: where do its examples lie?")
+        return self
+
+    @field_validator("metric", mode="before")
+    @classmethod
+    def _known(cls, metric: object) -> object:
+        if isinstance(metric, str) and metric not in get_args(MetricName):
+            raise InputError(f"unknown metric '{metric}'", remedy=nearest(metric, get_args(MetricName)))
+        return metric
+
+    @model_validator(mode="after")
+    def _positive(self) -> Self:
+        if self.metric == "f1" and self.positive is None:
+            why = "it is the F1 of one class"
+            raise InputError("the metric f1 has no class", where="positive", why=why, remedy="positive: CLASS")
+        if self.metric != "f1" and self.positive is not None:
+            why = f"the metric {self.metric} is of all classes"
+            raise InputError("a class is named that nothing is of", where="positive", why=why, remedy="metric: f1")
         return self
 
 

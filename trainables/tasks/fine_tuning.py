@@ -34,6 +34,7 @@ from trainables.models.flops import any_body_flops, body_flops, classifier_flops
 from trainables.tasks.config import FineTuningConfig, Pooling
 from trainables.tasks.examples import Example
 from trainables.tasks.kinds import KINDS, Kind
+from trainables.tasks.metrics import NOTHING, metric_of, right_of
 from trainables.tasks.model import LanguageModel
 from trainables.tasks.prepared import TaskEntry, Tasks
 
@@ -152,21 +153,33 @@ class TunedModel:
         finite = np.isfinite(self.losses).all() and all(bool(p.isfinite().all()) for p in self.classifier.parameters())
         return "completed" if finite else "diverged"
 
-    @torch.no_grad()
     def answers(self, examples: Sequence[Example], chance: float) -> NDArray[np.float64]:
         """Of each example how much is right, (I,), from 0 to 1: of words their share, those that were cut off being
         wrong. Of a run that diverged it is in each what chance gets right of all."""
         if self.outcome == "diverged":
             return np.full(len(examples), chance)
+        return right_of(examples, self.told(examples))
+
+    @torch.no_grad()
+    def told(self, examples: Sequence[Example]) -> Ints:
+        """The class that is told of each label, (K,), example by example: :data:`NOTHING` of a word that was cut
+        off."""
         encoded = encode(self._model, self._kind, examples, self._settings.sequence_tokens)
-        right_I = np.zeros(len(encoded))
+        told = [np.full(len(own.label_K), NOTHING) for own in encoded]
         for part in batches([len(own.token_L) for own in encoded]):
             batch = _batch([encoded[number] for number in part], self.classifier.output.weight.device)
             with _autocast(self.classifier.output.weight.device):
-                best_K = self.classifier(*batch.inputs).argmax(1)
-            is_right_K = (best_K == batch.label_K).cpu().numpy()
-            np.add.at(right_I, part[batch.row_K.cpu().numpy()], is_right_K)
-        return right_I / [len(own.label_K) for own in encoded]
+                best_K = self.classifier(*batch.inputs).argmax(1).cpu().numpy()
+            ends = np.cumsum([(encoded[number].place_K >= 0).sum() for number in part])[:-1]
+            for number, best in zip(part, np.split(best_K, ends), strict=True):
+                told[number][encoded[number].place_K >= 0] = best
+        return np.concatenate(told)
+
+    def measured(self, entry: TaskEntry, language: str, examples: Sequence[Example]) -> float:
+        """What a task's metric comes to; of a run that diverged, what one answer to all does."""
+        if self.outcome == "diverged":
+            return entry.metric_chance[language]
+        return metric_of(entry, examples, self.told(examples))
 
 
 class _Batch(NamedTuple):
@@ -239,6 +252,8 @@ class TaskTuning(NamedTuple):
 
     right: Mapping[str, NDArray[np.float64]]
     """Of each example how much is right, (I,)."""
+    metrics: Mapping[str, float]
+    """What the task's metric comes to, where it is not accuracy."""
     outcomes: Mapping[str, Outcome]
     flops: int
     device_seconds: float
@@ -259,7 +274,7 @@ def fine_tune_task(
     :func:`fine_tune`."""
     entry = tasks.manifest.tasks[name]
     kind, right = KINDS.find(entry.kind)(), dict[str, NDArray[np.float64]]()
-    outcomes, flops, seconds = dict[str, Outcome](), 0, 0.0
+    metrics, outcomes, flops, seconds = dict[str, float](), dict[str, Outcome](), 0, 0.0
     for learned, asked in training_languages(entry, tuple(examples), settings):
         most = -(-settings.steps * settings.batch_examples // len(learned))
         train = [example for language in learned for example in tasks.first(name, "train", language, most)]
@@ -267,7 +282,9 @@ def fine_tune_task(
         flops, seconds = flops + tuned.flops, seconds + tuned.device_seconds
         right |= {language: tuned.answers(examples[language], entry.chance[language]) for language in asked}
         outcomes |= dict.fromkeys(asked, tuned.outcome)
-    return TaskTuning(right, outcomes, flops, seconds)
+        if entry.metric != "accuracy":
+            metrics |= {language: tuned.measured(entry, language, examples[language]) for language in asked}
+    return TaskTuning(right, metrics, outcomes, flops, seconds)
 
 
 def training_languages(

@@ -15,12 +15,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import ValidationError
 
-from trainables.config import Amount, Config, Count
+from trainables.config import Amount, Config, Count, Number
 from trainables.errors import InputError
 from trainables.hashing import checksum
 from trainables.storage import Location
-from trainables.tasks.config import SPLITS, Split, TaskConfig
+from trainables.tasks.config import SPLITS, MetricName, Split, TaskConfig
 from trainables.tasks.examples import Example, evenly
+from trainables.tasks.metrics import metric_chance
 from trainables.tasks.reading import Source
 
 if TYPE_CHECKING:
@@ -55,6 +56,12 @@ class TaskEntry(Config):
     """By language the share of the test split that an answer without a look gets right."""
     file: str
     checksum: str
+    metric: MetricName = "accuracy"
+    """What is shown beside the share that is right, where it is another."""
+    positive: Count | None = None
+    """The number of the class that the metric is of."""
+    metric_chance: Mapping[str, Number] = {}
+    """By language what one answer to all of the test split comes to, at most; empty of accuracy."""
 
 
 class TasksManifest(Config):
@@ -89,6 +96,7 @@ def prepare_tasks(
                 remedy="leave out the task, or add text in one of its languages",
             )
         classes = source.classes()
+        positive = source.positive(classes)
         parts = read_parts(source, own, classes)
         if tokenizer is not None:
             require_known(task.name, parts, tokenizer)
@@ -107,8 +115,14 @@ def prepare_tasks(
             chance={language: _chance(source, language, parts["test", language]) for language in own},
             file=f"{task.name}.parquet",
             checksum=checksum(content),
+            metric=task.metric,
+            positive=positive,
+            metric_chance={}
+            if task.metric == "accuracy"
+            else {language: metric_chance(task.metric, parts["test", language], positive) for language in own},
         )
-    manifest = TasksManifest(tasks=entries).model_dump_json().encode()
+    # Without what is as it was before there were metrics, so that its digest is too.
+    manifest = TasksManifest(tasks=entries).model_dump_json(exclude_defaults=True).encode()
     target = store / checksum(manifest)
     if not (target / MANIFEST_NAME).exists():
         for name, content in contents.items():

@@ -27,6 +27,7 @@ from trainables.tasks.config import Split
 from trainables.tasks.examples import Example
 from trainables.tasks.features import Floats
 from trainables.tasks.kinds import KINDS, Kind
+from trainables.tasks.metrics import labels_of, right_of
 from trainables.tasks.model import Ints, LanguageModel
 from trainables.tasks.prepared import Tasks
 
@@ -46,6 +47,8 @@ class Probed(NamedTuple):
     layer: int
     """The one that was chosen: 0 is the embedding's output."""
     inverse_penalty: float
+    told_K: Ints
+    """The class that is told of each label, example by example."""
     bag_right_I: NDArray[np.float64]
     """The bag of embeddings, a control: the same on the embedding's output alone, which has seen no other word."""
 
@@ -84,8 +87,9 @@ def probe(
         found = {}
         for language, own in tested.items():
             best, bag = ((number, fitted(number, penalty(number))) for number in (layer, 0))
-            right_I, bag_right_I = _right(model, kind, own, [best, bag])
-            found[language] = Probed(right_I, layer, penalty(layer), bag_right_I)
+            told_K, bag_told_K = _told(model, kind, own, [best, bag])
+            right_I, bag_right_I = right_of(own, told_K), right_of(own, bag_told_K)
+            found[language] = Probed(right_I, layer, penalty(layer), told_K, bag_right_I)
         return found
 
 
@@ -101,7 +105,8 @@ def probe_task(
     for language in (transfer,) if transfer else tuple(examples):
         train = _some(tasks, name, "train", language)
         if split == "dev" or not entry.counts["dev"].get(language):
-            train, chosen_on = train[len(train) // 5 :], train[: len(train) // 5]
+            part = max(1, len(train) // 5)
+            train, chosen_on = train[part:] or train, train[:part]
         else:
             chosen_on = _some(tasks, name, "dev", language)
         found |= probe(model, kind, train, chosen_on, examples if transfer else {language: examples[language]})
@@ -115,10 +120,12 @@ def _some(tasks: Tasks, name: str, split: Split, language: str) -> list[Example]
 
 
 def _featured(model: LanguageModel, kind: Kind, examples: Sequence[Example]) -> Iterator[tuple[Ints, Floats, Ints]]:
-    """Numbers of examples of similar lengths, their features, (H, K, F), and labels, (K,), batch by batch."""
+    """Numbers of examples of similar lengths, their features, (H, K, F), and labels, (K,), batch by batch. Features
+    that are no numbers, as a broken model's, are 0: nothing is read from them."""
     for number_I in batches([sum(map(len, example.texts)) for example in examples]):
         own = [examples[number] for number in number_I]
-        yield number_I, kind.features(model, own), np.array([label for example in own for label in example.labels])
+        feature_HKF = np.nan_to_num(kind.features(model, own), nan=0.0, posinf=0.0, neginf=0.0)
+        yield number_I, feature_HKF, labels_of(own)
 
 
 def _labelled(model: LanguageModel, kind: Kind, examples: Sequence[Example]) -> _Labelled:
@@ -134,15 +141,15 @@ def _fitted(feature_KF: Floats, label_K: Ints, inverse_penalty: float) -> Classi
     ).fit(feature_KF, label_K)
 
 
-def _right(
+def _told(
     model: LanguageModel, kind: Kind, examples: Sequence[Example], probes: Sequence[tuple[int, ClassifierMixin]]
-) -> list[NDArray[np.float64]]:
-    """Of probes, each of a layer, which share of each example's labels is right, (I,)."""
-    found = [np.zeros(len(examples)) for _ in probes]
-    for number_I, feature_HKF, label_K in _featured(model, kind, examples):
-        size_I = [len(examples[number].labels) for number in number_I]
-        first_I = np.cumsum([0, *size_I[:-1]])
-        for right_I, (layer, probe) in zip(found, probes, strict=True):
-            is_right_K = probe.predict(feature_HKF[layer]) == label_K
-            right_I[number_I] = np.add.reduceat(is_right_K, first_I, dtype=np.float64) / size_I
+) -> list[Ints]:
+    """Of probes, each of a layer, the class that it tells of each label, (K,), example by example."""
+    size_I = np.array([len(example.labels) for example in examples])
+    first_I = np.cumsum(size_I) - size_I
+    found = [np.zeros(size_I.sum(), dtype=np.int64) for _ in probes]
+    for number_I, feature_HKF, _ in _featured(model, kind, examples):
+        place_K = np.concatenate([np.arange(first_I[n], first_I[n] + size_I[n]) for n in number_I])
+        for told_K, (layer, probe) in zip(found, probes, strict=True):
+            told_K[place_K] = probe.predict(feature_HKF[layer])
     return found

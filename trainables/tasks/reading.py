@@ -50,6 +50,13 @@ class Source:
             )
         self._place: PlaceConfig = place
         self._require_known_columns()
+        if task.metric != "accuracy" and not (self.kind.learns and self.kind.has_labels):
+            raise InputError(
+                f"a task of the kind {self.kind.name} cannot have the metric {task.metric}",
+                where=f"task {task.name}: metric",
+                why="it is one of classes that are told, and of this kind an example is right or wrong",
+                remedy="leave it out",
+            )
         self.languages = place.languages or task.languages
         """The task's languages that this place has."""
 
@@ -64,6 +71,16 @@ class Source:
                     where=f"task {self.task.name}: columns",
                     why="columns says the file's names by the kind's own: {KIND'S: FILE'S}",
                     remedy=nearest(name, own),
+                )
+        mapped = {**self.task.columns, **self._place.columns}
+        read = [self._column(name) for name in own if name in self.kind.columns or name in mapped]
+        for column in read:
+            if read.count(column) > 1:
+                raise InputError(
+                    f"the column '{column}' is read as two things",
+                    where=f"task {self.task.name}: columns",
+                    why=f"of an example of the kind {self.kind.name} each part has its own",
+                    remedy="name another column for one of them",
                 )
 
     def classes(self) -> dict[str, int]:
@@ -94,14 +111,30 @@ class Source:
                         why=f"the column '{column}' holds a different value nearly everywhere",
                         remedy="name the column of the classes: columns: {label: COLUMN}",
                     )
+        if not found:
+            raise self._empty("train", self._training_languages()[0])
         if len(found) < 2:
             raise InputError(
-                f"the task {self.task.name} has {len(found)} class: there is nothing to tell apart",
+                f"the task {self.task.name} has one class: there is nothing to tell apart",
                 where=self._pattern("train", self._training_languages()[0]),
-                why=f"the column '{column}' holds {', '.join(sorted(found))[:60] or 'nothing'} everywhere",
+                why=f"the column '{column}' holds {', '.join(found)[:60]} everywhere",
                 remedy="name the column of the classes: columns: {label: COLUMN}",
             )
         return {label: number for number, label in enumerate(sorted(found))}
+
+    def positive(self, classes: Mapping[str, int]) -> int | None:
+        """The number of the class that the task's metric is of; None where it is of all. Raises InputError: there is
+        no such class."""
+        if self.task.positive is None:
+            return None
+        if (name := str(self.task.positive)) not in classes:
+            raise InputError(
+                f"the task {self.task.name} has no class '{name}'",
+                where=f"task {self.task.name}: positive",
+                why=f"its classes are {', '.join(classes)}"[:300],
+                remedy=nearest(name, list(classes)),
+            )
+        return classes[name]
 
     def _training_languages(self) -> Sequence[str]:
         return (self.task.transfer,) if self.task.transfer else self.languages
@@ -127,16 +160,19 @@ class Source:
                     why=str(error),
                     remedy="mend the row, or the task's columns and labels",
                 ) from error
-            group = str(self._value(row, self._column(self.task.group))) if self.task.group else ""
+            group = self._key(row, "group", self.task.group) if self.task.group else ""
             found.append(example._replace(unit=self._unit(row, number, split, language, example), group=group))
         if not found:
-            raise InputError(
-                f"the task {self.task.name} has no example of '{language}' in its {split} split",
-                where=self._pattern(split, language),
-                why="the files are empty",
-                remedy="other files, or leave the language out of the task's languages",
-            )
+            raise self._empty(split, language)
         return found
+
+    def _empty(self, split: Split, language: str) -> InputError:
+        return InputError(
+            f"the task {self.task.name} has no example of '{language}' in its {split} split",
+            where=self._pattern(split, language),
+            why="the files are empty",
+            remedy="other files, or leave the language out of the task's languages",
+        )
 
     def _unit(self, row: _Row, number: int, split: Split, language: str, example: Example) -> str:
         """What the example has in common with its translations; what is twice in a language is one unit."""
@@ -144,17 +180,30 @@ class Source:
             return f"{language} {checksum(chr(0).join(example.texts).encode())[:24]}"
         if self.task.cluster == "row":
             return f"{split} {number}"
-        return str(self._value(row, self._column(self.task.cluster)))
+        return self._key(row, "cluster", self.task.cluster)
+
+    def _key(self, row: _Row, key: str, name: str) -> str:
+        """What a column says that the definition names under ``cluster`` or ``group``. Raises InputError where it is
+        not there, or empty: all such examples would be one."""
+        value = self._value(row, self._column(name), f"the task's {key} is read from it")
+        if value is None or value == "":
+            raise InputError(
+                f"a row of the task {self.task.name} has no {key}",
+                where=row.where,
+                why=f"its column '{self._column(name)}' is empty",
+                remedy=f"mend the row, or leave out {key}",
+            )
+        return str(value)
 
     def _column(self, name: str) -> str:
         return self._place.columns.get(name, self.task.columns.get(name, name))
 
-    def _value(self, row: _Row, column: str) -> Any:
+    def _value(self, row: _Row, column: str, why: str = "") -> Any:
         if column not in row.columns:
             raise InputError(
                 f"the task {self.task.name} has no column '{column}'",
                 where=row.where,
-                why=f"an example of the kind {self.kind.name} needs it",
+                why=why or f"an example of the kind {self.kind.name} needs it",
                 remedy=nearest(column, [str(name) for name in row.columns]) + "; name it under columns",
             )
         return row.columns[column]
@@ -210,6 +259,7 @@ class Source:
                 where = f"{file}, line {rows.line_num}"
                 if header is None:
                     header = tuple(row)
+                    self._require_once(header, where)
                 elif len(row) == len(header):
                     yield _Row(where, dict(zip(header, row, strict=True)))
                 elif row:
@@ -221,7 +271,20 @@ class Source:
                     )
         except csv.Error as error:
             what, where = f"a line of {file.name} cannot be cut into fields", f"{file}, line {rows.line_num}"
-            raise InputError(what, where=where, why=str(error), remedy="mend the line") from error
+            remedy = "mend the line: is a quote open? Longer fields can be in .jsonl or .parquet"
+            raise InputError(what, where=where, why=str(error), remedy=remedy) from error
+
+    def _require_once(self, header: Sequence[str], where: str) -> None:
+        """Raises InputError where two columns have a name that is read: one of them would be passed over."""
+        named = (*self.kind.columns, *self.task.columns, *filter(None, [self.task.cluster, self.task.group]))
+        for column in map(self._column, named):
+            if header.count(column) > 1:
+                raise InputError(
+                    f"two columns are called '{column}'",
+                    where=where,
+                    why=f"the task {self.task.name} reads it",
+                    remedy="give one another name",
+                )
 
     def _rows_of_data_set(self, split: Split, language: str) -> Iterator[_Row]:
         place, where = self._place, f"task {self.task.name}"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar, cast
 
-from trainables.evaluation.yardstick import Items, Yardstick
+from trainables.evaluation.yardstick import Items, Score, Yardstick
 from trainables.tasks.kinds import KINDS
 
 if TYPE_CHECKING:
@@ -31,6 +31,18 @@ class Once(Protocol):
         ...
 
 
+class Kept:
+    """Once, for one model that is asked outside of a study."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Hashable, object] = {}
+
+    def __call__(self, key: Hashable, found: Callable[[], Found]) -> Found:
+        if key not in self._kept:
+            self._kept[key] = found()
+        return cast(Found, self._kept[key])
+
+
 class TaskSuite(Yardstick):
     """Of each task and language (right - chance) / (1 - chance): 0 is what an answer without a look gets, 1 is all
     right. The mean over a task's languages, then over tasks.
@@ -45,6 +57,10 @@ class TaskSuite(Yardstick):
     def items(self, taking: Taking) -> Mapping[str, Items]:
         """By ``task/language``; an item is an example with its translations."""
         return suite_items(Asked.of_taking(taking))
+
+    def measure(self, taking: Taking) -> Score:
+        """That of the items, and the tasks' own metrics beside it."""
+        return super().measure(taking).model_copy(update={"metrics": suite_metrics(Asked.of_taking(taking))})
 
 
 class EmbeddingBag(Yardstick):
@@ -132,6 +148,18 @@ def suite_items(asked: Asked) -> dict[str, Items]:
             right = {language: kind.answers(asked.model, own) for language, own in asked.examples(name).items()}
         found |= asked.items(name, right)
     return found
+
+
+def suite_metrics(asked: Asked) -> dict[str, float]:
+    """By ``task/language`` what the metrics of tasks' fields come to, of those that have another than accuracy."""
+    from trainables.tasks.metrics import metric_of
+
+    return {
+        f"{name}/{language}": metric_of(entry, asked.examples(name)[language], own.told_K)
+        for name, entry in asked.tasks.manifest.tasks.items()
+        if entry.metric != "accuracy"
+        for language, own in asked.probed(name).items()
+    }
 
 
 def beyond_chance(task: str, chance: float, examples: Sequence[Example], right_I: NDArray[np.float64]) -> Items:

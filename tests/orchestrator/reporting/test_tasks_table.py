@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.analysis.comparison import TaskRow
+from orchestrator.analysis.comparison import MetricRow, TaskRow
 from orchestrator.reporting.result_tables import TaskPair, tasks_table
 
 ROW = TaskRow(
@@ -41,3 +41,24 @@ def test_a_learning_rate_at_the_grids_edge_is_told_once():
     row = ROW.model_copy(update={**edge, "informative": True})
     table = tasks_table([TaskPair(a="a", b="b", row=row), TaskPair(a="a", b="c", row=row)])
     assert table.notes == ("the best learning rate of fine-tuning is the grid's first or last: rte by a (0.0001)",)
+
+
+def test_a_metric_has_a_line_of_its_own_below_what_is_right():
+    metric = MetricRow(
+        name="matthews", chance=0.0, n=3, mean_a=0.213, mean_b=0.101, difference=0.112, interval=(0.05, 0.17)
+    )
+    row = ROW.model_copy(update={"task": "cola", "tier": "probe", "informative": True, "metric": metric, "bag_a": 0.5})
+    table = tasks_table([TaskPair(a="a", b="b", row=row)])
+    right, own = (line.cells for line in table.rows)
+    assert right[1] == "cola, probe"
+    assert own == (
+        "a –\nb",
+        "cola, probe:\nmatthews",
+        "100",
+        "0.000",
+        "0.213\n0.101",
+        "–",
+        "+0.112\n[0.050, 0.170]",
+        "–",
+    )
+    assert any("by the seeds alone" in note for note in table.notes)

@@ -127,6 +127,9 @@ def test_an_unknown_name_is_one_message(names, says):
         ({"local": {"files": {"test": "a.tsv"}, "dataset": "b"}}, "exactly one of files and dataset"),
         ({"local": {"files": {"tests": "a.tsv"}}}, "test"),
         ({"local": None}, "neither local nor hub"),
+        ({"metric": "mathews"}, "did you mean 'matthews'"),
+        ({"metric": "f1"}, "positive"),
+        ({"metric": "matthews", "positive": "yes"}, "positive"),
     ],
 )
 def test_a_broken_definition_is_one_message(change, says, tmp_path):

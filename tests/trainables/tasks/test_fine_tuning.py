@@ -298,6 +298,7 @@ def topics(tmp_path_factory, tokenizer):
             (folder / f"{split}-{language}.tsv").write_text("\n".join(["words\tlabel", *rows]) + "\n")
     store = tmp_path_factory.mktemp("store")
     tasks = (TOPICS, TOPICS.model_copy(update={"name": "transferred", "transfer": "en"}))
+    tasks += (TOPICS.model_copy(update={"name": "measured", "metric": "macro_f1"}),)
     return Tasks(prepare_tasks(tasks, Location(str(store)), str(folder), None, tokenizer))
 
 
@@ -313,6 +314,19 @@ def test_each_language_has_its_own_model_or_that_of_another(topics, tokenizer):
     assert right["transferred"]["en"] > 0.9
     # What English calls 1, the other does too; all else it calls the opposite.
     assert 0.2 < right["transferred"]["de"] < 0.5
+
+
+def test_a_task_is_measured_by_its_metric(topics, tokenizer):
+    _, model = make_model(tokenizer, "bert")
+    examples = {"en": topics.examples("measured", "test", "en")}
+    found = fine_tune_task(model, topics, "measured", examples, LEARNS, rate=FAST, seed=0)
+    plain = fine_tune_task(model, topics, "topics", examples, LEARNS, rate=FAST, seed=0)
+    assert np.array_equal(found.right["en"], plain.right["en"])
+    assert plain.metrics == {}
+    assert 0.9 < found.metrics["en"] <= 1
+    broken = fine_tune_task(model, topics, "measured", examples, SHORT, rate=1e25, seed=0)
+    assert broken.outcomes == {"en": "diverged"}
+    assert broken.metrics["en"] == topics.manifest.tasks["measured"].metric_chance["en"]
 
 
 def test_one_model_may_learn_in_all_languages(topics):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from types import SimpleNamespace
 from typing import ClassVar
 
 import numpy as np
@@ -293,3 +294,20 @@ def test_a_task_in_several_languages(transfer, tmp_path, tokenizer):
         found = probe_task(model, tasks, "made", split, examples)
         right = {language: own.right_I.mean() for language, own in found.items()}
         assert right == {"en": 1.0, "fr": 0.0 if transfer else 1.0}
+
+
+def test_what_is_no_number_tells_nothing():
+    _, feature_HIF, label_I = noise(0)
+    found = probe(None, *made(np.full_like(feature_HIF, np.nan), label_I))["en"]
+    assert len(set(found.told_K.tolist())) == 1
+    feature_HIF[1] = np.inf
+    assert np.isfinite(probe(None, *made(feature_HIF, label_I))["en"].right_I).all()
+
+
+@pytest.mark.parametrize("number", [1, 2, 4])
+def test_of_few_training_examples_some_are_chosen_on(number, monkeypatch):
+    kind, train, _, tested = made(*noise(0)[1:])
+    entry = SimpleNamespace(kind="own", transfer=None, counts={"dev": {"en": 5}})
+    tasks = SimpleNamespace(manifest=SimpleNamespace(tasks={"own": entry}), first=lambda *_: train[:number])
+    monkeypatch.setattr(KINDS, "find", lambda *_: lambda: kind)
+    assert probe_task(None, tasks, "own", "dev", tested)["en"].right_I.shape == (400,)

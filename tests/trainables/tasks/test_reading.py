@@ -11,7 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
+from orchestrator.config.task_files import load_task
 from tests.helpers.language_models import make_tokenizer
 from trainables.errors import InputError
 from trainables.storage import Location
@@ -395,3 +397,62 @@ def test_a_damaged_file_is_refused(tmp_path, damage):
         file.write_bytes(content[:-9] + b"x" + content[-8:])
     with pytest.raises(InputError, match="prepared examples of tasks cannot be read"):
         Tasks(folder).examples("own", "test", "en")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"languages": ["en", "de", "en"]}, "the language 'en' is named twice"),
+        ({"place": {"languages": ["de"]}}, "'de' is no language of the task"),
+        ({"place": {"codes": {"eng": "eng_Latn"}}}, "did you mean 'en'"),
+        ({"labels": ["no", "no"]}, "the class 'no' is named twice"),
+        ({"place": {"labels": [["no", 0], ["yes", "no"]]}}, "the class 'no' is named twice"),
+    ],
+)
+def test_what_a_definition_names_twice_or_knows_nothing_of_is_one_message(change, says):
+    with pytest.raises(ValidationError) as caught:
+        task(**change)
+    assert says in str(caught.value)
+
+
+def test_transfer_from_another_language_may_have_a_code():
+    assert task(transfer="de", place={"codes": {"de": "deu"}}).transfer == "de"
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"columns": {"second": "text"}}, "the column 'text' is read as two things"),
+        ({"cluster": "idd"}, "the task's cluster is read from it"),
+        ({"cluster": "id"}, "a row of the task own has no cluster"),
+        ({"group": "id"}, "a row of the task own has no group"),
+    ],
+)
+def test_columns_that_say_nothing_are_one_message(tmp_path, more, says):
+    for split, rows in {"train": LEARNED, "test": ROWS}.items():
+        write(tmp_path / f"{split}.jsonl", [{**row, "id": None} for row in rows])
+    assert says in message(task(**more), tmp_path)
+
+
+def test_of_two_columns_of_one_name_none_is_passed_over(tmp_path):
+    for split in ("train", "test"):
+        (tmp_path / f"{split}.tsv").write_text(f"text\tlabel\tlabel\n{split} a\tno\tyes\n{split} b\tyes\tno\n")
+    files = {split: f"{split}.tsv" for split in ("train", "test")}
+    assert "two columns are called 'label'" in message(task(files=files), tmp_path)
+
+
+def test_an_empty_training_split_is_told_as_one(tmp_path):
+    write(tmp_path / "train.jsonl", [])
+    write(tmp_path / "test.jsonl", ROWS)
+    assert "no example of 'en' in its train split" in message(task(), tmp_path)
+
+
+@pytest.mark.parametrize("place", ["local", "hub"])
+def test_a_data_sets_folder_is_beside_its_definition(tmp_path, place):
+    for split, rows in {"train": LEARNED, "test": ROWS}.items():
+        (tmp_path / "own-en").mkdir(exist_ok=True)
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / f"own-en/{split}.parquet")
+    definition = {"name": "own", "kind": "classify", "languages": ["en"], place: {"dataset": "own-{language}"}}
+    (tmp_path / "own.yaml").write_text(json.dumps(definition))
+    own = load_task(str(tmp_path / "own.yaml"), "")
+    assert len(Source(own, None).examples("test", "en", {"no": 0, "yes": 1})) == len(ROWS)
