@@ -112,6 +112,17 @@ class MetricRow(Difference):
     """What one answer to all comes to, at most."""
 
 
+class VariesBy(Config):
+    """Shares of the variance of a difference between fine-tuned models."""
+
+    pretraining: float
+    """Other seeds of pretraining."""
+    fine_tuning: float
+    """Other seeds of fine-tuning: what more fine-tunings of each model would take away."""
+    items: float
+    """Other examples."""
+
+
 class TaskRow(Row):
     """One downstream task, in the mean over its languages: shares of its examples that are right."""
 
@@ -132,8 +143,8 @@ class TaskRow(Row):
     bag_a: float | None = None
     """Of a probe, what the embeddings of a's models tell alone; None where that is not known."""
     bag_b: float | None = None
-    tuning_share: float | None = None
-    """Of fine-tuned models: the share of the difference's variance that more fine-tunings of each would take away."""
+    varies_by: VariesBy | None = None
+    """Of fine-tuned models; None of fewer than two, or of one fine-tuning of each."""
     rate_a: float | None = None
     """Of fine-tuned models, the learning rate that a's search models chose; None of others."""
     rate_b: float | None = None

@@ -10,7 +10,7 @@ from statistics import fmean
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.analysis.comparison import MetricRow, OverTasks, TaskRow, Tier
+from orchestrator.analysis.comparison import MetricRow, OverTasks, TaskRow, Tier, VariesBy
 from orchestrator.analysis.held_out_text import evidence_above, evidence_of_items, items_before, items_of
 from orchestrator.analysis.rows import row_of
 from orchestrator.analysis.selection import Runs
@@ -129,7 +129,7 @@ def _tuned_rows(
         (a, b), edges = known[0], [_is_at_edge(history, record) for record in known[0]]
         rates = {"rate_a": a.rate, "rate_b": b.rate, "rate_a_at_edge": edges[0], "rate_b_at_edge": edges[1]}
         metric = _metric(task, tasks.tasks[task], [(a.scores, b.scores) for a, b in known])
-        yield row.model_copy(update={"tuning_share": _tuning_share(scores), "metric": metric, **rates})
+        yield row.model_copy(update={"varies_by": _varies_by(scores), "metric": metric, **rates})
 
 
 def _score(worth: Worth) -> list[Score]:
@@ -174,7 +174,7 @@ def _mean(scores: Sequence[ItemScores]) -> ItemScores:
     return scores[0]._replace(value_I=np.mean([own.value_I for own in scores], axis=0))
 
 
-def _tuning_share(scores: Sequence[tuple[Sequence[ItemScores], ...]]) -> float | None:
+def _varies_by(scores: Sequence[tuple[Sequence[ItemScores], ...]]) -> VariesBy | None:
     """None of fewer than two models or fine-tunings of each."""
     if len(scores) < 2 or min(len(own) for pair in scores for own in pair) < 2:
         return None
@@ -182,7 +182,8 @@ def _tuning_share(scores: Sequence[tuple[Sequence[ItemScores], ...]]) -> float |
     overall_SK = np.array([[x.overall - y.overall for x, y in zip(a, b, strict=True)] for a, b in scores])
     count = len(scores[0][0][0].item_I)
     # Items' parts of the difference, whose mean it is.
-    return variance_components(overall_SK[:, :, None] + count * np.array(influence_SKI)).tuning_share
+    found = variance_components(overall_SK[:, :, None] + count * np.array(influence_SKI)).shares
+    return VariesBy(**found._asdict())
 
 
 def _row(

@@ -3,13 +3,26 @@
 from collections.abc import Iterator, Sequence
 
 from orchestrator import formatting
-from orchestrator.analysis.comparison import ArmSummary, Comparison, MetricRow, OverTasks, Pair, Row, Summary, TaskRow
+from orchestrator.analysis.comparison import (
+    ArmSummary,
+    Comparison,
+    MetricRow,
+    OverTasks,
+    Pair,
+    Row,
+    Summary,
+    TaskRow,
+    VariesBy,
+)
 from orchestrator.analysis.wording import time_to_target_in_words
 from orchestrator.ledger.history import History
 from orchestrator.reporting.glances import FEW, is_few
 from orchestrator.reporting.table import Row as Line
 from orchestrator.reporting.table import Table
 from trainables.config import Config
+
+WORTH_MORE_TUNINGS = 0.1
+"""Of a difference's variance: from this share on more fine-tunings of each model are worth their while."""
 
 
 def arms_table(comparison: Comparison) -> Table:
@@ -126,6 +139,7 @@ def tasks_table(found: Sequence[TaskPair], over: Sequence[str] = ()) -> Table:
         notes.append("embeddings alone: a probe of the embedding's output, which has seen no other word")
     if edges := list(dict.fromkeys(edge for pair in found for edge in _edges(pair))):
         notes.append(f"the best learning rate of fine-tuning is the grid's first or last: {', '.join(edges)}")
+    notes += [_varies_by(pair, pair.row.varies_by) for pair in found if pair.row.varies_by is not None]
     titles = ("pair", "task", "items", "chance", "right", *bag, "difference", "p\n(adjusted)")
     return Table(titles, tuple(rows), notes=tuple(notes))
 
@@ -142,6 +156,16 @@ def _metric_row(pair: TaskPair, metric: MetricRow, *, shows_bags: bool) -> Line:
         "–",
     )
     return Line(cells, quiet=True)
+
+
+def _varies_by(pair: TaskPair, found: VariesBy) -> str:
+    whole = f"{pair.row.task}, {pair.row.tier}, {pair.a} – {pair.b}: the difference's variance is of"
+    parts = (
+        f"pretraining seeds to {found.pretraining:.0%}, of examples to {found.items:.0%} and of fine-tuning seeds to "
+        f"{found.fine_tuning:.0%}"
+    )
+    helps = "would help" if found.fine_tuning >= WORTH_MORE_TUNINGS else "would hardly help"
+    return f"{whole} {parts}: more fine-tunings of each model {helps}"
 
 
 def _edges(pair: TaskPair) -> Iterator[str]:

@@ -9,7 +9,6 @@ Letters: S pretraining seeds, K fine-tunings of each, I items.
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +18,6 @@ from orchestrator.analysis.statistics.evidence import TINY, Floats, Interval
 from trainables.errors import InputError
 
 DRAWS = 20_000  # for the intervals
-WORTH = 0.1  # of the mean's variance: from this share on more fine-tunings of each model are worth their while
 
 
 class Component(NamedTuple):
@@ -29,6 +27,16 @@ class Component(NamedTuple):
     """At least 0."""
     interval: Interval
     """95%."""
+
+
+class Shares(NamedTuple):
+    """Of the variance of a mean score."""
+
+    pretraining: float
+    """With what an item has in common with a pretrained model."""
+    fine_tuning: float
+    """What more fine-tunings of each model would take away."""
+    items: float
 
 
 class Components(NamedTuple):
@@ -56,24 +64,14 @@ class Components(NamedTuple):
         return self.fine_tuning.estimate + self.rest.estimate / self.items
 
     @property
-    def tuning_share(self) -> float:
-        """Share of the mean's variance that more fine-tunings of each model would take away."""
+    def shares(self) -> Shares:
+        """What the mean's variance comes of; nothing where it does not vary."""
         whole = self.variance()
-        return self._of_tuning / (self.seeds * self.tunings) / whole if whole > 0 else 0.0
-
-    @property
-    def more_tunings_help(self) -> bool:
-        """Whether that share is worth it."""
-        return self.tuning_share >= WORTH
-
-    def best_tunings(self, cost_of_pretraining: float) -> int | None:
-        """How many fine-tunings of each model make the mean surest for what all costs together, where pretraining one
-        costs so many fine-tunings: the optimum of two-stage sampling (Cochran 1977, "Sampling Techniques", 10.6). None:
-        the more the better, as pretraining adds no variance."""
-        own = self.pretraining.estimate + self.item_by_pretraining.estimate / self.items
-        if own <= 0:
-            return None
-        return max(1, round(math.sqrt(cost_of_pretraining * self._of_tuning / own)))
+        if whole <= 0:
+            return Shares(0.0, 0.0, 0.0)
+        tuning = self._of_tuning / (self.seeds * self.tunings)
+        items = self.item.estimate / self.items
+        return Shares((whole - tuning - items) / whole, tuning / whole, items / whole)
 
 
 def variance_components(scores: ArrayLike) -> Components:

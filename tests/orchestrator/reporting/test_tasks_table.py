@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.analysis.comparison import MetricRow, TaskRow
+from orchestrator.analysis.comparison import MetricRow, TaskRow, VariesBy
 from orchestrator.reporting.result_tables import TaskPair, tasks_table
 
 ROW = TaskRow(
@@ -62,3 +62,13 @@ def test_a_metric_has_a_line_of_its_own_below_what_is_right():
         "–",
     )
     assert any("by the seeds alone" in note for note in table.notes)
+
+
+@pytest.mark.parametrize(("share", "helps"), [(0.08, "would hardly help"), (0.3, "would help")])
+def test_what_a_difference_of_fine_tuned_models_varies_by_is_told(share, helps):
+    varies_by = VariesBy(pretraining=0.6, fine_tuning=share, items=0.4 - share)
+    row = ROW.model_copy(update={"task": "rte", "tier": "fine-tuned", "informative": True, "varies_by": varies_by})
+    (note,) = tasks_table([TaskPair(a="a", b="b", row=row)]).notes
+    assert note.startswith("rte, fine-tuned, a – b: ")
+    assert f"pretraining seeds to 60%, of examples to {0.4 - share:.0%} and of fine-tuning seeds to {share:.0%}" in note
+    assert note.endswith(helps)

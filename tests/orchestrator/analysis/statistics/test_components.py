@@ -41,37 +41,21 @@ def test_the_variance_of_the_mean_is_that_of_simulated_means():
     assert Components(9, 9, 30, **known).variance(seeds=5, tunings=3) == pytest.approx(np.var(means), rel=0.08)
 
 
-def test_more_fine_tunings_help_where_they_are_what_varies():
+def test_shares_are_what_other_numbers_of_each_would_leave():
     rng = np.random.default_rng(3)
-    varying = variance_components(simulate(rng, 8, 2, 500, TRUE | {"pretraining": 0.01, "fine_tuning": 5.0}))
-    steady = variance_components(simulate(rng, 8, 2, 500, TRUE | {"pretraining": 5.0, "fine_tuning": 0.01}))
-    assert varying.more_tunings_help
-    assert not steady.more_tunings_help
-    for components in (varying, steady):  # it is the share that no number of them would leave
-        whole, without = components.variance(), components.variance(tunings=10**9)
-        assert components.tuning_share == pytest.approx((whole - without) / whole)
-
-
-def test_the_best_number_of_fine_tunings_costs_least():
-    """Against a search over all numbers, with what each leaves of a budget for seeds."""
-    components = variance_components(simulate(np.random.default_rng(4), 40, 4, 200))
-    for cost in (3.0, 20.0, 200.0):
-        budget = 1e6
-        # What items add does not depend on either number.
-        least = min(
-            range(1, 200), key=lambda k: (components.variance(1, k) - _items(components)) / (budget / (cost + k))
-        )
-        assert abs(components.best_tunings(cost) - least) <= 1
-
-
-def _items(components):
-    return components.item.estimate / components.items
+    for changed in ({"pretraining": 0.01, "fine_tuning": 5.0}, {"pretraining": 5.0, "fine_tuning": 0.01}):
+        components = variance_components(simulate(rng, 8, 2, 500, TRUE | changed))
+        whole, shares = components.variance(), components.shares
+        one_tuning_of_all = components.variance(tunings=10**9)
+        assert shares.fine_tuning == pytest.approx((whole - one_tuning_of_all) / whole)
+        assert shares.items == pytest.approx(components.variance(seeds=10**9) / whole, rel=1e-5)
+        assert sum(shares) == pytest.approx(1.0)
+        assert (shares.fine_tuning > 0.5) == (changed["fine_tuning"] > 1)
 
 
 def test_equal_scores_have_no_variance():
     components = variance_components(np.full((3, 2, 4), 0.7))
-    assert (components.variance(), components.tuning_share, components.best_tunings(10.0)) == (0.0, 0.0, None)
-    assert not components.more_tunings_help
+    assert (components.variance(), *components.shares) == (0.0, 0.0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize("shape", [(1, 2, 3), (2, 1, 3), (2, 2, 1), (4, 5)])
