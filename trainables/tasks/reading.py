@@ -231,7 +231,8 @@ class Source:
         named = self._place.files[split]
         for pattern in (named,) if isinstance(named, str) else named:
             where = f"task {self.task.name}: files.{split}"
-            for name, _, _ in sorted(matching_files(self._in_folder(pattern, language), where)):
+            base = f"{self._folder}, the folder that yardsticks.tasks or --data names" if self._folder else ""
+            for name, _, _ in sorted(matching_files(self._in_folder(pattern, language), where, base)):
                 yield from self._rows_of_file(Location(name))
 
     def _rows_of_file(self, file: Location) -> Iterator[_Row]:

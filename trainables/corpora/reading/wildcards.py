@@ -14,9 +14,9 @@ _WILDCARDS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 """As regular expressions: ``*`` and ``?`` stop at ``/``, ``**/`` does not. Nothing else is special."""
 
 
-def matching_files(pattern: str, where: str) -> list[tuple[str, int, str]]:
+def matching_files(pattern: str, where: str, relative_to: str = "") -> list[tuple[str, int, str]]:
     """Path or URI, size in bytes, and path in the pattern's folder, of the files that match; an InputError where none
-    does."""
+    does. ``relative_to``: the folder that it names where the pattern was put into one; else the current one."""
     scheme, separator, _ = pattern.partition("://")
     pattern = pattern if separator else str(local_path(pattern))
     before_wildcard = re.split(r"[*?]", pattern, maxsplit=1)[0].rpartition("/")[0]
@@ -44,5 +44,5 @@ def matching_files(pattern: str, where: str) -> list[tuple[str, int, str]]:
         f"no file matches {pattern}",
         where=where,
         why=f"in {folder}: {hint}" if entries else f"there is no folder {folder}, or it is empty",
-        remedy=f"a path is relative to the current folder, {Path.cwd()}; wildcards are *, ? and **",
+        remedy=f"a path is relative to {relative_to or f'the current folder, {Path.cwd()}'}; wildcards are *, ? and **",
     )
