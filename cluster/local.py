@@ -92,7 +92,7 @@ class LocalCluster:
         return {"RAY_ADDRESS": self.address, "RAY_AUTH_MODE": self.authentication, **LOOPBACK_ONLY}
 
     def start(self) -> LocalCluster:
-        """Start the head node; returns when it answers. Raises RuntimeError, with Ray's words, if it does not start."""
+        """Start the head node; returns when it answers. Raises InputError, with Ray's words, if it does not."""
         # A short path, since the sockets in it have names of at most 107 bytes. Nobody else can enter it: Ray's own
         # folder is inside, as Ray lets everybody write to that.
         folder = tempfile.mkdtemp(prefix="h2h-", dir="/tmp")
@@ -198,7 +198,12 @@ class LocalCluster:
             check=False,
         )
         if done.returncode:
-            raise RuntimeError(f"{' '.join(arguments[:4])} failed:\n{done.stdout}")
+            raise InputError(
+                "Ray's cluster did not start",
+                where="cluster.local",
+                why=next((line for line in reversed(done.stdout.splitlines()) if line.strip()), "it does not say"),
+                remedy="the same again when less runs here, if it was too slow: Ray waits half a minute for its own",
+            )
 
 
 def _checked(port: int, name: str) -> int:

@@ -7,6 +7,7 @@ to happen only if the object is as it was last seen: of two writers one is told 
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -226,7 +227,10 @@ def as_os_error(error: Exception) -> OSError:
     from obstore import exceptions
 
     text = " ".join(str(error).split("\n\nDebug source")[0].split())
-    if isinstance(error, exceptions.NotFoundError) or _NO_BUCKET in text:
+    if _NO_BUCKET in text:
+        named = re.search("<BucketName>(.*?)</BucketName>", text)
+        return FileNotFoundError(f"there is no bucket{f' {named[1]}' if named else ' of that name'} (NoSuchBucket)")
+    if isinstance(error, exceptions.NotFoundError):
         return FileNotFoundError(text)
     if isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError):
         return PermissionError(f"Access Denied: {text}")

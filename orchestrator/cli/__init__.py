@@ -18,6 +18,7 @@ from orchestrator.cli import looking, running, studies, upkeep
 from orchestrator.cli.command import COMMANDS, EXIT_INPUT, EXIT_INTERRUPTED, Command, Voice
 from orchestrator.cli.output import Refusal, print_json
 from orchestrator.config.trackers import TRACKERS
+from orchestrator.execution.stopping import stopped_in_order
 from trainables.errors import InputError, nearest, refusal, storage_errors
 
 __all__ = ["looking", "main", "running", "studies", "upkeep"]
@@ -25,6 +26,7 @@ __all__ = ["looking", "main", "running", "studies", "upkeep"]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
+    _open_streams()
     parser = make_parser()
     if "_ARGCOMPLETE" in os.environ:  # the shell asks what a word may become
         from orchestrator.cli.completion import complete
@@ -49,7 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             is_setting = "--set" in known and "=" in unknown[0] and not unknown[0].startswith("-")
             remedy = f"--set {unknown[0]}" if is_setting else nearest(unknown[0], known)
             raise InputError(f"{words[0]} knows no '{unknown[0]}'", remedy=remedy)
-        code = command(options)
+        with stopped_in_order():
+            code = command(options)
         sys.stdout.flush()  # while a failure can be told
     except InputError as error:
         code = _refuse(error, words)
@@ -60,6 +63,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print_json(Refusal(code=code, what="interrupted"))
     except BrokenPipeError:  # what reads the output has had enough, as `head` does
         code = 0
+    except SystemExit as end:
+        if not isinstance(end.__context__, BrokenPipeError):  # as which rich tells the same
+            raise
+        code = 0
     except storage_errors() as error:
         code = _refuse(refusal(error), words)
     try:
@@ -67,6 +74,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError:  # at its end Python would try again, and complain
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return code
+
+
+def _open_streams() -> None:
+    """Where standard input, output or errors were closed: to nowhere. A file that this process opens would take such a
+    number, and what is written to standard errors would go into the file."""
+    for name, mode, flags in (("stdin", "r", os.O_RDONLY), ("stdout", "w", os.O_WRONLY), ("stderr", "w", os.O_WRONLY)):
+        if getattr(sys, name) is None:
+            number = os.open(os.devnull, flags)  # the lowest that is free: the one that was closed
+            os.set_inheritable(number, True)
+            setattr(sys, name, os.fdopen(number, mode))
 
 
 def _refuse(error: InputError, words: Sequence[str]) -> int:

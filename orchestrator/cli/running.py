@@ -54,8 +54,7 @@ def _extend(options: Options) -> int:
 
 def _train(options: Options, work: Callable[[Study], Results], *, new: bool = False) -> int:
     with loading(f"loading {options.study}"):
-        from rich.console import Console
-
+        from orchestrator.cli.streams import StudyConsole
         from orchestrator.config.folder import STUDY_FILE
         from orchestrator.planning.design import notes, warnings_of
         from orchestrator.reporting.dashboard import follow, print_results
@@ -66,7 +65,8 @@ def _train(options: Options, work: Callable[[Study], Results], *, new: bool = Fa
         study = study_named(options)
     # With --json, standard output has the answer alone.
     plain = options.plain or options.json
-    console, stage = Console(force_terminal=False if plain else None, stderr=options.json, quiet=Voice.quiet), Stage()
+    forced = False if plain else None
+    console, stage = StudyConsole(force_terminal=forced, stderr=options.json, quiet=Voice.quiet), Stage()
     study.say = stage.say
     for note in [*warnings_of(study.spec), *notes(study.spec)] if new else ():
         console.print(note, highlight=False)
@@ -86,7 +86,8 @@ def _train(options: Options, work: Callable[[Study], Results], *, new: bool = Fa
             dashboard.join()
     except KeyboardInterrupt:
         remedy = f"; go on with:  h2h resume {study.folder}" if (study.folder / STUDY_FILE).exists() else ""
-        console.print(f"\nInterrupted{remedy}", soft_wrap=True, highlight=False)
+        with suppress(OSError):  # the terminal was closed
+            console.print(f"\nInterrupted{remedy}", soft_wrap=True, highlight=False)
         if options.json:
             remedy = f"h2h resume {study.folder}" if remedy else ""
             print_json(Refusal(code=EXIT_INTERRUPTED, what="interrupted", where=str(study.folder), remedy=remedy))
@@ -99,7 +100,7 @@ def _train(options: Options, work: Callable[[Study], Results], *, new: bool = Fa
     if options.json:
         print_json(results.report)
     else:
-        print_results(results.history, study.folder, Console())
+        print_results(results.history, study.folder, StudyConsole())
     return 0
 
 

@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 
 from orchestrator.config.resources import ResourcesSpec
 from orchestrator.execution.privacy import LOOPBACK_ONLY, ensure_private_token, free_port, private_ray_folder
+from orchestrator.execution.stopping import stopped_in_order
 from orchestrator.planning.machine import Machine
 from trainables.errors import InputError
 
@@ -74,7 +75,8 @@ def ray_session(address: str | None, machine: Machine, *, dashboard: bool) -> It
     if ray.is_initialized():
         yield
         return
-    with ExitStack() as stack:
+    with stopped_in_order(), ExitStack() as stack:
+        stack.enter_context(_without_rays_exit())
         quiet = {"logging_level": "ERROR", "log_to_driver": False}
         try:
             if address is not None:
@@ -108,6 +110,19 @@ def ray_session(address: str | None, machine: Machine, *, dashboard: bool) -> It
         # The logs of machines that were lost, which Ray prints although the driver asked for none; the ledger says it.
         stack.enter_context(_silenced())
         yield
+
+
+@contextmanager
+def _without_rays_exit() -> Iterator[None]:
+    """Ray would have SIGTERM end this process as it pleases, without a word."""
+    from ray._private import utils
+
+    takes = utils.set_sigterm_handler
+    utils.set_sigterm_handler = lambda _: None
+    try:
+        yield
+    finally:
+        utils.set_sigterm_handler = takes
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +10,27 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from orchestrator.execution.executor import Executor
+
+
+def asking_to_stop() -> list[signal.Signals]:
+    """The signals that ask this process to stop: Ctrl-C, SIGTERM, SIGUSR1, by which batch systems say that a job's time
+    is over, and SIGHUP of a terminal that is closed, unless the process is to outlive that (``nohup``)."""
+    outlives = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, *([] if outlives else [signal.SIGHUP])]
+
+
+@contextmanager
+def stopped_in_order() -> Iterator[None]:
+    """Inside, each of these signals raises KeyboardInterrupt, so that nothing that was begun is left behind."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, signal.default_int_handler) for number in asking_to_stop()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class Stopping:

@@ -15,6 +15,7 @@ from ray.exceptions import RayError
 from orchestrator.execution.executor import Executor
 from orchestrator.execution.placement_groups import PlacementGroups
 from orchestrator.execution.ray_session import cluster_grows, reach
+from orchestrator.execution.stopping import asking_to_stop
 from orchestrator.ledger.recorder import Recorder
 from orchestrator.ledger.records import ResourcesRecord, WaitingRecord
 from orchestrator.ledger.requests import Inbox
@@ -40,8 +41,8 @@ def watching(executor: Executor, inbox: Inbox) -> Iterator[None]:
 
 @contextmanager
 def _signals(executor: Executor) -> Iterator[None]:
-    """Ctrl-C, SIGTERM and SIGUSR1, by which batch systems say that a job's time is over, save the running trials and
-    stop; a second one, or one while none runs, stops at once."""
+    """Ctrl-C and what else asks to stop saves the running trials and stops; a second one, or one while none runs, stops
+    at once."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -53,10 +54,11 @@ def _signals(executor: Executor) -> Iterator[None]:
         if seen > 1 or not executor.busy:
             raise KeyboardInterrupt
         if sys.stderr is sys.__stderr__:  # else a dashboard draws there, which shows what the ledger says
-            os.write(2, b"\nstopping: what runs is saved first; once more to stop at once\n")
+            with suppress(OSError):  # the terminal was closed
+                os.write(2, b"\nstopping: what runs is saved first; once more to stop at once\n")
         executor.interrupt()
 
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
+    before = {number: signal.signal(number, handle) for number in asking_to_stop()}
     try:
         yield
     finally:
@@ -92,7 +94,8 @@ def _head_watched(executor: Executor) -> Iterator[None]:
                     remedy="all but the last moments is saved; on a cluster that answers:  "
                     f"h2h resume {executor.folder}",
                 )
-                os.write(2, f"\nh2h: {error}\n".encode())
+                with suppress(OSError):  # the terminal was closed
+                    os.write(2, f"\nh2h: {error}\n".encode())
                 os._exit(1)  # whatever waits for Ray would wait on
 
     threading.Thread(target=watch, name="head", daemon=True).start()

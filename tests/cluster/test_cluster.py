@@ -19,6 +19,7 @@ import pytest
 import yaml
 
 import cluster
+from cluster import local as local_cluster
 from cluster.local import LocalCluster
 from cluster.watchdog import MARK_VARIABLE, marked, psutil
 from orchestrator.execution import jobs
@@ -141,6 +142,24 @@ def test_the_rayjob_runs_the_study_it_mounts() -> None:
 def test_a_local_cluster_refuses_what_cannot_work(arguments: dict[str, int], complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         LocalCluster(**arguments)  # type: ignore[arg-type]
+
+
+def test_a_local_cluster_that_does_not_start_says_so_in_one_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    said = "print('Traceback'); print('Exception: The current node timed out'); raise SystemExit(1)"
+    monkeypatch.setattr(local_cluster, "_RAY", (sys.executable, "-c", said))
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "token"))
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        assert local_cluster.main([]) == 2
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    told = capfd.readouterr().err
+    assert "Ray's cluster did not start" in told
+    assert "why: Exception: The current node timed out" in told
+    assert "Traceback" not in told
 
 
 def started_by(owner: str) -> list[psutil.Process]:

@@ -168,10 +168,10 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return undisturbed(tmp_path_factory.mktemp("undisturbed"))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGUSR1], ids=lambda number: number.name)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGUSR1, signal.SIGHUP], ids=lambda number: number.name)
 def test_an_interruption_and_a_kill_lose_nothing(tmp_path, number):
-    """Ctrl-C amid the search, or a batch system's notice, which says how to go on and loses no step, and SIGKILL of all
-    amid the confirmation. The trials are long enough to be met."""
+    """Ctrl-C amid the search, a batch system's notice, or a terminal that is closed, which says how to go on and loses
+    no step, and SIGKILL of all amid the confirmation. The trials are long enough to be met."""
     file, folder, longer = tmp_path / "study.yaml", tmp_path / "broken", {"budget": {"tokens": 8 * 32 * 400}}
     expected = undisturbed(tmp_path, **longer)
     file.write_text(json.dumps(chaotic("broken", tmp_path, **longer)))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -110,6 +112,22 @@ def test_a_studys_own_ray_is_private(token: Path, tmp_path: Path, monkeypatch: p
     with ray_session(None, Machine(2, 0), dashboard=False):
         pass
     assert seen == [(0o700, 0o600, "127.0.0.1")]
+
+
+def test_a_signal_to_end_is_the_studys_and_not_rays(token: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray ends the process with a code of its own and no word."""
+
+    def init(**_: str) -> None:
+        ray._private.utils.set_sigterm_handler(lambda *_: sys.exit(15))
+
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    with pytest.raises(KeyboardInterrupt), ray_session(None, Machine(2, 0), dashboard=False):
+        signal.raise_signal(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_a_local_cluster_is_private(token: Path, monkeypatch: pytest.MonkeyPatch) -> None:
