@@ -4,43 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
 from orchestrator.config.errors import place
-from orchestrator.config.files import dump_study, freeze, load_study, make_study, open_frozen, require_same, study_file
+from orchestrator.config.files import (
+    freeze,
+    load_study,
+    make_study,
+    open_frozen,
+    require_same,
+    study_file,
+    write_frozen,
+)
 from orchestrator.config.folder import LEDGER, STUDY_FILE, anew, tasks_in
 from orchestrator.config.study import StudySpec
 from orchestrator.execution.stopping import Stopping
-from orchestrator.ledger.history import History, read_history
+from orchestrator.ledger.history import read_history
 from orchestrator.ledger.protocol import require_unchanged
 from orchestrator.ledger.recorder import Recorder
-from orchestrator.ledger.records import ComparisonRecord, ExtensionRecord, StopRecord, TasksRecord
+from orchestrator.ledger.records import ExtensionRecord, TasksRecord
 from orchestrator.ledger.requests import Inbox
 from orchestrator.ledger.segments import read_ledger
 from orchestrator.reporting.live_display import LiveDisplay
 from orchestrator.reporting.results import Results
-from orchestrator.reporting.track.companion import companions
+from orchestrator.session import Say, Session, StudyError
 from trainables.errors import InputError
 from trainables.evaluation.yardstick import TASK_ITEMS
 from trainables.object_store import Patience
 from trainables.storage import Location
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    from transformers import PreTrainedTokenizerFast
-
     from orchestrator.config.task_files import TasksSpec
-    from orchestrator.execution.executor import Executor
-    from orchestrator.planning.machine import Machine
     from orchestrator.scheduling.enqueueing import Enqueued
-    from orchestrator.scheduling.trials import PhaseOfTrials
     from trainables.corpora.preparation.progress import Progress
     from trainables.corpora.stream.packed import PackedCorpus
+
+__all__ = ["Study", "StudyError", "StudyInterrupted"]
 
 
 class StudyInterrupted(KeyboardInterrupt):
@@ -49,17 +52,6 @@ class StudyInterrupted(KeyboardInterrupt):
     def _render_traceback_(self) -> list[str]:
         """What notebooks show: nothing is wrong, so no traceback."""
         return [f"Interrupted: {self}"]
-
-
-class StudyError(Exception):
-    """The study cannot come to a comparison."""
-
-
-class Say(Protocol):
-    """Is told what goes on, as ``print`` can be."""
-
-    def __call__(self, what: str, how_far: str = ..., /) -> None:
-        """Take in what is done now, and, where that is known, how far it is."""
 
 
 class Study:
@@ -223,6 +215,7 @@ class Study:
         from orchestrator.config.extension import extended
         from orchestrator.execution.ray_session import ray_address
         from orchestrator.planning.machine import Machine
+        from orchestrator.planning.preflight import require_placeable
         from orchestrator.scheduling.extension import require_work
 
         require_unchanged(self.folder, read_ledger(self.folder / LEDGER))
@@ -241,11 +234,12 @@ class Study:
             require_work(spec, history, changes, inbox)
         self.spec, self.file, self._overrides = spec, "study", overrides
         address = ray_address(address)
-        self._require_placement(Machine.here(), address)
+        if address is None:
+            require_placeable(spec, Machine.here())
         with closing(Recorder(self.folder / LEDGER, self.say)) as recorder:
             # First the ledger: cut off before the file is written, the study ends as it was, and extends as it did.
             recorder.record(ExtensionRecord(changes=changes), durable=True)
-            self._write_file()
+            write_frozen(self.spec, self.folder)
         return self._run(address)
 
     def prepare(
@@ -308,9 +302,6 @@ class Study:
                 raise
             raise error.at(place(error.where, self.file, self._overrides)) from error
 
-    def _write_file(self) -> None:
-        (self.folder / STUDY_FILE).write_bytes(dump_study(self.spec).encode())
-
     def _tell(self, what: str, how_far: str = "", /) -> None:
         """Say what is done now, unless the study is to stop: then it does so here."""
         self._stopping.check()
@@ -335,8 +326,6 @@ class Study:
                 self._run_shown(address)
             # Only now, as the driver's own history is gone: two of ten thousand trials would be in memory.
             return self.results
-        except StudyInterrupted:
-            raise
         except KeyboardInterrupt:
             raise StudyInterrupted(self._how_to_go_on()) from None
         finally:
@@ -348,201 +337,4 @@ class Study:
         history = read_history(self.folder / LEDGER)
         if history.finished:
             return
-        self._tell("loading what checks the study")
-        from orchestrator.execution.ray_session import cluster_machine, ray_address, ray_session
-        from orchestrator.execution.shared_places import require_shared
-        from orchestrator.planning.machine import Machine
-        from orchestrator.planning.preflight import check_study
-
-        address, machine = ray_address(address), Machine.here()
-        with self.placed():
-            # What is prepared already needs its sources no more.
-            self._tell("reading the text, checking the models")
-            tokenizer = None if self._prepared_corpus(history) else check_study(self.spec)
-            tasks = self._tasks(history, tokenizer)
-            self._require_placement(machine, address)
-        Patience.seconds = Patience.FOR_STUDIES
-        recorder = Recorder(self.folder / LEDGER, self._tell)
-        try:
-            if recorder.history.finished:  # by another process, while this one waited to lead it
-                return
-            self._tell("starting Ray on this machine" if address is None else f"connecting to Ray at {address}")
-            with ray_session(address, machine, dashboard=machine.launcher(self.spec.resources) == "ray_train"):
-                if address is not None:
-                    machine = cluster_machine(self.spec.resources)
-                    with self.placed():
-                        require_shared(self.spec, reads_text=tokenizer is not None)
-                if recorder.history.study is None:  # only now: what cannot start takes no name
-                    self._write_file()
-                with companions(self.folder, self.spec.report_to, recorder.event):
-                    self._run_phases(recorder, machine, tokenizer, tasks, own_cluster=address is None)
-                    recorder.flush()  # an answer that nobody can read is none
-        except KeyboardInterrupt:
-            if recorder.history.study is not None:
-                with suppress(InputError):
-                    recorder.record(StopRecord(status="end"))
-            raise
-        finally:
-            recorder.close()
-
-    def _prepared_corpus(self, history: History) -> Location | None:
-        """The packed corpus that an earlier session of this study recorded, if it is still there."""
-        if history.corpus is None:
-            return None
-        corpus = Location(self.spec.storage) / "corpora" / history.corpus.fingerprint
-        return corpus if (corpus / "manifest.json").exists() else None
-
-    def _tasks(self, history: History, tokenizer: PreTrainedTokenizerFast | None) -> TasksRecord | None:
-        """What the ledger is to say of the downstream tasks, which are prepared now, where they are not yet."""
-        suite = self.spec.yardsticks.tasks
-        if suite is None:
-            return None
-        from orchestrator.planning.tasks import prepared_tasks, require_same_tasks
-
-        store = tasks_in(Location(self.spec.storage))
-        if history.tasks is not None and (store / history.tasks.digest / "manifest.json").exists():
-            return history.tasks
-        self._tell("reading the downstream tasks")
-        found = prepared_tasks(self.spec, suite, store, tokenizer)
-        require_same_tasks(history, found, self.folder)
-        return found
-
-    def _require_placement(self, machine: Machine, address: str | None) -> None:
-        from orchestrator.planning.preflight import check_resources, require_measurable
-
-        if address is None:
-            gpus = machine.gpus_per_worker(self.spec.resources)
-            check_resources(self.spec, machine, gpus)
-            require_measurable(self.spec, gpus)
-
-    def _run_phases(
-        self,
-        recorder: Recorder,
-        machine: Machine,
-        tokenizer: PreTrainedTokenizerFast | None,
-        tasks: TasksRecord | None,
-        *,
-        own_cluster: bool,
-    ) -> None:
-        from orchestrator.analysis.compare import compare
-        from orchestrator.execution.session import begin_session, make_executor
-        from orchestrator.execution.watches import watching
-
-        begin_session(recorder, self.spec, self.folder, machine, on_cluster=not own_cluster)
-        launcher = machine.launcher(self.spec.resources)
-        executor = make_executor(recorder, self.spec, self.folder, machine, launcher, keeps_processes=own_cluster)
-        inbox = Inbox(self.folder, recorder.flush)
-        inbox.look()  # what was asked for while nothing ran is known before anything is decided
-        with watching(executor, inbox), self._stopping.brought_about_by(executor):
-            corpus = self._corpus_of(recorder, tokenizer)
-            if tasks is not None and recorder.history.tasks is None:
-                recorder.record(tasks)
-            self._tell("starting trials")
-            slots = executor.concurrent_trials
-            with closing(self._training_phases(recorder, inbox, str(corpus), slots)) as phases:
-                executor.run(phases)
-            self._require_whole(executor)
-            self._fine_tune(recorder)
-            with recorder.phase("compare"):
-                comparison = compare(recorder.history).to_json()
-                recorder.record(ComparisonRecord(comparison=comparison))
-
-    def _fine_tune(self, recorder: Recorder) -> None:
-        suite, tasks = self.spec.yardsticks.tasks, recorder.history.tasks
-        if suite is None or tasks is None or not suite.tuned or recorder.history.phases.get("fine_tuning") == "end":
-            return
-        from orchestrator.execution.evaluation import tune_runs
-
-        with recorder.phase("fine_tuning"):
-            recorder.flush()  # what runs elsewhere reads the ledger
-            tune_runs(
-                recorder, self.spec, self.folder, tasks_in(Location(self.spec.storage)) / tasks.digest, self._tell
-            )
-
-    def _require_whole(self, executor: Executor) -> None:
-        if executor.full_disk:
-            raise InputError(
-                "the disk is full: a trial's checkpoint could not be written",
-                where=str(self.folder),
-                why=executor.full_disk,
-                remedy=f"make space there; then h2h resume {self.folder} goes on from the checkpoints",
-            )
-        if executor.interrupted:
-            raise StudyInterrupted(self._how_to_go_on())
-
-    def _corpus_of(self, recorder: Recorder, tokenizer: PreTrainedTokenizerFast | None) -> Location:
-        """The prepared corpus: an earlier session's, or prepared now."""
-        from orchestrator.execution.session import corpus_record
-        from orchestrator.planning.resolution import require_resolvable
-        from orchestrator.reporting.corpus import STAGES, how_far, in_words
-        from trainables.corpora.preparation.prepare import prepare, warnings
-        from trainables.corpora.stream.packed import PackedCorpus
-
-        self._tell("looking for the prepared text")
-        history = recorder.history
-        prepared = self._prepared_corpus(history)
-        if prepared is not None:
-            return prepared
-        assert tokenizer is not None, "it was made where no corpus is prepared"
-        store = Location(self.spec.storage) / "corpora"
-
-        def tell(progress: Progress) -> None:
-            if progress.stage in STAGES:
-                self._tell(STAGES[progress.stage], how_far(progress))
-            else:
-                recorder.event(in_words(progress))
-
-        with recorder.phase("prepare"):
-            manifest = prepare(self.spec.corpora, tokenizer, store, progress=tell)
-            for warning in warnings(manifest):
-                recorder.event(warning)
-            self._require_same_corpus(history, manifest.fingerprint)
-            corpus = store / manifest.fingerprint
-            with self.placed():
-                if warning := require_resolvable(self.spec, PackedCorpus(corpus)):
-                    recorder.event(warning)
-            recorder.record(corpus_record(corpus, self.spec.corpora))
-        return corpus
-
-    def _require_same_corpus(self, history: History, fingerprint: str) -> None:
-        """Refuse to go on in another text: a trial's place in the stream would be one in that of the other."""
-        if history.corpus is None or history.corpus.fingerprint == fingerprint:
-            return
-        known = history.corpus.fingerprint
-        raise InputError(
-            f"the study's corpus {known} is gone, and its sources now give {fingerprint}",
-            where=str(Location(self.spec.storage) / "corpora" / known),
-            why="the text, the tokenizer or this program's format changed since the study began: its trials cannot "
-            "go on with another text, nor be compared",
-            remedy=f"bring back that folder or the text as it was, then h2h resume {self.folder}; or begin anew with "
-            f"the text as it is: {anew(self.folder)}",
-        )
-
-    def _training_phases(
-        self, recorder: Recorder, inbox: Inbox, corpus: str, slots: int
-    ) -> Generator[PhaseOfTrials, None, None]:
-        """Those that train; one is over, with what follows from it, when the next is asked for."""
-        from orchestrator.execution.session import end_early, require_best
-        from orchestrator.reporting.optuna_journal import write_optuna_journal
-        from orchestrator.scheduling.confirmation import AnytimePhase, ConfirmPhase
-        from orchestrator.scheduling.enqueueing import TakesUpRequests
-        from orchestrator.scheduling.search import SearchPhase
-
-        spec, history = self.spec, recorder.history
-        if history.phases.get("search") != "end":
-            with recorder.phase("search"):
-                search = SearchPhase(spec, history, corpus)
-                yield TakesUpRequests(search, inbox, spec, history, recorder.record, recorder.event)
-                end_early(recorder, "search", search)
-                if spec.search.budget_per_arm:
-                    if problem := require_best(history):
-                        raise StudyError(problem)
-                    write_optuna_journal(self.folder, spec, history)
-        if history.phases.get("confirm") != "end":
-            with recorder.phase("confirm"):
-                confirmation = ConfirmPhase(spec, history, corpus, slots)
-                yield confirmation
-                end_early(recorder, "confirm", confirmation, confirmation.seeds_begun())
-        if history.phases.get("anytime") != "end" and spec.confirm.anytime:
-            with recorder.phase("anytime"):
-                yield AnytimePhase(spec, history, corpus)
+        Session(self.spec, self.folder, self._tell, self.placed, self._stopping).run(address, history)

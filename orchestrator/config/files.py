@@ -133,6 +133,11 @@ def read_frozen(folder: Location) -> bytes:
     return file.read_bytes()
 
 
+def write_frozen(spec: StudySpec, folder: Location) -> None:
+    """Write the file of a study that begins, or that was extended, into its folder."""
+    (folder / STUDY_FILE).write_bytes(dump_study(spec).encode())
+
+
 def open_frozen(folder: Location) -> StudySpec:
     """The study in a folder, as it was frozen there. Raises InputError if there is none, or its file was damaged."""
     where = str(folder / STUDY_FILE)

@@ -11,7 +11,7 @@ from orchestrator.config.study import StudySpec
 from orchestrator.ledger.history import History
 from orchestrator.planning.arm_plan import ArmPlan, arm_plans
 from orchestrator.planning.machine import Machine
-from orchestrator.planning.preflight import check_resources, require_measurable
+from orchestrator.planning.preflight import require_placeable
 from orchestrator.scheduling.trials import Planner
 from trainables.errors import InputError
 from trainables.training.calibration import Calibration, calibrate
@@ -149,8 +149,7 @@ def require_feasible(spec: StudySpec) -> None:
     """Raises InputError if a trial needs more than this machine has, or a unit is not measured here."""
     machine, resources = Machine.here(), spec.resources
     gpus = machine.gpus_per_worker(resources)
-    check_resources(spec, machine, gpus)
-    require_measurable(spec, gpus)
+    require_placeable(spec, machine)
     there = _memory(gpus)
     for plan in arm_plans(spec):
         arm = ArmForecast(plan, None)

@@ -106,6 +106,13 @@ def _documents(sources: list[tuple[SourceConfig, str]], allowance: Allowance) ->
             yield from read_documents(portion, source, where, allowance=allowance)
 
 
+def require_placeable(spec: StudySpec, machine: Machine) -> None:
+    """Raises InputError if a trial needs more than this machine has, or a unit is not measured here."""
+    gpus = machine.gpus_per_worker(spec.resources)
+    check_resources(spec, machine, gpus)
+    require_measurable(spec, gpus)
+
+
 def check_resources(spec: StudySpec, machine: Machine, gpus_per_worker: int) -> None:
     """Raises InputError if a trial needs more than there is, and would wait for ever, or a part of Ray that is not
     installed."""

@@ -13,6 +13,7 @@ import pytest
 from orchestrator import Study
 from orchestrator.cli import main
 from orchestrator.ledger.segments import read_ledger
+from orchestrator.session import Session
 from tests.helpers.study import patient, small_study
 from trainables.errors import InputError
 
@@ -72,7 +73,7 @@ def test_a_study_does_not_go_on_in_another_text(ray_cluster, tmp_path, monkeypat
         raise RuntimeError("prepared")
         yield
 
-    monkeypatch.setattr(Study, "_training_phases", no_training)
+    monkeypatch.setattr(Session, "_training_phases", no_training)
     with pytest.raises(RuntimeError, match="prepared"):
         study.run()
     before = study.corpus()

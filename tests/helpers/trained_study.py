@@ -11,12 +11,13 @@ from orchestrator.analysis.compare import compare
 from orchestrator.config.files import dump_study, freeze, make_study
 from orchestrator.config.folder import LEDGER
 from orchestrator.config.study import StudySpec
-from orchestrator.execution.session import begin_session, corpus_record
+from orchestrator.execution.beginning import begin_session
 from orchestrator.ledger.recorder import Recorder
 from orchestrator.ledger.records import BegunRecord, ComparisonRecord, EndRecord, MeasureRecord, TrialRecord
 from orchestrator.planning.machine import Machine
 from orchestrator.scheduling.confirmation import ConfirmPhase
 from orchestrator.scheduling.trials import PlannedTrial
+from orchestrator.session import corpus_record
 from tests.helpers.corpus import LENGTH, write_corpus
 from tests.helpers.exports import make_tokenizer
 from trainables.corpora.stream.packed import PackedCorpus

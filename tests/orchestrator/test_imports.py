@@ -12,10 +12,11 @@ from tests.helpers.ledgers import write_ledger
 
 MODULES = [
     "orchestrator.study",
+    "orchestrator.session",
     "orchestrator.planning.model_check",
     "orchestrator.planning.preflight",
     "orchestrator.execution.ray_session",
-    "orchestrator.execution.session",
+    "orchestrator.execution.beginning",
     "orchestrator.execution.tune_run",
     "orchestrator.execution.watches",
     "orchestrator.scheduling.confirmation",

@@ -12,6 +12,7 @@ import yaml
 
 from orchestrator import Study
 from orchestrator.config.files import SHIPPED, dump_study, freeze, load_study
+from orchestrator.session import Session, require_whole
 from orchestrator.study import StudyInterrupted
 from trainables.errors import InputError
 
@@ -74,8 +75,9 @@ def test_results_of_a_study_without_records(tmp_path: Path, monkeypatch: pytest.
 def test_an_interruption_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study = begun(tmp_path)
     executor: Any = SimpleNamespace(full_disk="", interrupted=True)
+    monkeypatch.setattr(Session, "run", lambda *_: require_whole(executor))
     with pytest.raises(StudyInterrupted) as caught:
-        study._require_whole(executor)
+        study.resume()
     resumed: list[str] = []
     monkeypatch.setattr(Study, "resume", lambda own: resumed.append(str(own.folder)))
     eval(python_in(str(caught.value)), {"Study": Study})

@@ -29,6 +29,7 @@ import torch
 import trainables.corpora.stream.packed
 import trainables.corpora.stream.token_stream
 import trainables.trial
+from orchestrator import session
 from orchestrator import study as study_module
 from orchestrator.analysis.selection import best_trials
 from orchestrator.config import files
@@ -36,7 +37,7 @@ from orchestrator.config.chosen import chosen_configuration
 from orchestrator.config.files import dump_study, frozen_content, make_study, read_frozen
 from orchestrator.config.folder import STUDY_FILE
 from orchestrator.config.study import StudySpec
-from orchestrator.execution import newest_checkpoints, ray_session, session, tune_run, watches
+from orchestrator.execution import beginning, newest_checkpoints, ray_session, tune_run, watches
 from orchestrator.ledger import lease, records, remote_log, requests, segments
 from orchestrator.ledger.history import History
 from orchestrator.ledger.layout import REQUESTS
@@ -131,7 +132,7 @@ def made_up() -> Iterator[None]:
         patch.setattr(lease, "uuid", SimpleNamespace(uuid4=_token))
         patch.setattr(requests, "uuid", SimpleNamespace(uuid4=_token))
         patch.setattr(requests, "time", SimpleNamespace(time_ns=lambda: int(1e9 * World.present.now)))
-        patch.setattr(study_module, "Inbox", _inbox)
+        patch.setattr(session, "Inbox", _inbox)
         patch.setattr(checkpoint, "secrets", SimpleNamespace(randbits=lambda _: 1, token_hex=lambda _: _token().hex))
         patch.setattr(checkpoint, "ThreadPoolExecutor", Pool)
         patch.setattr(newest_checkpoints, "ThreadPoolExecutor", Threads)
@@ -160,11 +161,11 @@ def made_up() -> Iterator[None]:
         patch.setattr(ray_session, "cluster_machine", lambda _: Machine(8, 0))
         patch.setattr(preflight, "check_study", lambda _: object())
         patch.setattr(design, "require_answerable", lambda _: None)
-        patch.setattr(session, "versions", lambda: {"headtohead": "0"})
+        patch.setattr(beginning, "versions", lambda: {"headtohead": "0"})
         patch.setattr("orchestrator.reporting.optuna_journal.write_optuna_journal", lambda *_: None)
-        patch.setattr(Study, "_corpus_of", _corpus_of)
-        patch.setattr(Study, "_prepared_corpus", _prepared_corpus)
-        patch.setattr(study_module, "dump_study", lambda spec: _dumped(spec.model_dump_json()))
+        patch.setattr(session.Session, "_corpus_of", _corpus_of)
+        patch.setattr(session.Session, "_prepared_corpus", _prepared_corpus)
+        patch.setattr(files, "dump_study", lambda spec: _dumped(spec.model_dump_json()))
         patch.setattr(study_module, "open_frozen", lambda folder: _study_in(read_frozen(folder)))
         patch.setattr(files, "parse_yaml", lru_cache(None)(files.parse_yaml))
         patch.setattr(segments, "parse_record", lru_cache(4096)(segments.parse_record))
@@ -247,14 +248,14 @@ _FILESYSTEMS = SimpleNamespace(
 )
 
 
-def _corpus_of(study: Study, recorder: Any, _: object) -> Location:
+def _corpus_of(own: session.Session, recorder: Any, _: object) -> Location:
     if recorder.history.corpus is None:
         with recorder.phase("prepare"):
             recorder.record(CorpusRecord(fingerprint="text", vocabulary_size=100, sequence_length=32, languages={}))
     return Location(BUCKET) / "corpora" / "text"
 
 
-def _prepared_corpus(study: Study, history: History) -> Location | None:
+def _prepared_corpus(own: session.Session, history: History) -> Location | None:
     return None if history.corpus is None else Location(BUCKET) / "corpora" / "text"
 
 

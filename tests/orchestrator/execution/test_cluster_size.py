@@ -12,9 +12,9 @@ from ray._private.state import state
 from ray.experimental import internal_kv
 
 from orchestrator.config.resources import ResourcesSpec
-from orchestrator.execution import session
+from orchestrator.execution import beginning
+from orchestrator.execution.beginning import make_executor
 from orchestrator.execution.ray_session import cluster_machine
-from orchestrator.execution.session import make_executor
 from orchestrator.planning.machine import Machine
 from trainables.errors import InputError
 from trainables.storage import Location
@@ -101,12 +101,12 @@ def test_a_study_that_trains_on_the_cpus_of_a_cluster_says_so(
     monkeypatch: pytest.MonkeyPatch, gpus: int, given: dict[str, int], own: bool, said: bool
 ) -> None:
     """Ray may know of no GPU only because the autoscaler has not reported yet."""
-    monkeypatch.setattr(session, "Executor", lambda *_, **__: None)
+    monkeypatch.setattr(beginning, "Executor", lambda *_, **__: None)
     events: list[str] = []
     recorder: Any = SimpleNamespace(event=events.append)
     spec: Any = SimpleNamespace(resources=resources(**given))
     machine = Machine(16, gpus)
-    make_executor(recorder, spec, Location("/studies/a"), machine, "direct", keeps_processes=own)
+    make_executor(recorder, spec, Location("/studies/a"), machine, keeps_processes=own)
     assert len(events) == said
     for event in events:
         assert "trials run on CPUs" in event

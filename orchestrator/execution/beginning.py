@@ -1,23 +1,19 @@
-"""What a session of a study begins with, and what it records of its beginning and its phases' ends."""
+"""What a session of a study begins with: its record, and what runs its trials."""
 
 import os
 import platform
 from collections.abc import Callable
 
-from orchestrator.analysis.selection import best_of_search
 from orchestrator.config.files import frozen_content, read_frozen
 from orchestrator.config.folder import STUDY_FILE
 from orchestrator.config.study import StudySpec
 from orchestrator.execution.executor import Executor
 from orchestrator.ledger import records
-from orchestrator.ledger.history import History
 from orchestrator.ledger.protocol import design_of, protocol, protocol_digest, study_digest
 from orchestrator.ledger.recorder import Recorder
 from orchestrator.ledger.registry import others, register
 from orchestrator.planning.machine import Machine
 from orchestrator.planning.preflight import energy_problem_here, require_measurable
-from orchestrator.scheduling.trials import PhaseOfTrials
-from trainables.corpora.config import CorporaConfig
 from trainables.errors import InputError
 from trainables.storage import Location
 from trainables.training.environment import versions
@@ -59,60 +55,21 @@ def _energy_problem_there(gpus_per_worker: int, cpus: int) -> InputError | None:
 
 
 def make_executor(
-    recorder: Recorder, spec: StudySpec, folder: Location, machine: Machine, launcher: str, *, keeps_processes: bool
+    recorder: Recorder, spec: StudySpec, folder: Location, machine: Machine, *, keeps_processes: bool
 ) -> Executor:
     """What runs the study's trials, as many at a time as there is room for."""
     resources, gpus = spec.resources, machine.gpus_per_worker(spec.resources)
     workers = WorkerConfig.model_validate(
         resources.model_dump(include={"workers", "minimum_workers", "cpus_per_worker"})
-        | {"launcher": launcher, "gpus_per_worker": gpus, "usd_per_hour": resources.usd_per_hour(gpus)}
-        | {"checkpoint_seconds": 60 * resources.checkpoint_minutes}
+        | {
+            "launcher": machine.launcher(resources),
+            "gpus_per_worker": gpus,
+            "usd_per_hour": resources.usd_per_hour(gpus),
+            "checkpoint_seconds": 60 * resources.checkpoint_minutes,
+        }
     )
     slots = machine.slots(resources, gpus)
     if not keeps_processes and not gpus and resources.gpus_per_worker is None:
         recorder.event("trials run on CPUs: the cluster has no GPU (--set resources.gpus_per_worker=1 waits for some)")
     concurrent = 1 if resources.exclusive else resources.concurrent_trials or max(1, slots)
     return Executor(recorder, folder, workers, concurrent, resources.attempts, keeps_processes=keeps_processes)
-
-
-def corpus_record(folder: Location, corpora: CorporaConfig) -> records.CorpusRecord:
-    """What the ledger says of a prepared corpus."""
-    from trainables.corpora.stream.packed import PackedCorpus
-    from trainables.corpora.stream.token_stream import TokenStream
-
-    packed = PackedCorpus(folder)
-    stream = TokenStream(packed, 0, corpora.alpha, corpora.maximum_repetition)
-    manifest = packed.manifest
-    counts = manifest.splits["train"]
-    return records.CorpusRecord(
-        fingerprint=manifest.fingerprint,
-        vocabulary_size=manifest.vocabulary_size,
-        sequence_length=manifest.sequence_length,
-        files=packed.digests(),
-        languages={
-            language: records.CorpusLanguage(
-                documents=counts[language].documents,
-                tokens=counts[language].tokens,
-                sequences=counts[language].sequences,
-                target_share=float(share),
-            )
-            for language, share in zip(packed.languages, stream.share_l, strict=True)
-        },
-    )
-
-
-def end_early(recorder: Recorder, name: records.TrainingPhase, phase: PhaseOfTrials, seeds: int | None = None) -> None:
-    """Record that the study's cap ended a phase, if it did."""
-    if message := phase.ended_early():
-        recorder.record(records.CapRecord(message=message, phase=name, seeds=seeds))
-
-
-def require_best(history: History) -> str:
-    """Why there is nothing to confirm of an arm, for a person; empty where there is of all."""
-    for arm in history.design.arms:
-        if best_of_search(history, arm) is None:
-            ends = [f"{t.trial} {t.outcome}: {t.reason}" for t in history.trials_of("search", arm)]
-            capped = [event.message for event in history.events if isinstance(event, records.CapRecord)]
-            listing = ". ".join(filter(None, ["; ".join(ends), *capped[-1:]]))
-            return f"no search trial of the arm {arm} completed, so there is nothing to confirm. {listing}"
-    return ""
