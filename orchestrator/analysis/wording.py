@@ -57,8 +57,9 @@ def what_would_settle(pair: Pair, row: Row) -> str:
     if row.n < 2 and pair.more_seeds is not None:
         return f"at least {formatting.plural(pair.more_seeds, 'more complete pair')} before any arm can win"
     if seeds is None and text is None:
-        besides = "" if row.text_error is None else ", and no practical amount of held-out text,"
-        return f"at the observed spread no practical number of seeds{besides} would settle it"
+        if row.text_error is not None:
+            return "at the observed spread neither more seeds alone nor more held-out text alone would settle it"
+        return "at the observed spread no practical number of seeds would settle it"
     needed = f"about {seeds} would settle it, or {text}" if seeds and text else f"about {seeds or text} would settle it"
     return needed + (f" ({limit})" if (limit := _limit(row)) else "")
 

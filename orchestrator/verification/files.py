@@ -59,12 +59,30 @@ def check_checkpoints(found: Verification, history: History, folder: Location) -
             found.check("checkpoints", str(place), str(error), "the checkpoint of its report")
             continue
         found.check("checkpoints", str(place), digest, record.model_digest)
+        if digest == record.model_digest:
+            _check_state(found, trial, record)
         for name, file in record.files.items():
             if file.group == "model":
                 own = place / name
                 found.check("checkpoints", str(own), file.checksum, checksum(own.read_bytes()) if own.exists() else "")
     if missing:
         found.notes.append(f"{missing:,} of {completed:,} completed runs have no checkpoint here with a digest")
+
+
+def _check_state(found: Verification, trial: TrialHistory, record: CheckpointRecord) -> None:
+    """A finished model's own record says the same as the ledger of what it was trained on, and of its way."""
+    last, reports = trial.measures[-1], {report.step: report for report in record.state.reports if report.yardsticks}
+    if record.step == last.step:
+        where = f"{trial.trial}: what it was trained on, by its checkpoint"
+        found.check("checkpoints", where, last.digest, record.state.digest)
+    for measure in trial.evaluations:
+        report = reports.get(measure.step)
+        if report is None or measure is last:  # the last one's scores are its items'
+            continue
+        where = f"{trial.trial} step {measure.step}, by its checkpoint"
+        found.check("checkpoints", f"{where}: progress", measure.progress, report.progress)
+        for name, score in measure.yardsticks.items():
+            found.check("checkpoints", f"{where}: {name}", as_json(score), as_json(report.yardsticks.get(name)))
 
 
 def check_names(found: Verification, history: History, folder: Location) -> None:

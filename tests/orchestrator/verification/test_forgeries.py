@@ -354,6 +354,49 @@ def test_weights_are_exchanged(study: Path) -> None:
     }
 
 
+def test_runs_of_an_arm_exchange_their_seeds(study: Path) -> None:
+    """Pairs are others then, and so is their spread; what each model was trained on stands beside it."""
+    one, other = "confirm-vanilla-001", "confirm-vanilla-002"
+
+    def edit(written: list[dict[str, Any]], study: Path) -> list[dict[str, Any]]:
+        key = "trial", "step"
+        seeds = {r["trial"]: r["seed"] for r in written if r["kind"] == "trial"}
+        digests = {tuple(r[k] for k in key): r["digest"] for r in written if r["kind"] == "measure"}
+        for record in written:
+            if record.get("trial") in (one, other):
+                twin = other if record["trial"] == one else one
+                if record["kind"] == "trial":
+                    record["seed"] = seeds[twin]
+                elif record["kind"] == "measure":
+                    record["digest"] = digests[twin, record["step"]]
+        return written
+
+    before = Results(Location(study)).answer.comparison.pairs[0].yardsticks["recovery_mrr"]
+    forge(study, edit, rechained=True)
+    after = Results(Location(study)).answer.comparison.pairs[0].yardsticks["recovery_mrr"]
+    assert after.deviation != pytest.approx(before.deviation)
+    assert after.difference == pytest.approx(before.difference)
+    assert kinds(verify(Location(study)), study) == {
+        f"{name}: what it was trained on, by its checkpoint" for name in (one, other)
+    }
+
+
+def test_scores_on_the_way_are_lowered(study: Path) -> None:
+    """They make the margin, where the study names none, and what a yardstick is said to tell."""
+
+    def edit(written: list[dict[str, Any]], study: Path) -> list[dict[str, Any]]:
+        for record in written:
+            if record["kind"] == "measure" and record["arm"] == "vanilla" and record["progress"] < 1:
+                for score in record["yardsticks"].values():
+                    score["overall"] /= 2
+                    score["languages"] = {name: value / 2 for name, value in score["languages"].items()}
+        return written
+
+    forge(study, edit, rechained=True)
+    found = kinds(verify(Location(study)), study)
+    assert "confirm-vanilla-001 step 6, by its checkpoint: recovery_mrr.overall" in found
+
+
 def test_weights_are_changed(study: Path) -> None:
     file = last_checkpoint(study, "confirm-vanilla-002") / "model.safetensors"
     content = bytearray(file.read_bytes())

@@ -139,3 +139,48 @@ def test_few_or_clear_or_hopeless_samples():
     assert what_would_settle(fixed(6), of_seeds([0.1, -0.1, 0.1, -0.1])).seeds is None
     # Equal but for rounding: there is no spread to speak of.
     assert what_would_settle(Rule(6, 6, 0.005, 3), of_seeds([0.1] * 6)).seeds == 1
+
+
+def as_observed(mean, deviation, text_error=0.0, common=0.0, n=6, documents=10):
+    """Evidence that has these very components: the deviations of a seed's mean, its own and what it has in common with
+    the text, and the text's standard error."""
+    seeds = of_seeds([0.0] * n)._replace(mean=np.float64(mean), seed_variance=(deviation**2 + common**2) / n)
+    if not text_error:
+        return seeds
+    text, units = np.float64(text_error**2), text_error**2 + common**2 / n
+    return seeds._replace(text_variance=text, text_degrees=np.float64(documents - 1), unit_variance=units)
+
+
+@pytest.mark.parametrize("mean", [0.5, 0.8])
+@pytest.mark.parametrize("family_size", [1, 3])
+def test_the_seeds_asked_for_where_one_looks_after_each_have_the_power_they_promise(mean, family_size):
+    n = 14 + what_would_settle(Rule(6, 14, 0.0, family_size), as_observed(mean, 1.0, n=14)).seeds
+    assert 0.77 <= power(Rule(6, n, 0.0, family_size), mean, 1.0) <= 0.86
+
+
+@pytest.mark.parametrize("mean", [0.0, 0.2, 0.35, 0.45])
+def test_the_seeds_asked_for_bring_one_verdict_or_the_other(mean):
+    """Within the margin either of the two is right."""
+    n = 6 + what_would_settle(Rule(6, 6, 0.5), as_observed(mean, 1.0)).seeds
+    found = of_seeds(np.random.default_rng(0).normal(mean, 1.0, (4000, n)))
+    assert 0.77 <= np.isin(Rule(n, n, 0.5).verdicts(found, 0), ("a", "equivalent")).mean() <= 0.84
+
+
+@pytest.mark.parametrize("parts", [(0.3, 0.5, 0.0), (0.3, 0.4, 0.5), (0.05, 0.45, 0.7)])
+def test_the_text_asked_for_has_the_power_it_promises(parts):
+    """What seeds and text have in common becomes less with more text too."""
+    times = what_would_settle(fixed(6), as_observed(1.0, *parts)).text
+    assert named_on(round(10 * times), *parts) >= 0.76
+    assert named_on(round(10 * times / 2), *parts) <= 0.84, "half as much would have done"
+
+
+def named_on(documents, deviation, text_error, common, studies=500):
+    """How often six seeds name the better arm, whose lead is 1; the parts are those of ten documents."""
+    rng, named, weight = np.random.default_rng(0), 0, np.full(documents, 1 / documents)
+    for _ in range(studies):
+        of_documents = rng.normal(0, text_error * 10**0.5, documents) + rng.normal(0, deviation, (6, 1))
+        values_SC = 1.0 + of_documents + rng.normal(0, common * 10**0.5, (6, documents))
+        influence = (values_SC - values_SC.mean(1, keepdims=True)) * weight
+        items = by_cluster(influence, np.arange(documents), np.zeros(documents), weight)
+        named += fixed(6).verdicts(with_text(of_seeds(values_SC.mean(1)), items), 0).item() == "a"
+    return named / studies
