@@ -192,7 +192,7 @@ def test_a_path_in_the_home_folder_is_of_no_other(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("own", "says"),
     [
-        (task(files={"train": "train.jsonl", "test": "tset.jsonl"}), ("no file matches", "test.jsonl", "tasks or --data")),
+        (task(files={"train": "train.jsonl", "test": "tset.jsonl"}), ("no file matches", "tasks or --data")),
         (task(files={"test": "test.jsonl"}), ("no train split", "files: {train: PATH}")),
         (task(files={"train": "train.jsonl", "test": "test.csv"}), ("has 1 fields", "test.csv, line 3", "text, label")),
         (task(files={"train": "train.jsonl", "test": "long.csv"}), ("cannot be cut into fields", "long.csv, line 2")),
