@@ -111,9 +111,9 @@ def diverges(config: Any, number: int) -> bool:
 class Trial(loop.Trial):
     """The real loop; what it trains and how it is scored is made up."""
 
-    def __init__(self, config: Any, *arguments: Any) -> None:
+    def __init__(self, config: Any, *arguments: Any, **named: Any) -> None:
         self.pace = World.present.chance.uniform(0.7, 1.4)
-        super().__init__(config.model_copy(update={"reports": REPORTS}), *arguments)
+        super().__init__(config.model_copy(update={"reports": REPORTS}), *arguments, **named)
 
     def _make_stepper(self) -> Any:
         self.num_parameters = 1
