@@ -36,6 +36,9 @@ def study(*overrides):
 class Driver:
     """Does what the executor does, one report at a time, trials side by side on a clock of their own each."""
 
+    alike = 0.0
+    """Share of a trial's score that is the same for all."""
+
     def __init__(self, spec, seed=0, capacity=2, trouble=0.0, evaluation=0.0, waiting=0.0):
         self.spec, self.capacity, self.trouble = spec, capacity, trouble
         self.evaluation, self.waiting = evaluation, waiting  # seconds, of a yardstick, and for room
@@ -124,7 +127,7 @@ class Driver:
             spent=self.spent(planned, share),
             overhead={"startup": OVERHEAD, "evaluation": evaluated},
             rung=planned.config.rungs.index(share) if share in planned.config.rungs else None,
-            scores=dict.fromkeys(names, random.Random(name).random() * share),
+            scores=dict.fromkeys(names, (self.alike + (1 - self.alike) * random.Random(name).random()) * share),
         )
         self.record(report)
         if share == 1.0:

@@ -9,7 +9,6 @@ from pydantic import Field, field_validator, model_validator
 
 from trainables.config import Amount, Config, Key, Positive, Several
 from trainables.errors import InputError, nearest
-from trainables.storage import is_here
 
 Split = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
@@ -64,6 +63,8 @@ class PlaceConfig(Config):
         """The same in a folder, where paths are relative; a data set is where it has a folder of any language."""
         if self.files is not None:
             return self.model_copy(update={"files": {split: self.in_folder(split, folder) for split in self.files}})
+        from trainables.storage import is_here  # with pyarrow, which definitions do not need
+
         own = f"{folder.rstrip('/')}/{self.dataset}"
         codes = (self.codes.get(language, language) for language in languages)
         is_there = any(is_here(own.replace("{language}", code)) for code in codes)

@@ -17,10 +17,17 @@ from trainables.errors import InputError
 from trainables.storage import Location
 
 
+class Alike(Recorded):
+    """Its arms are equivalent."""
+
+    alike = 0.9
+
+
 def finished(*overrides) -> Recorded:
     """A study that came to its end; one without a cap, whose costs nobody counts, was evaluated on the way."""
     spec = study("resources.prices.cpu_hour=1", *overrides)
-    return Recorded(spec, capacity=1, evaluation=0.0 if spec.cap else 1e-6).study()
+    kind = Recorded if spec.confirm.margin is None else Alike
+    return kind(spec, capacity=1, evaluation=0.0 if spec.cap else 1e-6).study()
 
 
 def asked(driver: Recorded, *overrides: str) -> None:
@@ -46,7 +53,7 @@ STUDIES = {
     "dollars": ["cap={usd: 1200}", "search.budget_per_arm=2", "confirm.seeds=3"],
     "ended by the cap": ["cap={tokens: 9.0e+5}", "search.budget_per_arm=9", "confirm.seeds=3"],
     "no search": ["cap={tokens: 6.0e+5}", "search.budget_per_arm=0", "confirm.seeds=3"],
-    "answered": ["confirm.seeds=8", "confirm.stopping={minimum: 3}", "confirm.margin=0.9", "search.budget_per_arm=1"],
+    "answered": ["confirm.seeds=8", "confirm.stopping={minimum: 3}", "confirm.margin=0.3", "search.budget_per_arm=1"],
     "no cap": ["confirm.seeds=3", "search.budget_per_arm=2.4"],
     "grid": ["search.algorithm=grid", "search.budget_per_arm=9", "confirm.seeds=2", "arms.headless.space=clm",
              "search.halving.rungs=1"],
