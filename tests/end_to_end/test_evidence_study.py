@@ -33,6 +33,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
 
 TOKENS = 8 * 32 * 200  # both arms are well above the unigram, or neither could be called equivalent
 
+MARGIN = 0.035
+"""The second half of the budget brings both arms more, by some 0.05, and they differ by less."""
+
 
 @pytest.fixture(scope="module")
 def extended(ray_cluster, tmp_path_factory) -> tuple[Study, Results]:
@@ -41,7 +44,7 @@ def extended(ray_cluster, tmp_path_factory) -> tuple[Study, Results]:
         "evidence",
         tmp_path_factory.mktemp("studies"),
         training={"batch_sequences": 8, "learning_rate": 3e-3, "schedule": "wsd", "cooldown": 0.25},
-        confirm={"seeds": 7, "stopping": {"minimum": 6}, "evaluations": 2, "anytime": [0.5], "margin": 0.9},
+        confirm={"seeds": 7, "stopping": {"minimum": 6}, "evaluations": 2, "anytime": [0.5], "margin": MARGIN},
         budget={"tokens": TOKENS},
     )
     study = Study(spec)
@@ -63,7 +66,7 @@ def recorded_pair(history: History) -> Pair:
 
 
 def test_seeds_end_with_the_answer(extended):
-    """Any difference lies within a margin of 0.9: six seeds settle it, of seven."""
+    """The difference lies within the margin: six seeds settle it, of seven."""
     _, before = extended
     pair = recorded_pair(before.history)
     assert pair.verdict == "equivalent"
