@@ -216,7 +216,9 @@ class _PhaseScheduler(FIFOScheduler):  # type: ignore[misc]
             elif trial is not None and executor.interrupted and executor.waits(name):
                 executor.ended(name, "interrupted", "it had not begun")
                 tune_controller.stop_trial(trial)
-        return super().choose_trial_to_run(tune_controller)
+        starting = _leave_to_their_own(tune_controller._tune_controller)
+        waiting = (trial for trial in tune_controller.get_trials() if trial.status == TuneTrial.PENDING)
+        return next((trial for trial in waiting if trial not in starting), None)
 
     def _is_running(self, trial: Any) -> bool:
         """Whether it is what runs the trial of its name: an earlier attempt may end, or be heard of, after the next one
@@ -283,6 +285,17 @@ def _forget_ended(controller: Any) -> None:
     enqueued = actors._pending_actors_to_enqueued_actor_tasks
     for never_started in enqueued.keys() - actors._pending_actors_to_attrs.keys():
         del enqueued[never_started]
+
+
+def _leave_to_their_own(controller: Any) -> set[Any]:
+    """The trials whose process has its place and starts, which takes seconds. They wait for it: Tune would give them
+    whichever gets free meanwhile, and end the one that starts, whose place stays taken until it could. Where trials are
+    no longer than a start, that would go on for ever, with some places never used."""
+    live = controller._actor_manager._live_actors_to_ray_actors_resources
+    starting = {trial for trial in controller._pending_trials if controller._trial_to_actor.get(trial) in live}
+    for trial in starting:
+        controller._resources_to_pending_trials[trial.placement_group_factory].discard(trial)
+    return starting
 
 
 def _failure(trial: Any) -> TrialFailure:

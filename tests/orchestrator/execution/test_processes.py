@@ -1,0 +1,101 @@
+"""The processes that trials run in: how many are started for trials shorter than the start of one."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from ray.air.execution._internal.actor_manager import RayActorManager
+
+from orchestrator.config.files import load_study
+from orchestrator.execution import tune_run
+from orchestrator.execution.executor import Executor
+from orchestrator.ledger.history import History
+from orchestrator.ledger.recorder import Recorder
+from orchestrator.ledger.segments import read_ledger
+from orchestrator.scheduling.trials import Planner
+from tests.helpers.ledgers import MASKED, study
+from trainables.storage import Location
+from trainables.trial import WorkerConfig
+
+PLACES, TRIALS = 4, 60
+
+
+class Trials:
+    """A phase of trials that all may run at once."""
+
+    def __init__(self, history: History) -> None:
+        spec = load_study("demo")
+        self.planner, self.arm = Planner(spec, history, "corpus"), next(iter(spec.arms))
+        self.coming = list(range(TRIALS))
+
+    def next(self):
+        number = self.coming.pop(0)
+        return self.planner.plan("confirm", self.arm, number, number + 1, {})
+
+    def exhausted(self):
+        return not self.coming
+
+    def ended(self, trial, outcome):
+        pass
+
+    def prunes(self, trial, measure):
+        return False
+
+    def decisions(self):
+        return ()
+
+    def ended_early(self):
+        return ""
+
+
+@pytest.fixture
+def asked_for(monkeypatch):
+    """The processes that Tune asked for."""
+    asked = []
+    add_actor = RayActorManager.add_actor
+
+    def counted(self, *arguments, **named):
+        asked.append(arguments)
+        return add_actor(self, *arguments, **named)
+
+    monkeypatch.setattr(RayActorManager, "add_actor", counted)
+    return asked
+
+
+def short():
+    """A trainable that does next to nothing, in the place of a trial's."""
+
+    def train(config):
+        from ray import tune
+
+        def measured(step):
+            counted = dict.fromkeys(("tokens", "steps", "flops", "hardware_flops"), step)
+            return {
+                "step": step,
+                "spent": counted | {"device_seconds": 0.1 * step, "wall_seconds": 0.1 * step},
+                "overhead": {"startup": 0.0, "data_wait": 0.0, "evaluation": 0.0, "checkpoint": 0.0},
+            }
+
+        tune.report({"report": json.dumps({"status": "begun", "measure": measured(0) | {"workers": 1}})})
+        time.sleep(0.1)
+        measure = measured(1) | {"progress": 1.0, "loss": 1.0, "learning_rate": 1e-3, "digest": "0" * 16}
+        measure |= {"mix": {"veldan": 1}, "rung": None, "yardsticks": {}}
+        tune.report({"report": json.dumps({"status": "completed", "measure": measure})})
+
+    return train
+
+
+@pytest.mark.parametrize("keeps_processes", [True, False])
+def test_a_process_that_starts_is_waited_for(ray_cluster, tmp_path, monkeypatch, asked_for, keeps_processes):
+    monkeypatch.setattr(tune_run, "trainable", short())
+    recorder = Recorder(Location(tmp_path) / "ledger")
+    recorder.record(study({"headless": MASKED["headless"]}))
+    workers = WorkerConfig(launcher="direct", workers=1, cpus_per_worker=0.25, gpus_per_worker=0)
+    executor = Executor(recorder, Location(tmp_path), workers, PLACES, attempts=2, keeps_processes=keeps_processes)
+    executor.run(iter([Trials(recorder.history)]))
+    recorder.close()
+    history = History.of(read_ledger(Location(tmp_path) / "ledger"))
+    assert [trial.outcome for trial in history.trials.values()] == ["completed"] * TRIALS
+    assert len(asked_for) == PLACES, "one for each place"
