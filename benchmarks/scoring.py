@@ -63,7 +63,7 @@ def one_step(content: str) -> Callable[[], object]:
 def last_evaluation(content: str) -> Callable[[], object]:
     """The same."""
     trial = make_trial(content)
-    return lambda: trial._evaluate(final=True)
+    return lambda: trial.evaluator.take(trial.stepper, final=True)
 
 
 def seconds(run: Callable[[], object], times: int = 1) -> float:
@@ -82,8 +82,8 @@ def measured(config: TrialConfig, turns: int, steps: int) -> dict[str, float]:
     step()
     parts: dict[str, Callable[[], float]] = {
         "step": lambda: seconds(step, steps),
-        "last": lambda: seconds(lambda: trial._evaluate(final=True)),
-        "on_the_way": lambda: seconds(lambda: trial._evaluate(final=False)),
+        "last": lambda: seconds(lambda: trial.evaluator.take(trial.stepper, final=True)),
+        "on_the_way": lambda: seconds(lambda: trial.evaluator.take(trial.stepper, final=False)),
         "floors": lambda: seconds(trial.measure_floors),
     }
     found: dict[str, list[float]] = {name: [] for name in parts}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,11 +22,18 @@ def asking_to_stop() -> list[signal.Signals]:
 
 @contextmanager
 def stopped_in_order() -> Iterator[None]:
-    """Inside, each of these signals raises KeyboardInterrupt, so that nothing that was begun is left behind."""
+    """Inside, what asks to stop raises KeyboardInterrupt, so that nothing that was begun is left behind."""
+    with stop_signals_go_to(signal.default_int_handler):
+        yield
+
+
+@contextmanager
+def stop_signals_go_to(handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Inside, this handles what asks to stop. Only the main thread gets signals; in any other nothing changes."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, signal.default_int_handler) for number in asking_to_stop()}
+    before = {number: signal.signal(number, handle) for number in asking_to_stop()}
     try:
         yield
     finally:

@@ -7,7 +7,6 @@ the next trial is in error without a word to the scheduler.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import signal
@@ -17,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic_core import from_json
 from ray import tune
 from ray.tune.error import TuneError
 from ray.tune.experiment import Trial as TuneTrial
@@ -231,7 +231,7 @@ class _PhaseScheduler(FIFOScheduler):  # type: ignore[misc]
         executor, name = self._executor, _name_of(trial)
         if not self._is_running(trial):
             return str(TrialScheduler.STOP)
-        report = json.loads(result["report"])
+        report = from_json(result["report"])  # equal names are one string in memory, as thousands of reports stay
         planned = executor.running[name]
         keys = {key: getattr(planned, key) for key in ("phase", "arm", "trial", "attempt")}
         for message in report.get("messages", ()):

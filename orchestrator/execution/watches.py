@@ -1,7 +1,6 @@
 """What is watched while trials run: signals, the cluster's use, and placement groups."""
 
 import os
-import signal
 import sys
 import threading
 import time
@@ -15,7 +14,7 @@ from ray.exceptions import RayError
 from orchestrator.execution.executor import Executor
 from orchestrator.execution.placement_groups import PlacementGroups
 from orchestrator.execution.ray_session import cluster_grows, reach
-from orchestrator.execution.stopping import asking_to_stop
+from orchestrator.execution.stopping import stop_signals_go_to
 from orchestrator.ledger.recorder import Recorder
 from orchestrator.ledger.records import ResourcesRecord, WaitingRecord
 from orchestrator.ledger.requests import Inbox
@@ -43,9 +42,6 @@ def watching(executor: Executor, inbox: Inbox) -> Iterator[None]:
 def _signals(executor: Executor) -> Iterator[None]:
     """Ctrl-C and what else asks to stop saves the running trials and stops; a second one, or one while none runs, stops
     at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     seen = 0
 
     def handle(number: int, frame: FrameType | None) -> None:
@@ -58,12 +54,8 @@ def _signals(executor: Executor) -> Iterator[None]:
                 os.write(2, b"\nstopping: what runs is saved first; once more to stop at once\n")
         executor.interrupt()
 
-    before = {number: signal.signal(number, handle) for number in asking_to_stop()}
-    try:
+    with stop_signals_go_to(handle):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager

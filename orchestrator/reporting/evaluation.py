@@ -21,6 +21,7 @@ from orchestrator.planning.tasks import record_of
 from orchestrator.reporting.result_tables import TaskPair, tasks_table
 from orchestrator.reporting.table import Table, on_terminal
 from trainables.config import Config
+from trainables.evaluation.once import Once
 from trainables.evaluation.yardstick import Items
 from trainables.storage import Location
 
@@ -103,13 +104,13 @@ def evaluated_model(path: str, suite: TasksSpec, items: int, languages: Sequence
     with the tasks."""
     from trainables.tasks.model import LanguageModel
     from trainables.tasks.prepared import Tasks, prepare_tasks
-    from trainables.tasks.yardstick import Asked, Kept, suite_items, suite_metrics
+    from trainables.tasks.yardstick import Asked, suite_items, suite_metrics
 
     model = LanguageModel.of_folder(path)
     with tempfile.TemporaryDirectory() as scratch:
         folder = prepare_tasks(suite.tasks, Location(scratch), suite.folder, languages, model.tokenizer)
         tasks = Tasks(folder)
-        asked = Asked(model, tasks, "test", lambda _: items, Kept())
+        asked = Asked(model, tasks, "test", lambda _: items, Once())
         found, metrics = suite_items(asked), suite_metrics(asked)
     rows = []
     for task, description in record_of(tasks, items).tasks.items():

@@ -9,6 +9,7 @@ import random
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
@@ -26,6 +27,7 @@ from trainables.errors import InputError
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 _VALUES_ALONE = ("gp", "cma_es")  # they look at complete trials only: of others they would suggest the like again
+_EMPTY: dict[Any, Any] = {}  # one for thousands of trials; Optuna copies what it changes
 _STATEFUL = ("cma_es", "qmc")  # they keep notes in Optuna's study: a search that is gone through again asks them again
 
 
@@ -149,7 +151,8 @@ class ArmSampler:
         to it before any value. GP and CMA-ES know complete trials only: to them a pruned trial is complete with its
         last score, a diverged or failed one with the worst of all. Of one that was lost nothing is learned."""
         number, score = trial.number, trial.score(self._primary)
-        show = partial(self._shown.show, number, self._configurations[number])
+        self._configurations[number] = trial.configuration  # the same, once in memory
+        show = partial(self._shown.show, number, trial.configuration)
         self.halving.end(number, outcome, trial.progress)
         if outcome == "completed" and score is not None:
             self._came(number, self.search.halving.rungs - 1, score)
@@ -225,7 +228,10 @@ class _ShownTrials(optuna.storages.InMemoryStorage):
         shown.params = configuration
         space = shown.distributions  # one for all trials of it: thousands stay in memory
         shown.distributions = self._spaces.setdefault(tuple(space.items()), space)
-        shown.state, shown.intermediate_values = state, dict(steps or {})
+        shown.state, shown.intermediate_values = state, dict(steps) if steps else _EMPTY
+        if not shown.system_attrs:
+            shown.system_attrs = _EMPTY
+        shown.user_attrs = _EMPTY
         shown.values = None if value is None else [value]
 
     def worst(self, worse: Callable[[Iterable[float]], float]) -> float | None:

@@ -10,12 +10,26 @@ from typing import Any
 from trainables.errors import InputError
 
 
-def tune_controller(**more: Any) -> SimpleNamespace:
-    """The wrapper that Tune hands to schedulers, of a controller without any trials."""
-    sets = ("_live_trials", "_stopped_trials", "_failed_trials", "_trials_to_cache", "_resetting_trials")
+def tune_controller(*trials: object, **more: Any) -> SimpleNamespace:
+    """The wrapper that Tune hands to schedulers, of a controller that lists these trials."""
+    sets = (
+        "_live_trials",
+        "_stopped_trials",
+        "_failed_trials",
+        "_trials_to_cache",
+        "_resetting_trials",
+        "_pending_trials",
+    )
     known = {name: set() for name in sets} | {"_trials": [], "_trial_to_actor": {}, "_trial_metadata": {}}
-    actors = SimpleNamespace(_pending_actors_to_enqueued_actor_tasks={}, _pending_actors_to_attrs={})
-    return SimpleNamespace(_tune_controller=SimpleNamespace(_actor_manager=actors, **known, **more))
+    of_actors = (
+        "_pending_actors_to_enqueued_actor_tasks",
+        "_pending_actors_to_attrs",
+        "_live_actors_to_ray_actors_resources",
+    )
+    actors = SimpleNamespace(**{name: {} for name in of_actors})
+    return SimpleNamespace(
+        get_trials=lambda: trials, _tune_controller=SimpleNamespace(_actor_manager=actors, **known, **more)
+    )
 
 
 class AtOnce:

@@ -65,7 +65,7 @@ from trainables import object_store, storage
 from trainables.errors import InputError
 from trainables.object_store import StoredObject
 from trainables.storage import Location
-from trainables.training import billing, checkpoint, environment, loop, meters
+from trainables.training import billing, checkpoint, environment, evaluator, loop, meters
 
 BUCKET = "s3://bucket/studies"
 PREFIX = "studies/study"
@@ -140,8 +140,8 @@ def made_up() -> Iterator[None]:
         patch.setattr(checkpoint, "_random_state", lambda _: {})
         patch.setattr(checkpoint, "Checkpoints", training.WatchedCheckpoints)
         patch.setattr(loop, "Checkpoints", training.WatchedCheckpoints)
-        patch.setattr(loop, "HeldOut", lambda *_, **__: None)
-        patch.setattr(loop, "take_of_tables", lambda *_: {})
+        patch.setattr(evaluator, "HeldOut", lambda *_, **__: None)
+        patch.setattr(evaluator, "take_of_tables", lambda *_: {})
         patch.setattr(loop, "Trial", training.Trial)
         patch.setattr(meters.LoadMeter, "_now", staticmethod(lambda: (World.present.now, None, 0.0)))
         patch.setattr(environment, "environment", lambda: training.ENVIRONMENT)

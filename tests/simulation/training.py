@@ -24,6 +24,7 @@ from trainables.storage import Location
 from trainables.training import loop
 from trainables.training.checkpoint import Checkpoints
 from trainables.training.checkpoint_record import START_FILE, CheckpointRecord, StartRecord
+from trainables.training.evaluator import Evaluator
 from trainables.training.state import Environment
 
 LENGTH = 32
@@ -114,27 +115,32 @@ class Trial(loop.Trial):
     def __init__(self, config: Any, *arguments: Any, **named: Any) -> None:
         self.pace = World.present.chance.uniform(0.7, 1.4)
         super().__init__(config.model_copy(update={"reports": REPORTS}), *arguments, **named)
+        self.evaluator = MadeUp(self)
 
     def _make_stepper(self) -> Any:
         self.num_parameters = 1
         World.present.sleep(World.present.chance.uniform(0.5, 3.0))
         return Model(self.config, self.pace)
 
-    def _scores(self, names: tuple[str, ...], *more: object) -> dict[str, Score]:
-        config, weight = self.config, float(self.stepper.weight)
-        found = {}
-        for name in names:
-            level = chance_of(name, config.objective, config.training.learning_rate) * 0.3
-            noise = chance_of(name, config.objective, config.seed, weight, *more) * 0.02
-            value = level + noise + 0.3 * self.billing.progress + 0.01 * weight
-            found[name] = Score(overall=value, languages={"en": value})
-        return found
 
-    def _evaluate(self, *, final: bool, others: bool = True) -> dict[Any, Taken]:
-        with self.meter.measure("evaluation"):
+class MadeUp(Evaluator):
+    """Scores of a trial's configuration, its number and its progress; items and floors as the real one keeps them."""
+
+    def __init__(self, trial: Trial) -> None:
+        vars(self).update(vars(trial.evaluator))
+        self._trial = trial
+
+    def take(self, stepper: Any, *, final: bool, others: bool = True) -> dict[Any, Taken]:
+        config, weight = self._config, float(stepper.weight)
+        with self._meter.measure("evaluation"):
             World.present.sleep(World.present.chance.uniform(0.2, 1.0))
-        names = self.config.yardsticks if final else self.config.yardsticks[:1]
-        return {"head": Taken(self._scores(names, final), {})}
+        found = {}
+        for name in config.yardsticks if final else config.yardsticks[:1]:
+            level = chance_of(name, config.objective, config.training.learning_rate) * 0.3
+            noise = chance_of(name, config.objective, config.seed, weight, final) * 0.02
+            value = level + noise + 0.3 * self._trial.billing.progress + 0.01 * weight
+            found[name] = Score(overall=value, languages={"en": value})
+        return {"head": Taken(found, {})}
 
 
 class WatchedCheckpoints(Checkpoints):

@@ -4,9 +4,9 @@ a batch, L tokens each, K targets, D hidden size, V vocabulary, P minimal pairs,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from trainables.corpora.stream.manifest import Manifest
 from trainables.evaluation.held_out import HeldOut, Targets, batches, framed
+from trainables.evaluation.once import Once
 from trainables.evaluation.registry import find_yardstick
 from trainables.evaluation.yardstick import Items, Score
 from trainables.objectives.learner import Learner
@@ -25,7 +26,6 @@ from trainables.objectives.objective import Scorer
 
 SLICE_ELEMENTS = 1 << 24  # numbers of the last layers held at a time
 
-Kept = TypeVar("Kept")
 Scored = tuple[NDArray[np.int64], Tensor, Tensor]
 """Whose sentence each of some tokens is, (K,), its hidden state, (K, D), and the token, (K,)."""
 
@@ -48,7 +48,7 @@ class Passes:
     def __init__(self, learner: Learner, held_out: HeldOut, scorers: Sequence[Scorer]) -> None:
         self._learner, self.held_out, self.scorers = learner, held_out, scorers
         self.task = learner.objective.task
-        self.kept: dict[Hashable, Any] = {}
+        self.once = Once()
 
     @property
     def learner(self) -> Learner:
@@ -98,12 +98,10 @@ class Taking:
         """The model."""
         return self._passes.learner
 
-    def once(self, key: Hashable, found: Callable[[], Kept]) -> Kept:
-        """What does not depend on the scorer: found for the first of them, and kept."""
-        kept = self._passes.kept
-        if key not in kept:
-            kept[key] = found()
-        return cast(Kept, kept[key])
+    @property
+    def once(self) -> Once:
+        """For what does not depend on the scorer."""
+        return self._passes.once
 
     @cached_property
     def tokens(self) -> dict[str, Tokens]:

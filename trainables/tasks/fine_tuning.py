@@ -153,13 +153,6 @@ class TunedModel:
         finite = np.isfinite(self.losses).all() and all(bool(p.isfinite().all()) for p in self.classifier.parameters())
         return "completed" if finite else "diverged"
 
-    def answers(self, examples: Sequence[Example], chance: float) -> NDArray[np.float64]:
-        """Of each example how much is right, (I,), from 0 to 1: of words their share, those that were cut off being
-        wrong. Of a run that diverged it is in each what chance gets right of all."""
-        if self.outcome == "diverged":
-            return np.full(len(examples), chance)
-        return right_of(examples, self.told(examples))
-
     @torch.no_grad()
     def told(self, examples: Sequence[Example]) -> Ints:
         """The class that is told of each label, (K,), example by example: :data:`NOTHING` of a word that was cut
@@ -174,12 +167,6 @@ class TunedModel:
             for number, best in zip(part, np.split(best_K, ends), strict=True):
                 told[number][encoded[number].place_K >= 0] = best
         return np.concatenate(told)
-
-    def measured(self, entry: TaskEntry, language: str, examples: Sequence[Example]) -> float:
-        """What a task's metric comes to; of a run that diverged, what one answer to all does."""
-        if self.outcome == "diverged":
-            return entry.metric_chance[language]
-        return metric_of(entry, examples, self.told(examples))
 
 
 class _Batch(NamedTuple):
@@ -280,11 +267,23 @@ def fine_tune_task(
         train = [example for language in learned for example in tasks.first(name, "train", language, most)]
         tuned = fine_tune(model, kind, len(entry.classes), train, settings, rate=rate, seed=seed)
         flops, seconds = flops + tuned.flops, seconds + tuned.device_seconds
-        right |= {language: tuned.answers(examples[language], entry.chance[language]) for language in asked}
         outcomes |= dict.fromkeys(asked, tuned.outcome)
-        if entry.metric != "accuracy":
-            metrics |= {language: tuned.measured(entry, language, examples[language]) for language in asked}
-    return TaskTuning(right, metrics, outcomes, flops, seconds)
+        for language in asked:
+            right[language], metrics[language] = answers(tuned, entry, language, examples[language])
+    return TaskTuning(right, metrics if entry.metric != "accuracy" else {}, outcomes, flops, seconds)
+
+
+def answers(
+    tuned: TunedModel, entry: TaskEntry, language: str, examples: Sequence[Example]
+) -> tuple[NDArray[np.float64], float]:
+    """Of each example how much is right, (I,), from 0 to 1, of words their share, those that were cut off being wrong;
+    and what the task's metric comes to. Of a run that diverged it is in each what chance gets right of all, and what
+    one answer to all comes to."""
+    if tuned.outcome == "diverged":
+        chance = entry.chance[language]
+        return np.full(len(examples), chance), entry.metric_chance.get(language, chance)
+    told_K = tuned.told(examples)
+    return right_of(examples, told_K), metric_of(entry, examples, told_K)
 
 
 def training_languages(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, ClassVar
 
+from trainables.evaluation.once import Once
 from trainables.evaluation.yardstick import Items, Score, Yardstick
 from trainables.tasks.kinds import KINDS
 
@@ -19,28 +20,6 @@ if TYPE_CHECKING:
     from trainables.tasks.model import LanguageModel
     from trainables.tasks.prepared import Tasks
     from trainables.tasks.probes import Probed
-
-Found = TypeVar("Found")
-
-
-class Once(Protocol):
-    """Finds what does not depend on how a model scores the vocabulary, and keeps it."""
-
-    def __call__(self, key: Hashable, found: Callable[[], Found]) -> Found:
-        """What is kept under the key; else found now."""
-        ...
-
-
-class Kept:
-    """Once, for one model that is asked outside of a study."""
-
-    def __init__(self) -> None:
-        self._kept: dict[Hashable, object] = {}
-
-    def __call__(self, key: Hashable, found: Callable[[], Found]) -> Found:
-        if key not in self._kept:
-            self._kept[key] = found()
-        return cast(Found, self._kept[key])
 
 
 class TaskSuite(Yardstick):
@@ -92,6 +71,7 @@ class Asked:
     most: Callable[[bool], int]
     """Examples of each task and language at most, by whether something is fitted to the task."""
     once: Once
+    """For what does not depend on how the model scores the vocabulary."""
 
     @classmethod
     def of_taking(cls, taking: Taking) -> Asked:

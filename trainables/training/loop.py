@@ -10,11 +10,7 @@ import torch
 
 from trainables.config import LARGEST
 from trainables.corpora.stream.token_stream import Batch, TokenStream, local_batches
-from trainables.evaluation.held_out import HeldOut
-from trainables.evaluation.item_scores import items_file, to_parquet
-from trainables.evaluation.passes import Languages, Taken, take
-from trainables.evaluation.tables import take_of_tables
-from trainables.hashing import checksum
+from trainables.evaluation.passes import Taken
 from trainables.models.body_config import body_config
 from trainables.models.config import Task
 from trainables.models.pretrained import load_pretrained
@@ -26,6 +22,7 @@ from trainables.training.billing import Billing
 from trainables.training.checkpoint import Checkpoints
 from trainables.training.config import TrialConfig
 from trainables.training.energy import EnergyCounter
+from trainables.training.evaluator import Evaluator
 from trainables.training.meters import LoadMeter, LossMeter, OverheadMeter, StreamMeter
 from trainables.training.micro_batch import largest_micro_batch
 from trainables.training.state import Built, Floors, Measure, Report, Status, TrialState
@@ -79,7 +76,6 @@ class Trial:
         checkpoint_seconds: float = math.inf,
     ) -> None:
         self.config, self.stream, self.checkpoints, self.feed = config, stream, checkpoints, feed
-        self.study_folder = study_folder
         self.world = world or World()
         self.should_stop = should_stop
         self.checkpoint_seconds = checkpoint_seconds
@@ -91,11 +87,7 @@ class Trial:
             if self.world.rank > 0:  # all workers began with the same weights; each drops out what it likes
                 own_seed = np.random.default_rng([config.seed, self.world.rank]).integers(1 << 62)
                 torch.manual_seed(int(own_seed))
-            tasks = None if config.tasks is None else Location(config.tasks)
-            self.held_out = {
-                final: HeldOut(stream.corpus, config.evaluation, config.split, final=final, tasks=tasks)
-                for final in (False, True)
-            }
+            self.evaluator = Evaluator(config, stream, self.world, self.meter, study_folder, checkpoints)
             self.losses = LossMeter(self.world.device)
             self.trained_on = StreamMeter(len(stream.corpus.languages))
             self.learning_rate = 0.0
@@ -275,12 +267,12 @@ class Trial:
         milestone = status == "completed" or (status == "running" and milestone)
         if status == "completed" and self.config.training.restoration is not None and not self.stepper.restored:
             self.messages.append("no head was restored: training.restoration.share was less than a step")
-        taken = self._evaluate(final=status == "completed") if milestone else {}
+        taken = self.evaluator.take(self.stepper, final=status == "completed") if milestone else {}
         measure = self._measure(loss, crossed, taken)
         if status == "completed":
-            course = self._evaluate(final=False) if self.config.evaluations else {}
+            course = self.evaluator.take(self.stepper, final=False) if self.config.evaluations else {}
             scores = {name: score for own in course.values() for name, score in own.scores.items()}
-            measure = measure.model_copy(update={"items": self._keep_items(taken), "course": scores})
+            measure = measure.model_copy(update={"items": self.evaluator.keep_items(taken), "course": scores})
         if status != "interrupted":
             self.reported.append(measure)
         if self.checkpoints is not None and (milestone or status == "interrupted"):
@@ -327,23 +319,6 @@ class Trial:
             other_scorers=scores,
         )
 
-    def _keep_items(self, taken: Mapping[Scorer, Taken]) -> str | None:
-        """Write the file; its digest. None where there is none to write, and on all workers but the first."""
-        found = {str(scorer): own.items for scorer, own in taken.items() if own.items}
-        return self._write_items(found)
-
-    def _write_items(self, found: Mapping[str, Mapping[str, Languages]], *, floors: bool = False) -> str | None:
-        if self.study_folder is None or self.world.rank > 0 or not found:
-            return None
-        if self.checkpoints is not None:
-            self.checkpoints.require_newest()
-        with self.meter.measure("evaluation"):
-            content, file = to_parquet(found), items_file(self.study_folder, self.config.trial, floors=floors)
-            if floors and file.exists():
-                return checksum(file.read_bytes())  # an earlier attempt's: the ledger may have its digest
-            file.write_bytes(content)
-        return checksum(content)
-
     def built(self) -> Built:
         """What it trains, and on what."""
         device = self.world.device
@@ -357,19 +332,7 @@ class Trial:
             return None
         if self.start_step:
             return self.floors
-        taken = self._evaluate(final=True, others=False)
-        if not taken:
-            return None
-        (untrained,) = taken.values()
-        with self.meter.measure("evaluation"):
-            task = self.stepper.learner.objective.task
-            tables = take_of_tables(self.held_out[True], task, self.config.yardsticks)
-        items = {name: own.items for name, own in (tables | {"untrained": untrained}).items() if own.items}
-        self.floors = Floors(
-            untrained=untrained.scores,
-            tables={kind: own.scores for kind, own in tables.items()},
-            items=self._write_items(items, floors=True),
-        )
+        self.floors = self.evaluator.floors(self.stepper)
         return self.floors
 
     def _told(self, measure: Measure, *, completed: bool) -> Measure:
@@ -377,16 +340,6 @@ class Trial:
         finished model, which the checkpoint itself cannot have among its reports."""
         digest = self.model_digest if completed else None
         return measure.model_copy(update={"overhead": dict(self.meter.seconds), "checkpoint": digest})
-
-    def _evaluate(self, *, final: bool, others: bool = True) -> dict[Scorer, Taken]:
-        """By scorer, that of the objective first; before the end by that alone, of the primary yardstick."""
-        names = self.config.yardsticks if final else self.config.yardsticks[:1]
-        with self.meter.measure("evaluation"), self.stepper.evaluated() as learner:
-            if self.world.rank > 0 and self.config.training.parallel == "ddp":
-                return {}
-            # Sharded weights are gathered layer by layer, by all workers together.
-            scorers = learner.objective.scorers
-            return take(learner, self.held_out[final], names, scorers if final and others else scorers[:1])
 
     def _branch(self, before: float) -> None:
         """Leave the state to the branches whose point was crossed; before the own checkpoint, as a crash may follow."""

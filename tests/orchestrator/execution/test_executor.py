@@ -8,6 +8,7 @@ import traceback
 from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
@@ -289,24 +290,25 @@ def test_a_trial_that_ends_in_error_without_a_word_is_started_again(tmp_path, mo
     error = tmp_path / "error.txt"
     error.write_text("Traceback ...\nray.exceptions.RayActorError: the process did not come back\n")
     monkeypatch.setattr(FIFOScheduler, "on_trial_add", lambda *_: None)
-    monkeypatch.setattr(FIFOScheduler, "choose_trial_to_run", lambda *_: "the next one")
     executor = session(tmp_path, 3, [])
     executor.next()
     scheduler, trial = _PhaseScheduler(executor), tune_trial()
-    scheduler.on_trial_add(tune_controller(), trial)
-    assert scheduler.choose_trial_to_run(None) == "the next one"
+    next_one = Mock(status=TuneTrial.PENDING)
+    controller = tune_controller(Mock(status=TuneTrial.RUNNING), next_one)
+    scheduler.on_trial_add(controller, trial)
+    assert scheduler.choose_trial_to_run(controller) is next_one
     assert NAME in executor.running, "it runs"
     trial.status, trial.error_file = TuneTrial.ERROR, str(error) if raised else ""
     for _ in range(2):
-        assert scheduler.choose_trial_to_run(None) == "the next one"
+        assert scheduler.choose_trial_to_run(controller) is next_one
     assert not executor.running, "the study would wait for it for ever"
     assert executor.recorder.ends == ["retried"]
     assert executor._phase.told == [(NAME, "retried")]
     reason = "the process did not come back" if raised else "its process ended"
     assert reason in executor.history_of(NAME).reason
     assert executor.next().attempt == 2
-    scheduler.on_trial_add(tune_controller(), tune_trial())
-    scheduler.choose_trial_to_run(None)
+    scheduler.on_trial_add(controller, tune_trial())
+    scheduler.choose_trial_to_run(controller)
     assert NAME in executor.running, "the error was of the attempt before"
 
 
@@ -337,7 +339,6 @@ def test_what_comes_late_of_an_attempt_is_not_the_next_ones(tmp_path, monkeypatc
 def test_a_process_in_the_middle_of_a_ray_train_run_is_not_used_again(tmp_path, monkeypatch):
     """Its function waits for its workers: another trial would wait for both, and one that was ended would go on."""
     monkeypatch.setattr(FIFOScheduler, "on_trial_add", lambda *_: None)
-    monkeypatch.setattr(FIFOScheduler, "choose_trial_to_run", lambda *_: None)
     executor = session(tmp_path, 3, [])
     executor.workers, executor.keeps_processes = WORKER.model_copy(update={"launcher": "ray_train"}), True
     monkeypatch.setattr(executor, "prunes", lambda measure: True)

@@ -86,6 +86,12 @@ def add(written: list[dict[str, Any]], study: Path) -> list[dict[str, Any]]:
     return written
 
 
+def lower(score: dict[str, Any]) -> None:
+    """To the half, in all languages."""
+    score["overall"] /= 2
+    score["languages"] = {name: value / 2 for name, value in score["languages"].items()}
+
+
 def change_items(file: Location, change: Callable[[str, Items], Items]) -> str:
     """Another file in the place of one; its digest."""
     found = from_parquet(file.read_bytes(), str(file))
@@ -177,9 +183,7 @@ def test_floors_are_lowered(study: Path, arms: tuple[str, ...]) -> None:
     def edit(written: list[dict[str, Any]], study: Path) -> list[dict[str, Any]]:
         for record in written:
             if record["kind"] == "begun" and record["floors"] and record["arm"] in arms:
-                score = record["floors"]["tables"]["unigram"]["recovery_mrr"]
-                score["overall"] /= 2
-                score["languages"] = {name: value / 2 for name, value in score["languages"].items()}
+                lower(record["floors"]["tables"]["unigram"]["recovery_mrr"])
         return written
 
     forge(study, edit, rechained=True)
@@ -199,9 +203,7 @@ def test_floors_are_lowered_in_all_files(study: Path) -> None:
             if record["kind"] == "begun" and (floors := record["floors"]):
                 floors["items"] = change_items(items_file(Location(study), record["trial"], floors=True), half)
                 for scores in (floors["untrained"], *floors["tables"].values()):
-                    score = scores["recovery_mrr"]
-                    score["overall"] /= 2
-                    score["languages"] = {name: value / 2 for name, value in score["languages"].items()}
+                    lower(scores["recovery_mrr"])
         return written
 
     forge(study, edit, rechained=True)
@@ -388,8 +390,7 @@ def test_scores_on_the_way_are_lowered(study: Path) -> None:
         for record in written:
             if record["kind"] == "measure" and record["arm"] == "vanilla" and record["progress"] < 1:
                 for score in record["yardsticks"].values():
-                    score["overall"] /= 2
-                    score["languages"] = {name: value / 2 for name, value in score["languages"].items()}
+                    lower(score)
         return written
 
     forge(study, edit, rechained=True)

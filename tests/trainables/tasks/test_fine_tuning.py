@@ -19,6 +19,7 @@ from trainables.storage import Location
 from trainables.tasks.config import FineTuningConfig, TaskConfig
 from trainables.tasks.examples import Example
 from trainables.tasks.fine_tuning import (
+    answers,
     encode,
     fine_tune,
     fine_tune_task,
@@ -28,8 +29,9 @@ from trainables.tasks.fine_tuning import (
     tuning_seed,
 )
 from trainables.tasks.kinds import KINDS
+from trainables.tasks.metrics import right_of
 from trainables.tasks.model import LanguageModel
-from trainables.tasks.prepared import Tasks, prepare_tasks
+from trainables.tasks.prepared import TaskEntry, Tasks, prepare_tasks
 
 torch.set_num_threads(1)
 
@@ -127,7 +129,7 @@ def test_the_seed_decides_all_and_the_model_stays_as_it_was(tokenizer):
     torch.manual_seed(99)
     again, other = (fine_tune(model, CLASSIFY, CLASSES, texts(30), SHORT, rate=1e-3, seed=seed) for seed in (1, 2))
     assert first.losses == again.losses != other.losses
-    assert np.array_equal(first.answers(texts(50, seed=1), 0.0), again.answers(texts(50, seed=1), 0.0))
+    assert np.array_equal(first.told(texts(50, seed=1)), again.told(texts(50, seed=1)))
     assert all(torch.equal(value, weights[name]) for name, value in learner.state_dict().items())
     assert not learner.training
 
@@ -187,7 +189,7 @@ def test_what_can_be_learned_is_learned(tokenizer, family, kind, make, pooling):
     tuned = fine_tune(model, kind, CLASSES, make(400), settings, rate=FAST, seed=0)
     test = make(200, seed=1)
     assert tuned.outcome == "completed"
-    assert tuned.answers(test, 0.0).mean() > 0.9
+    assert right_of(test, tuned.told(test)).mean() > 0.9
     assert tuned.device_seconds > 0
 
 
@@ -201,7 +203,7 @@ def test_shuffled_labels_teach_chance(tokenizer, kind, make):
         shuffled.append(example._replace(labels=tuple(int(label) for label in labels[begin:end])))
         begin = end
     tuned = fine_tune(model, kind, CLASSES, shuffled, LEARNS, rate=FAST, seed=0)
-    right_I = tuned.answers(test := make(400, seed=1), 0.0)
+    right_I = right_of(test := make(400, seed=1), tuned.told(test))
     error = right_I.std(ddof=1) / len(test) ** 0.5
     shares = np.bincount([label for example in test for label in example.labels]) / sum(len(e.labels) for e in test)
     # What does not know the label gets right, in the long run, between the rarest and the most frequent class's share.
@@ -213,7 +215,10 @@ def test_what_diverges_is_worth_chance(tokenizer):
     tuned = fine_tune(model, CLASSIFY, CLASSES, texts(30), SHORT, rate=1e25, seed=0)
     assert tuned.outcome == "diverged"
     assert len(tuned.losses) < SHORT.steps
-    assert np.array_equal(tuned.answers(texts(40, seed=1), 0.4), np.full(40, 0.4))
+    entry = TaskEntry.model_construct(chance={"en": 0.4}, metric_chance={"en": 0.3})
+    right_I, metric = answers(tuned, entry, "en", texts(40, seed=1))
+    assert np.array_equal(right_I, np.full(40, 0.4))
+    assert metric == 0.3
 
 
 @pytest.mark.parametrize(("kind", "make"), [(CLASSIFY, texts), (TAG, sentences)], ids=["classify", "tag"])

@@ -647,7 +647,7 @@ def test_floors_are_measured_before_the_first_step_and_change_nothing(corpus, tm
     trial = make_trial(corpus, config, tmp_path / "trial", study_folder=Location(tmp_path))
     floors = trial.measure_floors()
     fresh = make_trial(corpus, plain)
-    untrained = next(iter(take(fresh.stepper.learner, fresh.held_out[True], yardsticks).values()))
+    untrained = next(iter(take(fresh.stepper.learner, fresh.evaluator.held_out[True], yardsticks).values()))
     assert floors.untrained == untrained.scores
     assert list(floors.tables) == ["unigram", "bigram"]
     content = items_file(Location(tmp_path), config.trial, floors=True).read_bytes()
