@@ -23,6 +23,7 @@ SETTINGS = {
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
     "TUNE_GLOBAL_CHECKPOINT_S": str(10**9),  # the ledger is the state: Tune need not save its own
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",
+    "RAY_TRAIN_COUNT_PREEMPTION_AS_FAILURE": "1",  # else Tune starts a trial whose machine was taken away, as we do
 }
 """Ray reads these when it is imported or started."""
 

@@ -12,6 +12,7 @@ import os
 import signal
 import tempfile
 import threading
+import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,10 @@ if TYPE_CHECKING:
 
     from orchestrator.execution.executor import Executor
     from orchestrator.scheduling.trials import PlannedTrial
+
+
+START_SECONDS = 300.0
+"""So long the start of a process may take: a job's packages are unpacked for the first one on a machine."""
 
 
 def run_with_tune(executor: Executor) -> None:
@@ -183,6 +188,7 @@ class _PhaseScheduler(FIFOScheduler):  # type: ignore[misc]
         self._executor = executor
         self._trials: dict[str, Any] = {}  # Tune's, of those that run
         self._keeps_processes = False
+        self._starting: dict[Any, float] = {}  # Tune's trials whose process starts, and since when
 
     def __getstate__(self) -> dict[str, object]:
         return {}
@@ -196,7 +202,7 @@ class _PhaseScheduler(FIFOScheduler):  # type: ignore[misc]
         self._trials[_name_of(trial)] = trial
         if executor.keeps_processes and not self._keeps_processes:
             # With fewer idle processes than there is room for, a trial that begins beside another would wait for a new
-            # process, and lose it to whichever trial ends first.
+            # process.
             cache = tune_controller._tune_controller._actor_cache
             cache.increase_max(trial.placement_group_factory, by=executor.concurrent_trials)
             self._keeps_processes = True
@@ -213,12 +219,28 @@ class _PhaseScheduler(FIFOScheduler):  # type: ignore[misc]
             trial = self._trials.get(name)
             if trial is not None and trial.status == TuneTrial.ERROR:  # its process could not be used again
                 executor.failed(name, _failure(trial))
+                # Tune does not tell either, and would count it among those that run for ever.
+                tune_controller.search_alg.on_trial_complete(trial.trial_id, error=True)
             elif trial is not None and executor.interrupted and executor.waits(name):
                 executor.ended(name, "interrupted", "it had not begun")
                 tune_controller.stop_trial(trial)
-        starting = _leave_to_their_own(tune_controller._tune_controller)
+        starting = self._leave_to_their_own(tune_controller._tune_controller)
         waiting = (trial for trial in tune_controller.get_trials() if trial.status == TuneTrial.PENDING)
         return next((trial for trial in waiting if trial not in starting), None)
+
+    def _leave_to_their_own(self, controller: Any) -> set[Any]:
+        """The trials whose process has its place and starts, which takes seconds. They wait for it: Tune would give
+        them whichever gets free meanwhile, and end the one that starts, whose place stays taken until it could. Where
+        trials are no longer than a start, that would go on for ever, with some places never used. One that takes too
+        long may be on a machine that is lost: it is given up for another."""
+        live, now = controller._actor_manager._live_actors_to_ray_actors_resources, time.monotonic()
+        starting = [trial for trial in controller._pending_trials if controller._trial_to_actor.get(trial) in live]
+        self._starting = {trial: self._starting.get(trial, now) for trial in starting}
+        left = {trial for trial, since in self._starting.items() if now - since < START_SECONDS}
+        left.update(trial for trial in starting if trial in controller._resetting_trials)  # Tune itself gives these up
+        for trial in left:
+            controller._resources_to_pending_trials[trial.placement_group_factory].discard(trial)
+        return left
 
     def _is_running(self, trial: Any) -> bool:
         """Whether it is what runs the trial of its name: an earlier attempt may end, or be heard of, after the next one
@@ -285,17 +307,6 @@ def _forget_ended(controller: Any) -> None:
     enqueued = actors._pending_actors_to_enqueued_actor_tasks
     for never_started in enqueued.keys() - actors._pending_actors_to_attrs.keys():
         del enqueued[never_started]
-
-
-def _leave_to_their_own(controller: Any) -> set[Any]:
-    """The trials whose process has its place and starts, which takes seconds. They wait for it: Tune would give them
-    whichever gets free meanwhile, and end the one that starts, whose place stays taken until it could. Where trials are
-    no longer than a start, that would go on for ever, with some places never used."""
-    live = controller._actor_manager._live_actors_to_ray_actors_resources
-    starting = {trial for trial in controller._pending_trials if controller._trial_to_actor.get(trial) in live}
-    for trial in starting:
-        controller._resources_to_pending_trials[trial.placement_group_factory].discard(trial)
-    return starting
 
 
 def _failure(trial: Any) -> TrialFailure:

@@ -6,29 +6,25 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 from trainables.errors import InputError
 
 
 def tune_controller(*trials: object, **more: Any) -> SimpleNamespace:
     """The wrapper that Tune hands to schedulers, of a controller that lists these trials."""
-    sets = (
-        "_live_trials",
-        "_stopped_trials",
-        "_failed_trials",
-        "_trials_to_cache",
-        "_resetting_trials",
-        "_pending_trials",
-    )
-    known = {name: set() for name in sets} | {"_trials": [], "_trial_to_actor": {}, "_trial_metadata": {}}
+    sets = ("live_trials", "stopped_trials", "failed_trials", "trials_to_cache", "resetting_trials", "pending_trials")
+    known = {f"_{name}": set() for name in sets} | {"_trials": [], "_trial_to_actor": {}, "_trial_metadata": {}}
     of_actors = (
-        "_pending_actors_to_enqueued_actor_tasks",
-        "_pending_actors_to_attrs",
-        "_live_actors_to_ray_actors_resources",
+        "pending_actors_to_enqueued_actor_tasks",
+        "pending_actors_to_attrs",
+        "live_actors_to_ray_actors_resources",
     )
-    actors = SimpleNamespace(**{name: {} for name in of_actors})
+    actors = SimpleNamespace(**{f"_{name}": {} for name in of_actors})
     return SimpleNamespace(
-        get_trials=lambda: trials, _tune_controller=SimpleNamespace(_actor_manager=actors, **known, **more)
+        get_trials=lambda: trials,
+        search_alg=Mock(),
+        _tune_controller=SimpleNamespace(_actor_manager=actors, **known, **more),
     )
 
 

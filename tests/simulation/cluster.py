@@ -112,7 +112,8 @@ class Tune:
         self.comes_last = 0.0
         self.trials: list[Worker] = []
         cache = SimpleNamespace(increase_max=lambda *_, **__: None)
-        self._tune_controller = tune_controller(_actor_cache=cache, _reuse_actors=False)._tune_controller
+        controller = tune_controller(_actor_cache=cache, _reuse_actors=False)
+        self._tune_controller, self.search_alg = controller._tune_controller, controller.search_alg
 
     def receive(self, trial: Worker, kind: str, content: Any) -> None:
         if self.process.alive:

@@ -269,21 +269,24 @@ def fine_tune_task(
         flops, seconds = flops + tuned.flops, seconds + tuned.device_seconds
         outcomes |= dict.fromkeys(asked, tuned.outcome)
         for language in asked:
-            right[language], metrics[language] = answers(tuned, entry, language, examples[language])
-    return TaskTuning(right, metrics if entry.metric != "accuracy" else {}, outcomes, flops, seconds)
+            right[language], metric = answers(tuned, entry, language, examples[language])
+            if metric is not None:
+                metrics[language] = metric
+    return TaskTuning(right, metrics, outcomes, flops, seconds)
 
 
 def answers(
     tuned: TunedModel, entry: TaskEntry, language: str, examples: Sequence[Example]
-) -> tuple[NDArray[np.float64], float]:
+) -> tuple[NDArray[np.float64], float | None]:
     """Of each example how much is right, (I,), from 0 to 1, of words their share, those that were cut off being wrong;
-    and what the task's metric comes to. Of a run that diverged it is in each what chance gets right of all, and what
-    one answer to all comes to."""
+    and what the task's metric comes to, None where that is accuracy. Of a run that diverged it is in each what chance
+    gets right of all, and what one answer to all comes to."""
+    has_metric = entry.metric != "accuracy"
     if tuned.outcome == "diverged":
-        chance = entry.chance[language]
-        return np.full(len(examples), chance), entry.metric_chance.get(language, chance)
+        chance_I = np.full(len(examples), entry.chance[language])
+        return chance_I, entry.metric_chance[language] if has_metric else None
     told_K = tuned.told(examples)
-    return right_of(examples, told_K), metric_of(entry, examples, told_K)
+    return right_of(examples, told_K), metric_of(entry, examples, told_K) if has_metric else None
 
 
 def training_languages(

@@ -19,9 +19,9 @@ from ray.tune.experiment import Trial as TuneTrial
 from ray.tune.schedulers import FIFOScheduler
 
 from orchestrator.config.files import load_study
-from orchestrator.execution import newest_checkpoints
+from orchestrator.execution import newest_checkpoints, tune_run
 from orchestrator.execution.executor import Executor
-from orchestrator.execution.tune_run import _failure, _PhaseScheduler
+from orchestrator.execution.tune_run import START_SECONDS, _failure, _PhaseScheduler
 from orchestrator.ledger.history import History
 from orchestrator.ledger.records import EndRecord, Record
 from orchestrator.scheduling.trials import Planner
@@ -196,7 +196,7 @@ def test_a_trial_without_space_has_not_failed(tmp_path):
 
 def tune_trial(status=TuneTrial.RUNNING, error=""):
     """Tune's side of the trial."""
-    return SimpleNamespace(config={"trial": {"trial": NAME}}, status=status, error_file=error)
+    return SimpleNamespace(trial_id="one", config={"trial": {"trial": NAME}}, status=status, error_file=error)
 
 
 def test_a_storage_that_is_lost_while_a_trial_starts_again_says_how_to_go_on(tmp_path, monkeypatch):
@@ -302,6 +302,7 @@ def test_a_trial_that_ends_in_error_without_a_word_is_started_again(tmp_path, mo
     for _ in range(2):
         assert scheduler.choose_trial_to_run(controller) is next_one
     assert not executor.running, "the study would wait for it for ever"
+    controller.search_alg.on_trial_complete.assert_called_once_with("one", error=True)
     assert executor.recorder.ends == ["retried"]
     assert executor._phase.told == [(NAME, "retried")]
     reason = "the process did not come back" if raised else "its process ended"
@@ -334,6 +335,28 @@ def test_what_comes_late_of_an_attempt_is_not_the_next_ones(tmp_path, monkeypatc
     executor.settle()
     assert NAME in executor.running
     assert executor.recorder.ends == ["interrupted"]
+
+
+@pytest.mark.parametrize("resets", [False, True])
+def test_a_process_that_does_not_come_is_waited_for_no_longer_than_its_time(tmp_path, monkeypatch, resets):
+    """Its machine may be lost, while another that is free holds the only place that is left."""
+    now = [1000.0]
+    monkeypatch.setattr(tune_run.time, "monotonic", lambda: now[0])
+    trial = Mock(status=TuneTrial.PENDING, placement_group_factory="one CPU")
+    controller = tune_controller(trial, _resources_to_pending_trials={"one CPU": {trial}}, _reuse_actors=False)
+    inner, scheduler = controller._tune_controller, _PhaseScheduler(session(tmp_path, 3, []))
+    inner._pending_trials.add(trial)
+    inner._trial_to_actor[trial] = "its process"
+    assert scheduler.choose_trial_to_run(controller) is trial, "it has no place, and takes what gets free"
+    inner._actor_manager._live_actors_to_ray_actors_resources["its process"] = "its place"
+    if resets:
+        inner._resetting_trials.add(trial)
+    for later in (0.0, START_SECONDS - 1):
+        now[0] = 1000.0 + later
+        assert scheduler.choose_trial_to_run(controller) is None
+        assert not inner._resources_to_pending_trials["one CPU"], "Tune does not give it another either"
+    now[0] += 2
+    assert scheduler.choose_trial_to_run(controller) is (None if resets else trial)
 
 
 def test_a_process_in_the_middle_of_a_ray_train_run_is_not_used_again(tmp_path, monkeypatch):

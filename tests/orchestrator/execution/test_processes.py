@@ -87,15 +87,26 @@ def short():
     return train
 
 
+def run(folder: Location, cpus: float, *, keeps_processes: bool) -> None:
+    """All trials, to their end."""
+    recorder = Recorder(folder / "ledger")
+    recorder.record(study({"headless": MASKED["headless"]}))
+    workers = WorkerConfig(launcher="direct", workers=1, cpus_per_worker=cpus, gpus_per_worker=0)
+    executor = Executor(recorder, folder, workers, PLACES, attempts=2, keeps_processes=keeps_processes)
+    executor.run(iter([Trials(recorder.history)]))
+    recorder.close()
+    history = History.of(read_ledger(folder / "ledger"))
+    assert [trial.outcome for trial in history.trials.values()] == ["completed"] * TRIALS
+
+
 @pytest.mark.parametrize("keeps_processes", [True, False])
 def test_a_process_that_starts_is_waited_for(ray_cluster, tmp_path, monkeypatch, asked_for, keeps_processes):
     monkeypatch.setattr(tune_run, "trainable", short())
-    recorder = Recorder(Location(tmp_path) / "ledger")
-    recorder.record(study({"headless": MASKED["headless"]}))
-    workers = WorkerConfig(launcher="direct", workers=1, cpus_per_worker=0.25, gpus_per_worker=0)
-    executor = Executor(recorder, Location(tmp_path), workers, PLACES, attempts=2, keeps_processes=keeps_processes)
-    executor.run(iter([Trials(recorder.history)]))
-    recorder.close()
-    history = History.of(read_ledger(Location(tmp_path) / "ledger"))
-    assert [trial.outcome for trial in history.trials.values()] == ["completed"] * TRIALS
+    run(Location(tmp_path), 0.25, keeps_processes=keeps_processes)
     assert len(asked_for) == PLACES, "one for each place"
+
+
+def test_a_trial_that_no_process_can_start_for_takes_one_that_gets_free(ray_cluster, tmp_path, monkeypatch):
+    """There are fewer places than it is told of, and none is given up."""
+    monkeypatch.setattr(tune_run, "trainable", short())
+    run(Location(tmp_path), 1, keeps_processes=True)

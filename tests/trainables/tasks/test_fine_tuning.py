@@ -215,7 +215,7 @@ def test_what_diverges_is_worth_chance(tokenizer):
     tuned = fine_tune(model, CLASSIFY, CLASSES, texts(30), SHORT, rate=1e25, seed=0)
     assert tuned.outcome == "diverged"
     assert len(tuned.losses) < SHORT.steps
-    entry = TaskEntry.model_construct(chance={"en": 0.4}, metric_chance={"en": 0.3})
+    entry = TaskEntry.model_construct(metric="f1", chance={"en": 0.4}, metric_chance={"en": 0.3})
     right_I, metric = answers(tuned, entry, "en", texts(40, seed=1))
     assert np.array_equal(right_I, np.full(40, 0.4))
     assert metric == 0.3
