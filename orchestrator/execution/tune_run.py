@@ -38,6 +38,7 @@ from trainables.trial import (
     WrongInput,
     out_of_memory,
     trainable,
+    why_lost,
 )
 
 if TYPE_CHECKING:
@@ -321,7 +322,7 @@ def _failure(trial: Any) -> TrialFailure:
     if RAY_OUT_OF_MEMORY in text:
         return out_of_memory(next(line for line in lines if RAY_OUT_OF_MEMORY in line))
     gone = not trial.error_file or any(kind in text for kind in RAY_LOST)
-    return (Lost if gone else TrialFailure)(lines[-1])
+    return Lost(why_lost(text)) if gone else TrialFailure(lines[-1])
 
 
 def _name_of(trial: Any) -> str:

@@ -442,6 +442,27 @@ def test_what_went_away_is_told_from_what_failed(tmp_path, error, kind):
 
 
 @pytest.mark.parametrize(
+    ("told", "reason"),
+    [
+        ("\tThe actor died because its node has died. Node Id: 1\n"
+         "\t the actor's node was terminated unexpectedly: runtime_env_agent failed and raylet fate-shares with it.",
+         "its machine was lost"),
+        ("\t the actor's node was terminated unexpectedly: health check failed due to missing too many heartbeats",
+         "its machine was lost, as it did not answer"),
+        ("The actor 9045 is unavailable: The actor is temporarily unavailable: RpcError: Socket closed rpc_code: 14.",
+         "its process did not answer"),
+        ("\tThe actor is dead because its worker process has died.",
+         "The actor is dead because its worker process has died."),
+    ],
+)  # fmt: skip
+def test_a_lost_process_is_told_without_rays_own_parts(tmp_path, told, reason):
+    written = tmp_path / "error.txt"
+    written.write_text(f"Traceback ...\nray.exceptions.ActorDiedError: The actor died unexpectedly.\n{told}\n")
+    assert str(_failure(SimpleNamespace(error_file=str(written)))) == reason
+    assert str(failure_of({0: NodeDiedError(told)})) == f"worker 0: {reason}"
+
+
+@pytest.mark.parametrize(
     ("error", "kind"),
     [
         (OSError("AWS Error NETWORK_CONNECTION during PutObject"), Lost),
