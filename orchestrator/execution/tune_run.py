@@ -150,6 +150,9 @@ class _PhaseSearcher(Searcher):  # type: ignore[misc]
         self._executor = executor
 
     def suggest(self, trial_id: str) -> Any:
+        # While nothing runs Tune asks for ten minutes for a trial, and its scheduler for nothing: what failed is to be
+        # started again before.
+        self._executor.settle()
         if self._executor.finished:
             return Searcher.FINISHED
         planned = self._executor.next()

@@ -7,39 +7,13 @@ import time
 
 import pytest
 
-from orchestrator.config.files import load_study
 from orchestrator.execution.executor import Executor
 from orchestrator.ledger.history import History
 from orchestrator.ledger.recorder import Recorder
 from orchestrator.ledger.segments import read_ledger
-from orchestrator.scheduling.trials import Planner
+from tests.helpers.phases import SomeTrials
 from trainables.storage import Location
 from trainables.trial import WorkerConfig
-
-
-class Trials:
-    """A phase of two trials."""
-
-    def __init__(self, history):
-        spec = load_study("demo")
-        self.planner, self.arm = Planner(spec, history, "corpus"), next(iter(spec.arms))
-        self.coming = [0, 1]
-
-    def next(self):
-        number = self.coming.pop(0)
-        return self.planner.plan("confirm", self.arm, number, number + 1, {})
-
-    def exhausted(self):
-        return not self.coming
-
-    def ended(self, trial, outcome):
-        self.coming.append(trial.number)
-
-    def decisions(self):
-        return ()
-
-    def ended_early(self):
-        return ""
 
 
 @pytest.mark.slow
@@ -50,7 +24,7 @@ def test_trials_that_wait_for_room_are_ended_at_once(ray_cluster, tmp_path, laun
     recorder = Recorder(folder / "ledger")
     workers = WorkerConfig(launcher=launcher, workers=1, cpus_per_worker=64, gpus_per_worker=0)
     executor = Executor(recorder, folder, workers, concurrent_trials=3, attempts=2, keeps_processes=False)
-    phase = Trials(recorder.history)
+    phase = SomeTrials(recorder.history, 2)
     running = threading.Thread(target=executor.run, args=[iter([phase])], daemon=True)
     running.start()
     while len(executor.running) < 2:

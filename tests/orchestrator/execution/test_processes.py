@@ -3,51 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 
 import pytest
 from ray.air.execution._internal.actor_manager import RayActorManager
 
-from orchestrator.config.files import load_study
 from orchestrator.execution import tune_run
 from orchestrator.execution.executor import Executor
 from orchestrator.ledger.history import History
 from orchestrator.ledger.recorder import Recorder
 from orchestrator.ledger.segments import read_ledger
-from orchestrator.scheduling.trials import Planner
 from tests.helpers.ledgers import MASKED, study
+from tests.helpers.phases import SomeTrials
 from trainables.storage import Location
 from trainables.trial import WorkerConfig
 
 PLACES, TRIALS = 4, 60
-
-
-class Trials:
-    """A phase of trials that all may run at once."""
-
-    def __init__(self, history: History) -> None:
-        spec = load_study("demo")
-        self.planner, self.arm = Planner(spec, history, "corpus"), next(iter(spec.arms))
-        self.coming = list(range(TRIALS))
-
-    def next(self):
-        number = self.coming.pop(0)
-        return self.planner.plan("confirm", self.arm, number, number + 1, {})
-
-    def exhausted(self):
-        return not self.coming
-
-    def ended(self, trial, outcome):
-        pass
-
-    def prunes(self, trial, measure):
-        return False
-
-    def decisions(self):
-        return ()
-
-    def ended_early(self):
-        return ""
 
 
 @pytest.fixture
@@ -64,11 +36,14 @@ def asked_for(monkeypatch):
     return asked
 
 
-def short():
-    """A trainable that does next to nothing, in the place of a trial's."""
+def short(*, breaks: bool = False):
+    """A trainable that does next to nothing, in the place of a trial's; its process ``breaks`` at the first attempt."""
 
     def train(config):
         from ray import tune
+
+        if breaks and config["attempt"] == 1:
+            os._exit(1)
 
         def measured(step):
             counted = dict.fromkeys(("tokens", "steps", "flops", "hardware_flops"), step)
@@ -87,16 +62,16 @@ def short():
     return train
 
 
-def run(folder: Location, cpus: float, *, keeps_processes: bool) -> None:
-    """All trials, to their end."""
+def run(folder: Location, cpus: float, *, keeps_processes: bool, trials: int = TRIALS) -> None:
+    """All of them, to their end."""
     recorder = Recorder(folder / "ledger")
     recorder.record(study({"headless": MASKED["headless"]}))
     workers = WorkerConfig(launcher="direct", workers=1, cpus_per_worker=cpus, gpus_per_worker=0)
     executor = Executor(recorder, folder, workers, PLACES, attempts=2, keeps_processes=keeps_processes)
-    executor.run(iter([Trials(recorder.history)]))
+    executor.run(iter([SomeTrials(recorder.history, trials)]))
     recorder.close()
     history = History.of(read_ledger(folder / "ledger"))
-    assert [trial.outcome for trial in history.trials.values()] == ["completed"] * TRIALS
+    assert [trial.outcome for trial in history.trials.values()] == ["completed"] * trials
 
 
 @pytest.mark.parametrize("keeps_processes", [True, False])
@@ -110,3 +85,10 @@ def test_a_trial_that_no_process_can_start_for_takes_one_that_gets_free(ray_clus
     """There are fewer places than it is told of, and none is given up."""
     monkeypatch.setattr(tune_run, "trainable", short())
     run(Location(tmp_path), 1, keeps_processes=True)
+
+
+@pytest.mark.timeout(200)
+def test_a_trial_that_breaks_while_nothing_else_runs_is_started_again_at_once(ray_cluster, tmp_path, monkeypatch):
+    """With nothing under way Tune would ask for ten minutes whether there is something new."""
+    monkeypatch.setattr(tune_run, "trainable", short(breaks=True))
+    run(Location(tmp_path), 0.25, keeps_processes=True, trials=1)
