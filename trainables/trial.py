@@ -11,7 +11,7 @@ import math
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -257,10 +257,9 @@ def _asking(stop: str, world: World) -> Iterator[Callable[[], bool]]:
 
     def poll() -> None:
         while not finished.wait(_STOP_POLL_SECONDS) and not asked.is_set():
-            try:
+            told = False
+            with suppress(RayError):  # where the study's own process is gone Ray ends this one
                 told = ray.get(signal.requested.remote())
-            except RayError:  # the study's own process is gone: Ray ends this one
-                return
             if told or _machine_leaves():
                 asked.set()
 

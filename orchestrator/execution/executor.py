@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 from orchestrator.execution.newest_checkpoints import NewestCheckpoints
 from orchestrator.ledger.recorder import Recorder
@@ -34,8 +35,6 @@ class Executor:
         *,
         keeps_processes: bool,
     ) -> None:
-        import ray
-
         self.recorder, self.folder, self.workers = recorder, folder, workers
         self.concurrent_trials, self.attempts = concurrent_trials, attempts
         self.keeps_processes = keeps_processes
@@ -50,7 +49,7 @@ class Executor:
         self._starting: dict[str, int] = {}  # the steps that attempts are to start from, until they have begun
         self._out_of_memory: set[str] = set()  # trials whose last attempt ended so
         self.stop_name = f"h2h-stop-{uuid.uuid4().hex}"
-        self._stop = ray.remote(num_cpus=0)(StopSignal).options(name=self.stop_name).remote()
+        self._stop = start_stop_signal(self.stop_name)
 
     def interrupt(self) -> None:
         """Ask the running trials to save and stop, and start no more. Safe in a signal handler. Those that have not
@@ -259,3 +258,13 @@ def _known(trial: TrialHistory, measure: MeasureRecord) -> bool:
     if measure.step == last.step:
         return measure.yardsticks.keys() <= last.yardsticks.keys()
     return measure.step < last.step
+
+
+def start_stop_signal(name: str) -> Any:
+    """What trials ask whether to stop, on this process's own machine. Ray places what needs no CPU on any: with that
+    machine lost no trial could be asked to save itself, and none could begin."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    return ray.remote(num_cpus=0)(StopSignal).options(name=name, max_restarts=-1, scheduling_strategy=here).remote()

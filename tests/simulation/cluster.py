@@ -7,7 +7,7 @@ does it: one event at a time, each answered before the next.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -198,12 +198,6 @@ class Signal:
 
     def __init__(self, name: str) -> None:
         self.request = SimpleNamespace(remote=lambda: World.present.stops.add(name))
-
-
-def remote(**_: object) -> Callable[[object], Any]:
-    """In the place of ``ray.remote``."""
-    made = SimpleNamespace(options=lambda *, name: SimpleNamespace(remote=lambda: Signal(name)))
-    return lambda _: made
 
 
 @contextmanager

@@ -152,7 +152,7 @@ def made_up() -> Iterator[None]:
         patch.setattr(trainables.trial, "_machine_leaves", training.machine_leaves)
         patch.setattr(trainables.trial, "_energy", lambda *_: None)
         patch.setattr(ray.tune, "report", cluster.report)
-        patch.setattr(ray, "remote", cluster.remote)
+        patch.setattr("orchestrator.execution.executor.start_stop_signal", cluster.Signal)
         patch.setattr(tune_run, "run_with_tune", lambda executor: cluster.Tune(executor).run())
         patch.setattr(tune_run, "_failure", lambda trial: trial.failure)
         patch.setattr(watches, "watching", cluster.watching)

@@ -104,10 +104,7 @@ class OneTrial:
 @pytest.fixture(autouse=True)
 def no_ray(monkeypatch):
     """The executor's one actor is in this process."""
-    import ray
-
-    actor = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=Remote))
-    monkeypatch.setattr(ray, "remote", lambda **_: lambda _: actor)
+    monkeypatch.setattr("orchestrator.execution.executor.start_stop_signal", lambda _: Remote())
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from orchestrator.execution.executor import Executor
 from orchestrator.ledger.history import History
 from orchestrator.ledger.recorder import Recorder
 from orchestrator.ledger.segments import read_ledger
-from tests.helpers.phases import SomeTrials
+from tests.helpers.some_trials import SomeTrials
 from trainables.storage import Location
 from trainables.trial import WorkerConfig
 

@@ -15,7 +15,7 @@ from orchestrator.ledger.history import History
 from orchestrator.ledger.recorder import Recorder
 from orchestrator.ledger.segments import read_ledger
 from tests.helpers.ledgers import MASKED, study
-from tests.helpers.phases import SomeTrials
+from tests.helpers.some_trials import SomeTrials
 from trainables.storage import Location
 from trainables.trial import WorkerConfig
 

@@ -13,7 +13,6 @@ from itertools import islice
 from types import SimpleNamespace
 
 import pytest
-import ray
 import torch
 
 import trainables.trial
@@ -58,8 +57,7 @@ def corpus(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def without_ray(monkeypatch):
     """The trainable's own code, but for what asks Ray."""
-    handle = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda: None))
-    monkeypatch.setattr(ray, "remote", lambda **_: lambda _: handle)
+    monkeypatch.setattr("orchestrator.execution.executor.start_stop_signal", lambda _: None)
     monkeypatch.setattr(trainables.trial, "_asking", lambda *_: nullcontext(lambda: False))
     monkeypatch.setattr("trainables.corpora.stream.token_stream.ray_data_batches", local_batches)
 
