@@ -43,17 +43,6 @@ RAY_LOST = (
 """Ray's errors where a process or machine went away (``ray.exceptions``; the last one is Ray Train's)."""
 
 
-def why_lost(text: str) -> str:
-    """A line of Ray's text of why a process or machine went away; in words of our own where it speaks of its own parts
-    or calls."""
-    if "node was terminated" in text:
-        return "its machine was lost" + (", as it did not answer" if "heartbeats" in text else "")
-    if "is unavailable" in text:
-        return "its process did not answer"
-    lines = text.strip().splitlines() or ["its process ended"]
-    return lines[-1].strip()
-
-
 class TrialFailure(Exception):  # noqa: N818
     """Why a trial cannot go on, in one line: the ledger's reason."""
 
@@ -243,6 +232,17 @@ def failure_of(workers: Mapping[int, BaseException]) -> TrialFailure:
         return Lost(f"worker {rank}: {why_lost(str(error))}")
     lines = str(error).strip().splitlines() or [""]
     return TrialFailure(f"worker {rank}: {type(error).__name__}: {lines[-1]}")
+
+
+def why_lost(text: str) -> str:
+    """A line of Ray's text of why a process or machine went away; in words of our own where it speaks of its own parts
+    or calls."""
+    if "node was terminated" in text:
+        return "its machine was lost" + (", as it did not answer" if "heartbeats" in text else "")
+    if "is unavailable" in text:
+        return "its process did not answer"
+    lines = text.strip().splitlines() or ["its process ended"]
+    return lines[-1].strip()
 
 
 @contextmanager

@@ -229,9 +229,7 @@ class _ShownTrials(optuna.storages.InMemoryStorage):
         space = shown.distributions  # one for all trials of it: thousands stay in memory
         shown.distributions = self._spaces.setdefault(tuple(space.items()), space)
         shown.state, shown.intermediate_values = state, dict(steps) if steps else _EMPTY
-        if not shown.system_attrs:
-            shown.system_attrs = _EMPTY
-        shown.user_attrs = _EMPTY
+        shown.system_attrs, shown.user_attrs = shown.system_attrs or _EMPTY, _EMPTY
         shown.values = None if value is None else [value]
 
     def worst(self, worse: Callable[[Iterable[float]], float]) -> float | None:
