@@ -104,8 +104,7 @@ def trainable(config: dict[str, Any]) -> None:
     the ledger has; ``attempt``, its number.
 
     The first report has the status ``begun`` and measures the step that the workers start from, their number, what the
-    trial has spent up to that step, and this attempt's overhead so far. It comes again where Ray Train starts the
-    workers again, after a preemption or on more workers. Raises TrialFailure for a reason that is known.
+    trial has spent up to that step, and this attempt's overhead so far. Raises TrialFailure for a reason that is known.
     """
     import torch
     from ray import tune
@@ -241,6 +240,8 @@ def why_lost(text: str) -> str:
         return "its machine was lost" + (", as it did not answer" if "heartbeats" in text else "")
     if "is unavailable" in text:
         return "its process did not answer"
+    if "worker process has died" in text:
+        return "its process was killed, or crashed"
     lines = text.strip().splitlines() or ["its process ended"]
     return lines[-1].strip()
 
@@ -297,7 +298,7 @@ def _train_worker(config: dict[str, Any]) -> None:
 
 
 def _fit_with_ray_train(config: dict[str, Any], workers: WorkerConfig) -> None:
-    from ray.train import FailureConfig, RunConfig, ScalingConfig, WorkerGroupError
+    from ray.train import FailureConfig, PreemptionError, RunConfig, ScalingConfig, WorkerGroupError
     from ray.train.torch import TorchTrainer
     from ray.tune.integration.ray_train import TuneReportCallback
 
@@ -317,10 +318,12 @@ def _fit_with_ray_train(config: dict[str, Any], workers: WorkerConfig) -> None:
             storage_path=str(Location(config["folder"]) / "ray_train"),
             callbacks=[TuneReportCallback()],
             # Our own attempts repeat it, with as many workers as there is then room for.
-            failure_config=FailureConfig(max_failures=0),
+            failure_config=FailureConfig(max_failures=0, max_preemption_failures=0),
         ),
     )
     try:
         trainer.fit()
+    except PreemptionError as error:  # it was told, and taken away before all workers had saved
+        raise Lost(LEAVES) from error
     except WorkerGroupError as error:
         raise failure_of(error.worker_failures) from error

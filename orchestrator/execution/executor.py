@@ -143,8 +143,8 @@ class Executor:
         return name in self.running and self.history_of(name).attempt_records[-1].begun is None
 
     def begun(self, record: BegunRecord) -> None:
-        """Write down where an attempt's workers really start, and with what spending. If Ray Train started them anew,
-        or the newest checkpoint was damaged, that is another attempt: what is beyond the step is rolled back."""
+        """Write down where an attempt's workers really start, and with what spending. Where that is not the newest
+        checkpoint, as it was damaged, it is another attempt: what is beyond the step is rolled back."""
         name = record.trial
         if record.workers < self.workers.workers:
             self.recorder.event(f"{name} runs on {record.workers} of {self.workers.workers} workers")

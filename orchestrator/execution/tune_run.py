@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic_core import from_json
 from ray import tune
+from ray.tune.callback import Callback
 from ray.tune.error import TuneError
 from ray.tune.experiment import Trial as TuneTrial
 from ray.tune.progress_reporter import TrialProgressCallback
@@ -55,13 +56,14 @@ START_SECONDS = 300.0
 def run_with_tune(executor: Executor) -> None:
     """Run all that the executor has to start. Raises InputError where nothing more can be written into the ledger,
     OSError where its storage does not answer."""
+    scheduler = _PhaseScheduler(executor)
     with tempfile.TemporaryDirectory(prefix="h2h-tune-") as scratch, _inside(scratch), _silenced():
         tuner = tune.Tuner(
             tune.with_resources(trainable, _resources(executor.workers)),
             tune_config=tune.TuneConfig(
                 num_samples=-1,
                 search_alg=_PhaseSearcher(executor),
-                scheduler=_PhaseScheduler(executor),
+                scheduler=scheduler,
                 # Else Tune asks for a place for one trial at a time, also on a cluster that could grow.
                 max_concurrent_trials=executor.concurrent_trials,
                 reuse_actors=executor.workers.launcher == "direct" or executor.keeps_processes,
@@ -73,7 +75,7 @@ def run_with_tune(executor: Executor) -> None:
                 storage_path=scratch,
                 verbose=0,
                 progress_reporter=tune.CLIReporter(),  # that of notebooks shows an empty output
-                callbacks=[_Silence()],
+                callbacks=[_Silence(), _EachStep(scheduler)],
                 failure_config=tune.FailureConfig(max_failures=0),
                 checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=0),
             ),
@@ -123,15 +125,6 @@ def _resources(workers: WorkerConfig) -> dict[str, float]:
 class _Silence(TrialProgressCallback):  # type: ignore[misc]
     """In the place of Tune's own, which says how each trial ended at any verbosity, and keeps all trials to know."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._on_user_signal = signal.getsignal(signal.SIGUSR1)
-
-    def setup(self, *_: Any, **__: Any) -> None:
-        """Tune has just taken a signal for itself, for good, at which it would end its run with trials under way."""
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGUSR1, self._on_user_signal)
-
     def __getstate__(self) -> dict[str, object]:
         return {}  # Tune pickles what it might restore from; nothing is restored from it
 
@@ -142,6 +135,26 @@ class _Silence(TrialProgressCallback):  # type: ignore[misc]
         """The ledger says it."""
 
 
+class _EachStep(Callback):  # type: ignore[misc]
+    """What is done at each step of Tune's loop, before it asks for a new trial: that may take ten minutes where nothing
+    runs."""
+
+    def __init__(self, scheduler: _PhaseScheduler) -> None:
+        self._scheduler = scheduler
+        self._on_user_signal = signal.getsignal(signal.SIGUSR1)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {}
+
+    def setup(self, *_: Any, **__: Any) -> None:
+        """Tune has just taken a signal for itself, for good, at which it would end its run with trials under way."""
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGUSR1, self._on_user_signal)
+
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
+        self._scheduler.look_after()
+
+
 class _PhaseSearcher(Searcher):  # type: ignore[misc]
     """Hands the phases' trials to Tune."""
 
@@ -150,9 +163,7 @@ class _PhaseSearcher(Searcher):  # type: ignore[misc]
         self._executor = executor
 
     def suggest(self, trial_id: str) -> Any:
-        # While nothing runs Tune asks for ten minutes for a trial, and its scheduler for nothing: what failed is to be
-        # started again before.
-        self._executor.settle()
+        self._executor.settle()  # while nothing runs Tune asks here alone: what failed is to be started again
         if self._executor.finished:
             return Searcher.FINISHED
         planned = self._executor.next()
@@ -190,6 +201,7 @@ class _PhaseScheduler(FIFOScheduler):  # type: ignore[misc]
     def __init__(self, executor: Executor) -> None:
         super().__init__()
         self._executor = executor
+        self._controller: Any = None  # Tune's own, once there is a trial
         self._trials: dict[str, Any] = {}  # Tune's, of those that run
         self._keeps_processes = False
         self._starting: dict[Any, float] = {}  # Tune's trials whose process starts, and since when
@@ -200,44 +212,54 @@ class _PhaseScheduler(FIFOScheduler):  # type: ignore[misc]
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
         """Tune takes in what the searcher suggested."""
         super().on_trial_add(tune_controller, trial)
-        _forget_ended(tune_controller._tune_controller)
+        self._controller = tune_controller._tune_controller
+        _forget_ended(self._controller)
         executor = self._executor
         self._trials = {name: t for name, t in self._trials.items() if name in executor.running}
         self._trials[_name_of(trial)] = trial
         if executor.keeps_processes and not self._keeps_processes:
             # With fewer idle processes than there is room for, a trial that begins beside another would wait for a new
             # process.
-            cache = tune_controller._tune_controller._actor_cache
-            cache.increase_max(trial.placement_group_factory, by=executor.concurrent_trials)
+            self._controller._actor_cache.increase_max(trial.placement_group_factory, by=executor.concurrent_trials)
             self._keeps_processes = True
+
+    def look_after(self) -> None:
+        """Take care of what Tune tells of to nobody, and of what is asked of trials that have not begun."""
+        executor, controller = self._executor, self._controller
+        executor.recorder.check()
+        executor.settle()
+        if executor.interrupted:
+            executor.tell_stopping()
+        if controller is None:
+            return
+        self._reuse(not executor.interrupted)
+        for name in list(executor.running):
+            trial = self._trials.get(name)
+            if trial is None:
+                continue
+            if trial.status == TuneTrial.ERROR:  # its process could not be used again
+                self._failed(trial)
+                # Tune would count it among those that run for ever.
+                controller._search_alg.on_trial_complete(trial.trial_id, error=True)
+            elif executor.interrupted and executor.waits(name):
+                executor.ended(name, "interrupted", "it had not begun")
+                controller.stop_trial(trial)
 
     def choose_trial_to_run(self, tune_controller: Any) -> Any:
         """Tune asks at every step."""
-        executor = self._executor
-        executor.recorder.check()
-        executor.settle()
-        self._reuse(tune_controller, not executor.interrupted)
-        if executor.interrupted:
-            executor.tell_stopping()
-        for name in list(executor.running):
-            trial = self._trials.get(name)
-            if trial is not None and trial.status == TuneTrial.ERROR:  # its process could not be used again
-                executor.failed(name, _failure(trial))
-                # Tune does not tell either, and would count it among those that run for ever.
-                tune_controller.search_alg.on_trial_complete(trial.trial_id, error=True)
-            elif trial is not None and executor.interrupted and executor.waits(name):
-                executor.ended(name, "interrupted", "it had not begun")
-                tune_controller.stop_trial(trial)
-        starting = self._leave_to_their_own(tune_controller._tune_controller)
+        starting = self._leave_to_their_own()
         waiting = (trial for trial in tune_controller.get_trials() if trial.status == TuneTrial.PENDING)
         return next((trial for trial in waiting if trial not in starting), None)
 
-    def _leave_to_their_own(self, controller: Any) -> set[Any]:
+    def _leave_to_their_own(self) -> set[Any]:
         """The trials whose process has its place and starts, which takes seconds. They wait for it: Tune would give
         them whichever gets free meanwhile, and end the one that starts, whose place stays taken until it could. Where
         trials are no longer than a start, that would go on for ever, with some places never used. One that takes too
         long may be on a machine that is lost: it is given up for another."""
-        live, now = controller._actor_manager._live_actors_to_ray_actors_resources, time.monotonic()
+        controller, now = self._controller, time.monotonic()
+        if controller is None:
+            return set()
+        live = controller._actor_manager._live_actors_to_ray_actors_resources
         starting = [trial for trial in controller._pending_trials if controller._trial_to_actor.get(trial) in live]
         self._starting = {trial: self._starting.get(trial, now) for trial in starting}
         left = {trial for trial, since in self._starting.items() if now - since < START_SECONDS}
@@ -271,7 +293,7 @@ class _PhaseScheduler(FIFOScheduler):  # type: ignore[misc]
             if not executor.prunes(measure):
                 return str(TrialScheduler.CONTINUE)
             executor.ended(name, "pruned", f"not among the best at rung {measure.rung}")
-            self._reuse(tune_controller, False)
+            self._reuse(False)
             return str(TrialScheduler.STOP)
         if status == "interrupted":
             executor.saved(measure)
@@ -281,11 +303,11 @@ class _PhaseScheduler(FIFOScheduler):  # type: ignore[misc]
             executor.ended(name, "diverged" if status == "diverged" else "completed", reason)
         return str(TrialScheduler.CONTINUE)
 
-    def _reuse(self, tune_controller: Any, wanted: bool) -> None:
+    def _reuse(self, wanted: bool) -> None:
         """Whether processes of trials that are ended now go on to others. Not those in the middle of a Ray Train run:
         its function waits for its workers for as long as they train, and would keep them."""
         if self._executor.keeps_processes and self._executor.workers.launcher == "ray_train":
-            tune_controller._tune_controller._reuse_actors = wanted
+            self._controller._reuse_actors = wanted
 
     def on_trial_complete(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> None:
         if self._is_running(trial):
@@ -293,7 +315,15 @@ class _PhaseScheduler(FIFOScheduler):  # type: ignore[misc]
 
     def on_trial_error(self, tune_controller: Any, trial: Any) -> None:
         if self._is_running(trial):
-            self._executor.failed(_name_of(trial), _failure(trial))
+            self._failed(trial)
+
+    def _failed(self, trial: Any) -> None:
+        """Write why it failed. One that was lost before it began may have been given an idle process of a machine that
+        is gone: the others there would cost it its attempts, one by one, so all idle ones are let go."""
+        name, failure = _name_of(trial), _failure(trial)
+        if isinstance(failure, Lost) and self._executor.waits(name):
+            self._controller._cleanup_cached_actors(force_all=True)
+        self._executor.failed(name, failure)
 
 
 def _forget_ended(controller: Any) -> None:
@@ -314,7 +344,8 @@ def _forget_ended(controller: Any) -> None:
 
 
 def _failure(trial: Any) -> TrialFailure:
-    """Why Tune's trial ended, from the text of its error: what it raised is its last line."""
+    """Why Tune's trial ended, from the text of its error. Of what the trial raised its last line says what; of what
+    Ray or Tune found there is no traceback, and no name."""
     # Tune has it on this machine only by now, so trial.get_error() would not find it.
     text = Path(trial.error_file).read_text(encoding="utf-8") if trial.error_file else ""
     lines = text.strip().splitlines() or ["its process ended"]
@@ -324,7 +355,8 @@ def _failure(trial: Any) -> TrialFailure:
             return kind(reason)
     if RAY_OUT_OF_MEMORY in text:
         return out_of_memory(next(line for line in lines if RAY_OUT_OF_MEMORY in line))
-    gone = not trial.error_file or any(kind in text for kind in RAY_LOST)
+    raised = "ray::" in text or "Traceback" in text
+    gone = not raised or any(kind in text for kind in RAY_LOST)
     return Lost(why_lost(text)) if gone else TrialFailure(lines[-1])
 
 

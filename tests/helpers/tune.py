@@ -14,18 +14,16 @@ from trainables.errors import InputError
 def tune_controller(*trials: object, **more: Any) -> SimpleNamespace:
     """The wrapper that Tune hands to schedulers, of a controller that lists these trials."""
     sets = ("live_trials", "stopped_trials", "failed_trials", "trials_to_cache", "resetting_trials", "pending_trials")
-    known = {f"_{name}": set() for name in sets} | {"_trials": [], "_trial_to_actor": {}, "_trial_metadata": {}}
+    known: dict[str, object] = {f"_{name}": set() for name in sets}
+    known |= {"_trials": [], "_trial_to_actor": {}, "_trial_metadata": {}}
     of_actors = (
         "pending_actors_to_enqueued_actor_tasks",
         "pending_actors_to_attrs",
         "live_actors_to_ray_actors_resources",
     )
-    actors = SimpleNamespace(**{f"_{name}": {} for name in of_actors})
-    return SimpleNamespace(
-        get_trials=lambda: trials,
-        search_alg=Mock(),
-        _tune_controller=SimpleNamespace(_actor_manager=actors, **known, **more),
-    )
+    known["_actor_manager"] = SimpleNamespace(**{f"_{name}": {} for name in of_actors})
+    does = {name: Mock() for name in ("_search_alg", "_cleanup_cached_actors", "stop_trial")}
+    return SimpleNamespace(get_trials=lambda: trials, _tune_controller=SimpleNamespace(**(known | does | more)))
 
 
 class AtOnce:

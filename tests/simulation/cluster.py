@@ -112,8 +112,8 @@ class Tune:
         self.comes_last = 0.0
         self.trials: list[Worker] = []
         cache = SimpleNamespace(increase_max=lambda *_, **__: None)
-        controller = tune_controller(_actor_cache=cache, _reuse_actors=False)
-        self._tune_controller, self.search_alg = controller._tune_controller, controller.search_alg
+        controller = tune_controller(_actor_cache=cache, _reuse_actors=False, stop_trial=self.stop_trial)
+        self._tune_controller = controller._tune_controller
 
     def receive(self, trial: Worker, kind: str, content: Any) -> None:
         if self.process.alive:
@@ -151,6 +151,7 @@ class Tune:
         try:
             while True:
                 waits = False
+                scheduler.look_after()
                 if sum(trial.live for trial in self.trials) < executor.concurrent_trials:
                     config = searcher.suggest("one")
                     if config == Searcher.FINISHED and not any(trial.live for trial in self.trials):

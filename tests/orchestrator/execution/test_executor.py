@@ -13,7 +13,14 @@ from unittest.mock import Mock
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ray.exceptions import ActorDiedError, ActorUnavailableError, NodeDiedError, OutOfMemoryError
+from ray.exceptions import (
+    ActorDiedError,
+    ActorUnavailableError,
+    NodeDiedError,
+    OutOfMemoryError,
+    RayError,
+    RayTaskError,
+)
 from ray.train.v2._internal.exceptions import WorkerHealthCheckFailedError
 from ray.tune.experiment import Trial as TuneTrial
 from ray.tune.schedulers import FIFOScheduler
@@ -293,20 +300,22 @@ def test_a_trial_that_ends_in_error_without_a_word_is_started_again(tmp_path, mo
     next_one = Mock(status=TuneTrial.PENDING)
     controller = tune_controller(Mock(status=TuneTrial.RUNNING), next_one)
     scheduler.on_trial_add(controller, trial)
-    assert scheduler.choose_trial_to_run(controller) is next_one
+    scheduler.look_after()
     assert NAME in executor.running, "it runs"
     trial.status, trial.error_file = TuneTrial.ERROR, str(error) if raised else ""
     for _ in range(2):
-        assert scheduler.choose_trial_to_run(controller) is next_one
+        scheduler.look_after()
+    assert scheduler.choose_trial_to_run(controller) is next_one
+    executor.settle()
     assert not executor.running, "the study would wait for it for ever"
-    controller.search_alg.on_trial_complete.assert_called_once_with("one", error=True)
+    controller._tune_controller._search_alg.on_trial_complete.assert_called_once_with("one", error=True)
     assert executor.recorder.ends == ["retried"]
     assert executor._phase.told == [(NAME, "retried")]
     reason = "the process did not come back" if raised else "its process ended"
     assert reason in executor.history_of(NAME).reason
     assert executor.next().attempt == 2
     scheduler.on_trial_add(controller, tune_trial())
-    scheduler.choose_trial_to_run(controller)
+    scheduler.look_after()
     assert NAME in executor.running, "the error was of the attempt before"
 
 
@@ -341,7 +350,9 @@ def test_a_process_that_does_not_come_is_waited_for_no_longer_than_its_time(tmp_
     monkeypatch.setattr(tune_run.time, "monotonic", lambda: now[0])
     trial = Mock(status=TuneTrial.PENDING, placement_group_factory="one CPU")
     controller = tune_controller(trial, _resources_to_pending_trials={"one CPU": {trial}}, _reuse_actors=False)
+    monkeypatch.setattr(FIFOScheduler, "on_trial_add", lambda *_: None)
     inner, scheduler = controller._tune_controller, _PhaseScheduler(session(tmp_path, 3, []))
+    scheduler.on_trial_add(controller, tune_trial())
     inner._pending_trials.add(trial)
     inner._trial_to_actor[trial] = "its process"
     assert scheduler.choose_trial_to_run(controller) is trial, "it has no place, and takes what gets free"
@@ -369,15 +380,15 @@ def test_a_process_in_the_middle_of_a_ray_train_run_is_not_used_again(tmp_path, 
     scheduler, trial = _PhaseScheduler(executor), tune_trial()
     trial.placement_group_factory = None
     scheduler.on_trial_add(controller, trial)
-    scheduler.choose_trial_to_run(controller)
+    scheduler.look_after()
     assert inner._reuse_actors, "a trial that comes to its end leaves its process to the next one"
     report = {"report": json.dumps({"status": "running", "measure": make_measure().model_dump()})}
     assert scheduler.on_trial_result(controller, trial, report) == "STOP"
     assert not inner._reuse_actors, "it is pruned in the middle of its run"
-    scheduler.choose_trial_to_run(controller)
+    scheduler.look_after()
     assert inner._reuse_actors
     executor.interrupted = True
-    scheduler.choose_trial_to_run(controller)
+    scheduler.look_after()
     assert not inner._reuse_actors, "what has not begun waits for its workers too"
 
 
@@ -415,6 +426,14 @@ def test_of_trials_that_have_ended_tune_keeps_nothing(tmp_path, monkeypatch):
     assert enqueued == {"starting": ["train"]}
 
 
+def _as_tune_writes(error):
+    """The text of a trial's error: of one of Ray's own it is the message alone."""
+    if not isinstance(error, RayError):
+        trace = "".join(traceback.format_exception(error))
+        error = RayTaskError("ImplicitFunc.train", f"ray::ImplicitFunc.train() (pid=1, ip=::1)\n{trace}", error)
+    return f"Failure # 1 (occurred at 2026-11-25_01-53-46)\n{error}\n"
+
+
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
@@ -433,7 +452,7 @@ def test_what_went_away_is_told_from_what_failed(tmp_path, error, kind):
     peers = {0: RuntimeError("a collective operation failed"), 1: error}
     assert type(failure_of(peers)) is kind
     written = tmp_path / "error.txt"
-    written.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+    written.write_text(_as_tune_writes(error), encoding="utf-8")
     assert type(_failure(SimpleNamespace(error_file=str(written)))) is kind
     assert type(_failure(SimpleNamespace(error_file=None))) is Lost
 
@@ -449,12 +468,12 @@ def test_what_went_away_is_told_from_what_failed(tmp_path, error, kind):
         ("The actor 9045 is unavailable: The actor is temporarily unavailable: RpcError: Socket closed rpc_code: 14.",
          "its process did not answer"),
         ("\tThe actor is dead because its worker process has died.",
-         "The actor is dead because its worker process has died."),
+         "its process was killed, or crashed"),
     ],
 )  # fmt: skip
 def test_a_lost_process_is_told_without_rays_own_parts(tmp_path, told, reason):
     written = tmp_path / "error.txt"
-    written.write_text(f"Traceback ...\nray.exceptions.ActorDiedError: The actor died unexpectedly.\n{told}\n")
+    written.write_text(f"Failure # 1 (occurred at ...)\nThe actor died unexpectedly before this task.\n{told}\n")
     assert str(_failure(SimpleNamespace(error_file=str(written)))) == reason
     assert str(failure_of({0: NodeDiedError(told)})) == f"worker 0: {reason}"
 

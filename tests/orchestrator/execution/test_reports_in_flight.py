@@ -30,7 +30,7 @@ from tests.helpers.corpus import LENGTH, write_corpus
 from tests.helpers.ledgers import phase
 from tests.helpers.ledgers import study as study_record
 from tests.helpers.study import small_study
-from tests.helpers.tune import AtOnce
+from tests.helpers.tune import AtOnce, tune_controller
 from trainables.corpora.stream.token_stream import local_batches
 from trainables.storage import Location
 from trainables.training.world import World
@@ -118,6 +118,7 @@ class Sink:
         while isinstance(config := searcher.suggest("any"), dict):
             trial = SimpleNamespace(config=config, error_file="")
             scheduler._trials[config["trial"]["trial"]] = trial
+            scheduler._controller = tune_controller()._tune_controller
             if not self.attempt(scheduler, trial):
                 if self.chance.random() < 0.3:
                     raise DriverKilledError
