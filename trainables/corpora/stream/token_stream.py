@@ -9,6 +9,7 @@ Letters: N sequences, L tokens each.
 
 import itertools
 import math
+import pickle
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -141,7 +142,7 @@ def ray_data_batches(
     if expected is not None:
         wanted = max(1, math.ceil(expected / (world_size * batch_size))) * batch_size
         block, blocks = min(block, wanted), min(blocks, math.ceil(wanted / block))
-    window = block * blocks
+    window, pickled = block * blocks, ray.cloudpickle.dumps(stream)
     for first in itertools.count(start + rank, window * world_size):
         firsts = [first + world_size * offset for offset in range(0, window, block)]
         # The tasks only copy memory-mapped rows. Were CPUs reserved for them, they would wait for ever behind
@@ -149,7 +150,7 @@ def ray_data_batches(
         # once: without it every block of a window starts a process, half a minute's work for two cores.
         begins = ray.data.from_items(firsts, override_num_blocks=len(firsts))
         tasks = ray.data.TaskPoolStrategy(size=min(_READ_TASKS, len(firsts)))
-        read = partial(_columns, stream, block, world_size, Patience.seconds)
+        read = partial(_columns, pickled, block, world_size, Patience.seconds)
         dataset = begins.map_batches(read, batch_size=1, num_cpus=0, compute=tasks)
         blocks_in_turn = dataset.iter_batches(batch_size=block, prefetch_batches=1, batch_format="numpy")
         with closing(iter(blocks_in_turn)) as columns:
@@ -158,8 +159,10 @@ def ray_data_batches(
 
 
 def _columns(
-    stream: TokenStream, block: int, step: int, patience: float, begin: dict[str, NDArray[np.int64]]
+    pickled: bytes, block: int, step: int, patience: float, begin: dict[str, NDArray[np.int64]]
 ) -> dict[str, Any]:
-    """A Ray Data task: where a block begins, to its sequences. It waits for the storage as long as the trial does."""
+    """A Ray Data task: where a block begins, to its sequences. It waits for the storage as long as the trial does, also
+    to open the corpus, as unpickling the stream does: so that is done here, and not before Ray calls this."""
     Patience.seconds = patience
+    stream: TokenStream = pickle.loads(pickled)
     return _read(stream, int(begin["item"][0]), block, step)._asdict()

@@ -10,11 +10,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ray import cloudpickle
 
 from tests.helpers.corpus import LENGTH, write_corpus
+from trainables.corpora.stream import packed
 from trainables.corpora.stream.mixture import PERIOD, Pattern, mixture_shares
 from trainables.corpora.stream.token_stream import Batch, TokenStream, local_batches, ray_data_batches, sequence_digest
 from trainables.hashing import permute
+from trainables.object_store import Patience
 
 SIZES = {"de": 90, "en": 400, "sw": 13}
 
@@ -329,6 +332,32 @@ def test_ray_data_moves_the_same_batches(monkeypatch, stream, arguments):
     assert len(got) == len(expected)
     for one, other in zip(got, expected, strict=True):
         assert_same(one, other)
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_a_reading_task_waits_for_the_storage_from_its_first_request_on(monkeypatch, stream):
+    """A new process opens the corpus: it had its own patience of seconds there, and cost the trial an attempt."""
+    sent, seen = [], []
+
+    def instead(dataset, read, **_):
+        sent.append(cloudpickle.dumps(read))
+        raise StopIteration
+
+    monkeypatch.setattr("ray.data.Dataset.map_batches", instead)
+    monkeypatch.setattr(Patience, "seconds", Patience.FOR_STUDIES)
+    with pytest.raises(RuntimeError):  # the generator's
+        next(ray_data_batches(stream, 0, 32))
+    packed._corpus_of_this_process.cache_clear()
+    read_manifest = packed.read_manifest
+
+    def reading(folder):
+        seen.append(Patience.seconds)
+        return read_manifest(folder)
+
+    monkeypatch.setattr(packed, "read_manifest", reading)
+    Patience.seconds = 6.0  # of any process
+    cloudpickle.loads(sent[0])({"item": np.array([0])})
+    assert seen == [Patience.FOR_STUDIES]
 
 
 @pytest.mark.slow
