@@ -67,6 +67,8 @@ def score(value: float | None) -> str:
     """A yardstick's value, or a dash where there is none yet."""
     if value is None:
         return "–"
+    if 0 < abs(value) < 0.0005:
+        return f"{value:.1e}"
     return f"{value:.3f}" if abs(value) < _LARGE else f"{value:.3e}"
 
 
@@ -80,14 +82,23 @@ def difference(value: float | None, interval: tuple[float, float] | None = None,
     if largest >= _LARGE or 0 < largest < 0.001:
         form = ".1e"
     value += 0.0  # or what is -0.0 would have a sign
-    return f"{value:+{form}}" + (f"{separator}[{low:{form}}, {high:{form}}]" if interval else "")
+    return f"{value:+{form}}" + (f"{separator}[{_bound(low, form)}, {_bound(high, form)}]" if interval else "")
+
+
+def _bound(value: float, form: str) -> str:
+    """Of an interval; on which side of 0 it lies is seen."""
+    text = f"{value:{form}}"
+    return text if float(text) else f"{value:.0e}" if value else f"{0:{form}}"
 
 
 def p_value(value: float | None, relation: str = "") -> str:
-    """``0.031``, ``< 0.001``, or a dash where there is none; before a number the relation."""
+    """``0.031``, ``0.0498``, ``< 0.001``, or a dash where there is none; before a number the relation."""
     if value is None:
         return "–"
-    return "< 0.001" if value < 0.001 else f"{relation}{value:.3f}"
+    digits = 3
+    while value != 0.05 and float(f"{value:.{digits}f}") == 0.05 and digits < 9:  # on which side of it is seen
+        digits += 1
+    return "< 0.001" if value < 0.001 else f"{relation}{value:.{digits}f}"
 
 
 def setting(value: object) -> str:

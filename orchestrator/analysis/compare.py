@@ -205,6 +205,7 @@ def _pair(
     floors = below(history, names, pairs, level=gate)
     # Of a pair that is barred the variants would be too.
     told = decision.verdict != "continue" and decision.withheld is None and not floors.keys() - {"bigram"}
+    looks = replace(rule, maximum=decision.evidence.n) if decision.ended_early else rule
     chosen = any(len(confirmed(history, arm)) > 1 for arm in names)
     minimum = design.minimum_seeds
 
@@ -243,7 +244,7 @@ def _pair(
         time_to_target=race(primary, design.yardsticks.target),
         tasks_time_to_target=race(TASKS, None) if TASKS in design.yardsticks.names and primary != TASKS else {},
         branches=tuple(at_shares(history, branches)),
-        variants=variants(history, names, (runs_a, runs_b), branches, rule) if told else (),
+        variants=variants(history, names, (runs_a, runs_b), branches, looks) if told else (),
         tasks=tuple(task_rows(history, of_tasks)),
         over_tasks=over_tasks(history, of_tasks),
     )

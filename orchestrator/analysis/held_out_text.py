@@ -5,15 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.analysis.statistics.evidence import (
-    FEWEST_UNITS,
-    Evidence,
-    Items,
-    by_cluster,
-    difference,
-    of_seeds,
-    with_text,
-)
+from orchestrator.analysis.statistics.evidence import Evidence, Items, by_cluster, difference, of_seeds, with_text
 from orchestrator.analysis.worth import Pairs, Worth
 from orchestrator.ledger.history import History
 from orchestrator.ledger.items import influences, read_floors, read_items
@@ -83,7 +75,7 @@ def _with_units(found: Evidence, scores: ItemScores, influence_SI: NDArray[np.fl
     others; that of the others is taken as it is."""
     items: Items = by_cluster(influence_SI, scores.units, scores.language_I.tolist(), scores.weight_I)
     names = list(dict.fromkeys(scores.language_I.tolist()))  # in the order of the items' strata
-    few = sorted(names[place] for place in np.flatnonzero(items.effective_L < FEWEST_UNITS))
+    few = sorted(names[place] for place in np.flatnonzero(items.is_few_L))
     if not few:
         return with_text(found, items)
     kept_I = ~np.isin(scores.language_I, few)

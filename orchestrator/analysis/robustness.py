@@ -2,10 +2,11 @@
 
 Each variant changes one thing: how the models score the vocabulary, the text (each language left out, each half of its
 units), what a run that broke or was lost counts as, the budget (where the runs have branches), the margin. Its verdict
-is that of the same rule for a fixed number of pairs, those that the answer rests on.
+is that of the look that the answer rests on; with other numbers of pairs, that of as many that were fixed.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -39,10 +40,12 @@ def variants(
     primary = history.design.yardsticks.primary
 
     def verdict(found: Evidence, margin: float) -> str:
-        fixed = Rule(found.n, found.n, margin, rule.family_size)
-        said = fixed.decide(lambda n: found, found.n, ended=True).verdict
+        if found.n < FEWEST:
+            return "undecided"
+        looks = rule if found.n in rule.looks else Rule(found.n, found.n, margin, rule.family_size)
+        said: str = replace(looks, margin=margin).verdicts(found, looks.looks.index(found.n)).item()
         lower = history.design.lower_is_better(primary)
-        return {"a": names[lower], "b": names[1 - lower]}.get(said, said)
+        return {"a": names[lower], "b": names[1 - lower], "continue": "undecided"}.get(said, said)
 
     pairs = pairs_of(history, primary, *runs)
     whole = evidence_of(history, primary, pairs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from numbers import Real
 from typing import Literal
 
 import numpy as np
@@ -45,8 +46,8 @@ def compare_scores(
     """Compare scores by seed and item, (S, I) each: row s of both is of the same seed, column i of the same item.
 
     Items of one cluster vary together: those of a document, or the translations of a sentence, which have one name in
-    several strata. Strata (languages) are fixed, and count the same; each has three clusters at least. Without clusters
-    each item is its own. Raises InputError for arrays that do not fit.
+    several strata. Strata (languages) are fixed, and count the same; each has clusters that weigh as much as three of
+    one size. Without clusters each item is its own. Raises InputError for arrays that do not fit.
     """
     a_SI, b_SI = _numbers(a), _numbers(b)
     bounded = all((np.abs(scores_SI) <= LARGEST).all() for scores_SI in (a_SI, b_SI))  # false of NaN too
@@ -57,9 +58,9 @@ def compare_scores(
             f"{LARGEST:.0e} at most",
         )
     num_items = a_SI.shape[1]
-    if not margin >= 0:  # false of NaN too
+    if not isinstance(margin, Real) or not 0 <= margin <= LARGEST:  # false of NaN too
         raise InputError(
-            f"a margin of {margin} is none", where="margin", remedy="0, for none, or a difference above it"
+            f"a margin of {margin!r} is none", where="margin", remedy="0, for none, or a difference above it"
         )
     own = list(range(num_items)) if clusters is None else _names(clusters)
     names = [0] * num_items if strata is None else _names(strata)
@@ -96,14 +97,17 @@ def _numbers(scores: ArrayLike) -> NDArray[np.float64]:
     if isinstance(scores, np.ma.MaskedArray):
         raise InputError("masked scores cannot be compared", remedy="leave the items out, in both arrays")
     try:
-        return np.asarray(scores, dtype=np.float64)
+        values = np.asarray(scores)
+        if values.dtype.kind in "cmM":
+            raise TypeError(f"they are of type {values.dtype}")
+        return values.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise InputError("the scores are no array of numbers", why=str(error)) from error
 
 
 def _names(values: Sequence[Hashable]) -> list[Hashable]:
-    names = list(values)
     try:
+        names = list(values)
         hash(tuple(names))
     except TypeError as error:
         raise InputError("clusters and strata are named by numbers or words", why=str(error)) from error

@@ -222,10 +222,10 @@ def _plan(options: Options) -> int:
 
         console = Console(quiet=options.json)  # then all is told at the end
         with study.placed():
+            require_answerable(study.spec)
             shown = show_plan(study.spec)
     console.print(shown, *notes(study.spec), sep="\n", highlight=False)
     with study.placed():
-        require_answerable(study.spec)
         if not (options.address or os.environ.get("RAY_ADDRESS")):  # a cluster has other machines than this one
             require_feasible(study.spec)
         corpora = check_places(study.spec, network=False)

@@ -1,11 +1,13 @@
 """What a study's design can answer, said before anything is spent."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from orchestrator import formatting
 from orchestrator.analysis.compare import rule_of
 from orchestrator.analysis.statistics.planning import POWER, minimum_detectable_effect, power
 from orchestrator.analysis.statistics.rule import FEWEST, FEWEST_EQUIVALENT
+from orchestrator.config.confirmation import ConfirmSpec, StoppingSpec
 from orchestrator.config.study import StudySpec
 from orchestrator.ledger.protocol import design_of
 from trainables.errors import InputError
@@ -60,6 +62,8 @@ def notes(spec: StudySpec) -> Iterator[str]:
         "deviations of the paired differences four times in five."
     )
     if (chance := power(rule, 1.0, 1.0)) < POWER:
-        yield f"One deviation they find in {chance:.0%} of studies; 6 to 14 seeds (leave out confirm.seeds) find more."
+        usual = power(replace(rule, minimum=StoppingSpec().minimum, maximum=ConfirmSpec().seeds), 1.0, 1.0)
+        more = f", 6 to 14 seeds (leave out confirm.seeds) in {usual:.0%}" if usual > chance else ""
+        yield f"One deviation they find in {chance:.0%} of studies{more}."
     if confirm.seeds < FEWEST_EQUIVALENT:
         yield f"With fewer than {FEWEST_EQUIVALENT} seeds no two arms can be called equivalent."

@@ -89,11 +89,16 @@ def satterthwaite(
     units = np.maximum(units, text)
     if not np.any(units):
         return seed_degrees
-    counted = (1.0 + 2.0 / text_degrees) * units
+    counted = _counted(text_degrees) * units
     with np.errstate(invalid="ignore", divide="ignore"):
         found = (seeds + text) ** 2 / (seeds**2 / seed_degrees + counted**2 / text_degrees)
     found = np.maximum(found, np.minimum(seed_degrees, text_degrees))
     return np.where(units == 0, seed_degrees, np.where(np.equal(seeds, 0), text_degrees, found))
+
+
+def _counted(degrees: Numbers) -> Numbers:
+    """How many times a variance of these degrees of freedom counts in those of a sum of several."""
+    return 1.0 + 2.0 / degrees
 
 
 def without_rounding(differences: Numbers, scale: Numbers) -> Floats:
@@ -144,6 +149,11 @@ class Items(NamedTuple):
         """How many units of equal weight would be as many, by stratum."""
         return 1.0 / np.bincount(self.stratum_C, self.share_C**2)
 
+    @property
+    def is_few_L(self) -> NDArray[np.bool_]:
+        """Whether a stratum has fewer than :data:`FEWEST_UNITS`."""
+        return self.effective_L < FEWEST_UNITS - 1e-9
+
 
 def by_cluster(
     influence_SI: Floats,
@@ -175,30 +185,36 @@ def with_text(seeds: Evidence, items: Items) -> Evidence:
     whatever it shares with a large one. Where strata share clusters, theirs count as if they varied as one there, which
     is the least that they may have.
 
-    Raises InputError for a stratum of fewer than :data:`FEWEST_UNITS` units: they hardly show how much text varies.
+    Strata count in the degrees of the whole as text does in :func:`satterthwaite`: a small one would by chance have too
+    little say.
+
+    Raises InputError for a stratum of too few units: they hardly show how much text varies.
     """
-    count_L = np.bincount(items.stratum_C)
-    if (count_L < FEWEST_UNITS).any():
+    num_seeds, effective_L = items.influence_SC.shape[-2], items.effective_L
+    if items.is_few_L.any():
+        few = (np.bincount(items.stratum_C) < FEWEST_UNITS).any()
+        weigh = f"the clusters of a stratum weigh as much as {effective_L.min():.3g} equal ones"
         raise InputError(
-            f"a stratum has fewer than {FEWEST_UNITS} clusters",
-            why="how much text varies cannot be seen in it",
+            f"a stratum has fewer than {FEWEST_UNITS} clusters" if few else weigh,
+            why=f"how much text varies cannot be seen in fewer than {FEWEST_UNITS}",
             remedy="smaller clusters, or fewer strata",
         )
-    num_seeds, effective_L = items.influence_SC.shape[-2], items.effective_L
     larger_C = 1.0 / (1.0 - 2.0 * items.share_C + 1.0 / effective_L[items.stratum_C])
     corrected_SC = np.sqrt(larger_C) * items.influence_SC
-    variance_L = (corrected_SC.mean(-2) ** 2) @ np.eye(len(count_L))[items.stratum_C]
+    variance_L = (corrected_SC.mean(-2) ** 2) @ np.eye(len(effective_L))[items.stratum_C]
     whole_SC = _summed(corrected_SC, items.cluster_C)
     whole_C, own_C = whole_SC.sum(-2) ** 2, (whole_SC**2).sum(-2)
     # Of one seed nothing tells the two apart: all counts as the text's.
     shared_C = (whole_C - own_C) / (num_seeds * (num_seeds - 1)) if num_seeds > 1 else whole_C
     of_stratum_C = effective_L[items.stratum_C] * items.share_C**2  # sums to 1 in each
-    fewer_L = 1.0 / ((effective_L - 1.0) * np.bincount(items.stratum_C, of_stratum_C**2))
+    own_L = effective_L - 1.0
+    fewer_L = _counted(own_L) ** 2 / (own_L * np.bincount(items.stratum_C, of_stratum_C**2))
     deviation_C = np.sqrt(variance_L[..., items.stratum_C] * of_stratum_C)
     variance_C = _summed(deviation_C, items.cluster_C) ** 2
     spread = (_summed(deviation_C * fewer_L[items.stratum_C] ** 0.25, items.cluster_C) ** 4).sum(-1)
     with np.errstate(invalid="ignore", divide="ignore"):
-        degrees = np.where(spread > 0, variance_C.sum(-1) ** 2 / spread, np.inf)
+        together = np.maximum(variance_C.sum(-1) ** 2 / spread, own_L.min())
+        degrees = np.where(spread > 0, together, np.inf)
     return seeds._replace(
         text_variance=np.maximum(shared_C.sum(-1), 0.0),
         text_degrees=degrees,

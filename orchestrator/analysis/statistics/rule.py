@@ -216,4 +216,4 @@ def _stagewise(looks: tuple[int, ...], look: int, level: float, p: float) -> flo
         return p
     alive = _simulated(looks, 2, level)[1]
     short_of_it = np.searchsorted(alive[look], special.stdtrit(looks[look] - 1, 1 - p / 2), side="left")
-    return float(1 - short_of_it / len(alive[0]))
+    return max(p, float(1 - short_of_it / len(alive[0])))  # paths are too few for a small one

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from io import StringIO
 
+import numpy as np
 import pytest
 from rich.console import Console
 from scipy import stats
@@ -95,7 +96,30 @@ def test_three_seeds_can_never_name_a_winner_and_one_more_is_asked_for():
     comparison = compare(history(scores, seeds=3))
     assert only_pair(comparison).verdict == "undecided"
     assert only_pair(comparison).more_seeds == 1
-    assert "About 1 more seed would settle it." in verdict_in_words(comparison)
+    words = verdict_in_words(comparison)
+    assert "About 1 more seed would settle it." in words
+    assert "variants of the analysis" not in words, "none could say anything else"
+
+
+def test_a_wider_margin_names_no_arm_that_a_narrow_one_did_not():
+    """Variants were judged as a fixed number of pairs, more laxly than the looks of a study that adds seeds."""
+    rng, undecided = np.random.default_rng(5), 0
+    for _ in range(12):
+        noise = rng.normal(size=(2, 14)) * 0.01
+        scores = {"headless": tuple(0.407 + noise[0]), "vanilla": tuple(0.4 + noise[1])}
+        pair = only_pair(compare(history(scores, seeds=14, minimum_seeds=6, margin=0.001)))
+        undecided += pair.verdict == "undecided"
+        if pair.verdict == "undecided":
+            assert {variant.verdict for variant in pair.variants} <= {"undecided", "equivalent"}
+    assert undecided > 2
+
+
+def test_no_interval_is_told_before_there_is_an_answer():
+    """That of the seeds so far leaves out 0 more often than an answer may: what is kept back is not in it."""
+    scores = {"headless": around(0.5, NOISE[:5]), "vanilla": (0.4,) * 5}
+    comparison = compare(history(scores, seeds=6))
+    assert only_pair(comparison).pending == 1
+    assert "difference +0.100, n = 5 seeds" in verdict_in_words(comparison)
 
 
 @pytest.mark.parametrize("complete", [0, 1])

@@ -71,9 +71,10 @@ def brute_force(difference_SLC, weight_C):
         pairs = permutations(range(S), 2)
         text += sum((larger_C * own_SC[one]) @ own_SC[other] for one, other in pairs) / (S * (S - 1))
         of_mean = (larger_C * own_SC.mean(0) ** 2).sum()
-        spread += of_mean**2 / (1 / squares - 1)
+        own = 1 / squares - 1
+        spread += ((1 + 2 / own) * of_mean) ** 2 / own
         total += of_mean
-    seeds, degrees = by_seed.var(ddof=1) / S, total**2 / spread
+    seeds, degrees = by_seed.var(ddof=1) / S, max(total**2 / spread, own)
     whole = (seeds + text) ** 2 / (seeds**2 / (S - 1) + ((1 + 2 / degrees) * total) ** 2 / degrees)
     return by_seed.mean(), seeds, text, whole
 

@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -85,9 +87,33 @@ def test_alike_within_the_margin_is_equivalent_and_the_undecided_is_told_what_it
 def test_a_difference_that_is_but_rounding_names_nobody(a, b):
     assert (a - b).mean() != 0, "the check is blind"
     for one, other in ((a, b), (b, a)):
-        found = compare_scores([one] * 6, [other] * 6, clusters=[0] * 3 + [1] * 3 + [2] * 2)
+        found = compare_scores([one] * 6, [other] * 6, clusters=[0, 1, 2, 3] * 2)
         assert (found.verdict, found.difference, found.p) == ("undecided", 0.0, 1.0)
         assert found.interval[0] <= 0.0 <= found.interval[1]
+
+
+def test_clusters_of_which_one_has_nearly_all_weight_are_refused():
+    """They had a two-sided interval of 1e31, as of next to no degrees of freedom."""
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(2, 6, 100))
+    with pytest.raises(InputError, match=r"weigh as much as 1\.04 equal ones"):
+        compare_scores(a, b, clusters=[0] * 98 + [1, 2])
+
+
+@pytest.mark.parametrize("margin", ["5%", None, 1j, np.array([0.1, 0.2]), math.inf])
+def test_a_margin_that_is_no_number_is_refused(margin):
+    a, b = np.random.default_rng(0).normal(size=(2, 6, 8))
+    with pytest.raises(InputError, match="a margin of"):
+        compare_scores(a, b, margin=margin)
+
+
+def test_scores_that_are_no_real_numbers_are_refused():
+    a, b = np.random.default_rng(0).normal(size=(2, 6, 8))
+    for scores in (a + 5j, np.ones((6, 8), dtype="timedelta64[s]")):
+        with pytest.raises(InputError, match="no array of numbers"):
+            compare_scores(scores, b)
+    with pytest.raises(InputError, match="named by numbers or words"):
+        compare_scores(a, b, clusters=5)
 
 
 def test_one_seed_far_below_the_others_makes_nobody_the_winner():
