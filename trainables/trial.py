@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -302,28 +303,30 @@ def _fit_with_ray_train(config: dict[str, Any], workers: WorkerConfig) -> None:
     from ray.train.torch import TorchTrainer
     from ray.tune.integration.ray_train import TuneReportCallback
 
-    trainer = TorchTrainer(
-        _train_worker,
-        train_loop_config=config,
-        scaling_config=ScalingConfig(
-            num_workers=(workers.minimum_workers, workers.workers) if workers.minimum_workers else workers.workers,
-            # Workers that are whole are left to work: a new number of them starts from the last checkpoint.
-            elastic_resize_monitor_interval_s=math.inf,
-            use_gpu=workers.gpus_per_worker > 0,
-            resources_per_worker=workers.resources,
-        ),
-        run_config=RunConfig(
-            # A new name every attempt: the trial goes on from its own checkpoint, not from Ray Train's state.
-            name=f"{config['trial']['trial']}-{config['attempt']}",
-            storage_path=str(Location(config["folder"]) / "ray_train"),
-            callbacks=[TuneReportCallback()],
-            # Our own attempts repeat it, with as many workers as there is then room for.
-            failure_config=FailureConfig(max_failures=0, max_preemption_failures=0),
-        ),
-    )
-    try:
-        trainer.fit()
-    except PreemptionError as error:  # it was told, and taken away before all workers had saved
-        raise Lost(LEAVES) from error
-    except WorkerGroupError as error:
-        raise failure_of(error.worker_failures) from error
+    with tempfile.TemporaryDirectory(prefix="h2h-ray-train-") as scratch:
+        trainer = TorchTrainer(
+            _train_worker,
+            train_loop_config=config,
+            scaling_config=ScalingConfig(
+                num_workers=(workers.minimum_workers, workers.workers) if workers.minimum_workers else workers.workers,
+                # Workers that are whole are left to work: a new number of them starts from the last checkpoint.
+                elastic_resize_monitor_interval_s=math.inf,
+                use_gpu=workers.gpus_per_worker > 0,
+                resources_per_worker=workers.resources,
+            ),
+            run_config=RunConfig(
+                name=f"{config['trial']['trial']}-{config['attempt']}",
+                # A trial goes on from its own checkpoints. Of Ray Train nothing is kept: in the study's folder it asked
+                # the storage for its own sake, without our patience.
+                storage_path=scratch,
+                callbacks=[TuneReportCallback()],
+                # Our own attempts repeat it, with as many workers as there is then room for.
+                failure_config=FailureConfig(max_failures=0, max_preemption_failures=0),
+            ),
+        )
+        try:
+            trainer.fit()
+        except PreemptionError as error:  # it was told, and taken away before all workers had saved
+            raise Lost(LEAVES) from error
+        except WorkerGroupError as error:
+            raise failure_of(error.worker_failures) from error
