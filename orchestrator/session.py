@@ -155,7 +155,9 @@ class Session:
 
     def _fine_tune(self, recorder: Recorder) -> None:
         suite, tasks = self._spec.yardsticks.tasks, recorder.history.tasks
-        if suite is None or tasks is None or not suite.tuned or recorder.history.phases.get("fine_tuning") == "end":
+        if suite is None or tasks is None or recorder.history.phases.get("fine_tuning") == "end":
+            return
+        if not suite.tuned(tasks.tasks):
             return
         from orchestrator.execution.evaluation import tune_runs
 

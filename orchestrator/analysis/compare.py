@@ -245,7 +245,7 @@ def _pair(
         tasks_time_to_target=race(TASKS, None) if TASKS in design.yardsticks.names and primary != TASKS else {},
         branches=tuple(at_shares(history, branches)),
         variants=variants(history, names, (runs_a, runs_b), branches, looks) if told else (),
-        tasks=tuple(task_rows(history, of_tasks)),
+        tasks=tuple(task_rows(history, names, of_tasks)),
         over_tasks=over_tasks(history, of_tasks),
     )
 

@@ -32,16 +32,16 @@ Both = Sequence[tuple[ItemScores, ItemScores]]
 """What two arms' models get right, item by item, seed by seed."""
 
 
-def task_rows(history: History, pairs: Pairs) -> Iterator[TaskRow]:
-    """Of a study's own tasks, by pairs of models seed by seed; none where no task was taken, or of a model nothing is
-    known by item. Raises InputError where a file of item scores is gone or another."""
+def task_rows(history: History, names: tuple[str, str], pairs: Pairs) -> Iterator[TaskRow]:
+    """Of a study's own tasks, by pairs of two arms' models seed by seed; none where no task was taken, or of a model
+    nothing is known by item. Raises InputError where a file of item scores is gone or another."""
     known = _known(history, TASKS, pairs)
     if history.tasks is not None and known:
         untrained = _untrained(history, pairs)
         bags = _known(history, EMBEDDING_BAG, pairs)
         scores = [(_score(a), _score(b)) for a, b in pairs.values()]
         yield from rows_of(history.design, history.tasks, known, scores, untrained, bags)
-        yield from _tuned_rows(history, history.tasks, pairs, untrained)
+        yield from _tuned_rows(history, history.tasks, names, pairs, untrained)
 
 
 def over_tasks(history: History, pairs: Pairs) -> OverTasks | None:
@@ -112,24 +112,37 @@ def rows_of(
 
 
 def _tuned_rows(
-    history: History, tasks: TasksRecord, pairs: Pairs, untrained: Sequence[ItemScores]
+    history: History, tasks: TasksRecord, names: tuple[str, str], pairs: Pairs, untrained: Sequence[ItemScores]
 ) -> Iterator[TaskRow]:
-    """Of models that were fine-tuned: the mean over the fine-tunings of each is its score."""
+    """Of models that were fine-tuned: the mean over the fine-tunings of each is its score. A run that broke counts as
+    the worst of the two arms' others."""
     of_test = [record for record in history.tunings.values() if record.split == "test"]
+    ran = [(_ran(a, names[0], seed), _ran(b, names[1], seed)) for seed, (a, b) in pairs.items()]
     for task in dict.fromkeys(record.task for record in of_test):
         tuned = {record.trial: record for record in of_test if record.task == task}
-        both = [(tuned.get(a.of.trial), tuned.get(b.of.trial)) for a, b in pairs.values()]
-        known = [(a, b) for a, b in both if a is not None and b is not None]
-        if not known or len(known) < len(both) or history.folder is None:
+        trials = {trial for both in ran for trial in both if trial is not None}
+        if history.folder is None or not trials or not trials <= tuned.keys():
             continue
-        scores = [tuple(_tunings(history.folder, record) for record in pair) for pair in known]
-        means = [(_mean(a), _mean(b)) for a, b in scores]
+        scores = {trial: _tunings(history.folder, tuned[trial]) for trial in trials}
+        worst = min(sorted(trials), key=lambda trial: _mean(scores[trial]).overall)
+        both = [(a or worst, b or worst) for a, b in ran]
+        whole = [(a, b) for a, b in ran if a is not None and b is not None]
+        means = [(_mean(scores[a]), _mean(scores[b])) for a, b in both]
         # The untrained model is asked by a probe, if at all: of the same examples, so that it is a floor here too.
         row = _row(history.design, task, "fine-tuned", tasks.tasks[task], means, untrained)
-        (a, b), edges = known[0], [_is_at_edge(history, record) for record in known[0]]
-        rates = {"rate_a": a.rate, "rate_b": b.rate, "rate_a_at_edge": edges[0], "rate_b_at_edge": edges[1]}
-        metric = _metric(task, tasks.tasks[task], [(a.scores, b.scores) for a, b in known])
-        yield row.model_copy(update={"varies_by": _varies_by(scores), "metric": metric, **rates})
+        rates: dict[str, float | bool] = {}
+        for side, name in zip("ab", names, strict=True):
+            if own := next((tuned[trial] for trial in trials if tuned[trial].arm == name), None):
+                rates |= {f"rate_{side}": own.rate, f"rate_{side}_at_edge": _is_at_edge(history, own)}
+        metric = _metric(task, tasks.tasks[task], [(tuned[a].scores, tuned[b].scores) for a, b in both])
+        varies_by = _varies_by([(scores[a], scores[b]) for a, b in whole])
+        yield row.model_copy(update={"varies_by": varies_by, "metric": metric, **rates})
+
+
+def _ran(worth: Worth, arm: str, seed: int) -> str | None:
+    """The trial of an arm's own run with a seed; None where it broke, and another model stands for it."""
+    own = (worth.of.arm, worth.of.seed, worth.untrained) == (arm, seed, False)
+    return worth.of.trial if own else None
 
 
 def _score(worth: Worth) -> list[Score]:

@@ -76,12 +76,21 @@ class TasksSpec(Config):
         """Whether a task has training examples."""
         return any(KINDS.find(task.kind).learns for task in self.tasks)
 
-    @property
-    def tuned(self) -> tuple[str, ...]:
-        """The tasks that models are fine-tuned to."""
+    def tuned(self, prepared: Collection[str]) -> tuple[str, ...]:
+        """The tasks that models are fine-tuned to, of those that were prepared. Raises InputError for one that is named
+        and was not."""
         if self.fine_tuning is None:
             return ()
-        return self.fine_tuned or tuple(task.name for task in self.tasks if KINDS.find(task.kind).learns)
+        for name in self.fine_tuned or ():
+            if name not in prepared:
+                raise InputError(
+                    f"models cannot be fine-tuned to '{name}'",
+                    where="yardsticks.tasks.fine_tuned",
+                    why="the text has none of its languages",
+                    remedy="leave it out",
+                )
+        learned = (task.name for task in self.tasks if task.name in prepared and KINDS.find(task.kind).learns)
+        return self.fine_tuned or tuple(learned)
 
     def tasks_in(self, languages: Collection[str]) -> tuple[TaskConfig, ...]:
         """Their definitions: of a shipped suite those alone that have one of these languages. Raises InputError where

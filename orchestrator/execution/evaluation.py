@@ -100,6 +100,7 @@ def tune_runs(
     suite, history = spec.yardsticks.tasks, recorder.history
     assert suite is not None
     assert suite.fine_tuning is not None, "who asks has looked"
+    assert history.tasks is not None, "they were recorded when the study began"
     settings = suite.fine_tuning
 
     def run(wanted: Sequence[Tuning], what: str) -> None:
@@ -119,12 +120,13 @@ def tune_runs(
                 )
             )
 
-    run(rate_tunings(history, suite.tuned, settings), "choosing learning rates for fine-tuning")
-    rates = chosen_rates(history, suite.tuned, settings)
+    tuned = suite.tuned(history.tasks.tasks)
+    run(rate_tunings(history, tuned, settings), "choosing learning rates for fine-tuning")
+    rates = chosen_rates(history, tuned, settings)
     wanted = [
         Tuning(run.arm, run.trial, task, "test", rates[run.arm, task], settings.seeds)
         for run in completed(history)
-        for task in suite.tuned
+        for task in tuned
     ]
     run(wanted, "fine-tuning")
 

@@ -148,7 +148,8 @@ def _require_affordable(plans: Sequence[ArmPlan], suite: TasksSpec, settings: Fi
             remedy="--set yardsticks.tasks.fine_tuning.learning_rates='[3e-4]'",
         )
     entries = tasks.manifest.tasks
-    fitted = {name: len(training_languages(entries[name], tasks.languages(name), settings)) for name in suite.tuned}
+    tuned = suite.tuned(entries)
+    fitted = {name: len(training_languages(entries[name], tasks.languages(name), settings)) for name in tuned}
     for plan in plans:
         if plan.run_flops is not None:
             require_affordable(plan.learner.config, settings, fitted, plan.run_flops)

@@ -21,7 +21,7 @@ from trainables.corpora.reading.files import readers
 from trainables.evaluation import YARDSTICKS
 from trainables.models.config import SHAPES, Task
 from trainables.objectives import OBJECTIVES
-from trainables.tasks.kinds import KINDS
+from trainables.tasks.kinds import KINDS, Kind
 
 _FAMILIES: dict[Task, str] = {"masked": "encoder", "causal": "decoder"}
 
@@ -69,10 +69,15 @@ def catalogue() -> Catalogue:
         spaces=_entries(_spaces()),
         yardsticks=_entries(yardsticks),
         tasks=_entries(_tasks()),
-        kinds=_entries((k.name, f"{k.description}; columns: {', '.join(k.columns)}") for k in KINDS),
+        kinds=_entries((k.name, f"{k.description}; columns: {_columns(k)}") for k in KINDS),
         shapes=tuple(_shapes()),
         text=_entries(_sources()),
     )
+
+
+def _columns(kind: type[Kind]) -> str:
+    optional = f", and if it has them {', '.join(kind.optional)}" if kind.optional else ""
+    return ", ".join(kind.columns) + optional
 
 
 def show_catalogue(found: Catalogue) -> RenderableType:

@@ -108,7 +108,8 @@ def evaluated_model(path: str, suite: TasksSpec, items: int, languages: Sequence
 
     model = LanguageModel.of_folder(path)
     with tempfile.TemporaryDirectory() as scratch:
-        folder = prepare_tasks(suite.tasks, Location(scratch), suite.folder, languages, model.tokenizer)
+        definitions = suite.tasks if languages is None else suite.tasks_in(languages)
+        folder = prepare_tasks(definitions, Location(scratch), suite.folder, languages, model.tokenizer)
         tasks = Tasks(folder)
         asked = Asked(model, tasks, "test", lambda _: items, Once())
         found, metrics = suite_items(asked), suite_metrics(asked)

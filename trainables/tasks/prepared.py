@@ -6,7 +6,7 @@ It lies at ``<store>/<digest>``: the digest is that of the manifest, which has t
 from __future__ import annotations
 
 import io
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -157,7 +157,8 @@ def read_parts(source: Source, languages: Sequence[str], classes: Mapping[str, i
     the first of one language are translations of the first of another.
 
     What is asked is not learned: training examples with the texts of a dev or test example of the same language are
-    left out, and dev examples with those of a test example. Raises InputError where that leaves none.
+    left out, and dev examples with those of a test example. Raises InputError where that leaves none; of a dev split
+    that was parted here all stay then, as another part would be no other.
     """
     task, found = source.task, dict[tuple[Split, str], list[Example]]()
     if source.kind.learns:
@@ -178,25 +179,23 @@ def read_parts(source: Source, languages: Sequence[str], classes: Mapping[str, i
         own: tuple[Split, ...] = ("dev", "test") if source.has("dev") else ("test",)
         asked += [((split, task.transfer), source.examples(split, task.transfer, classes)) for split in own]
     for split, language in found:
-        if split == "train" or (split == "dev" and source.has("dev")):
+        if split != "test":
             later = SPLITS[SPLITS.index(split) + 1 :]
             known = {_plain(e) for (other, own), es in asked if own == language and other in later for e in es}
-            found[split, language] = _unasked(source, split, language, found[split, language], known)
+            kept = [example for example in found[split, language] if _plain(example) not in known]
+            if not kept and (split == "train" or source.has("dev")):
+                raise _nothing_else(source, split, language, len(found[split, language]))
+            found[split, language] = kept or found[split, language]
     return found
 
 
-def _unasked(
-    source: Source, split: Split, language: str, examples: Sequence[Example], asked: Collection[_Texts]
-) -> list[Example]:
-    found = [example for example in examples if _plain(example) not in asked]
-    if not found:
-        raise InputError(
-            f"the task {source.task.name} has no {split} example of '{language}' that it does not ask as well",
-            where=f"task {source.task.name}: {split}",
-            why=f"all {len(examples)} have the texts of examples that models are chosen or tested on",
-            remedy="other examples for each split",
-        )
-    return found
+def _nothing_else(source: Source, split: Split, language: str, examples: int) -> InputError:
+    return InputError(
+        f"the task {source.task.name} has no {split} example of '{language}' that it does not ask as well",
+        where=f"task {source.task.name}: {split}",
+        why=f"all {examples} have the texts of examples that models are chosen or tested on",
+        remedy="other examples for each split",
+    )
 
 
 def _plain(example: Example) -> _Texts:

@@ -19,7 +19,7 @@ from trainables.storage import Location, is_here
 from trainables.tasks.config import PlaceConfig, Split, TaskConfig, is_absolute
 from trainables.tasks.examples import Example
 from trainables.tasks.kinds import KINDS, Kind
-from trainables.tasks.kinds.kind import UnusableError
+from trainables.tasks.kinds.kind import UnusableError, half_of_a_character
 
 _TABLES = {".tsv": "\t", ".csv": ","}
 MOST_CLASSES = 1000
@@ -96,7 +96,7 @@ class Source:
             for row in self._rows("train", language):
                 values = self._value(row, column)
                 own = values if isinstance(values, list) else [values]
-                if any(value is None or value == "" for value in own):
+                if any(value is None or value == "" or value != value for value in own):
                     raise InputError(
                         f"a row of the task {self.task.name} has no class",
                         where=row.where,
@@ -150,7 +150,10 @@ class Source:
         for number, row in enumerate(self._rows(split, language)):
             own = {name: self._value(row, self._column(name)) for name in self.kind.columns}
             mapped = {**self.task.columns, **self._place.columns}
-            own |= {name: self._value(row, self._column(name)) for name in self.kind.optional if name in mapped}
+            for name in self.kind.optional:
+                column = self._column(name)
+                if name in mapped or row.columns.get(column) not in (None, ""):  # some rows may have more choices
+                    own[name] = self._value(row, column)
             try:
                 example = self.kind.example(own, self.task, language, classes)
             except UnusableError as error:
@@ -206,7 +209,15 @@ class Source:
                 why=why or f"an example of the kind {self.kind.name} needs it",
                 remedy=nearest(column, [str(name) for name in row.columns]) + "; name it under columns",
             )
-        return row.columns[column]
+        value = row.columns[column]
+        if half := half_of_a_character(value):
+            raise InputError(
+                f"a row of the task {self.task.name} has half of a character",
+                where=row.where,
+                why=f"in its column '{column}': {half!a:.60}",
+                remedy="mend the row",
+            )
+        return value
 
     def _pattern(self, split: Split, language: str) -> str:
         named = (self._place.files or {}).get(split, self._place.dataset or "")
@@ -255,6 +266,8 @@ class Source:
         quoting: Literal[0, 3] = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
         rows = csv.reader((line.text for line in sound_lines(file)), delimiter=delimiter, quoting=quoting)
         header = self._place.header
+        if header is not None:
+            self._require_once(header, f"task {self.task.name}: header")
         try:
             for row in rows:
                 where = f"{file}, line {rows.line_num}"

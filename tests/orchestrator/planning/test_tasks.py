@@ -11,6 +11,7 @@ from orchestrator.config.task_files import TasksSpec
 from orchestrator.planning.arm_plan import arm_plans
 from orchestrator.planning.tasks import plan_tasks
 from tests.helpers.study import small_study
+from trainables.errors import InputError
 from trainables.storage import Location
 from trainables.tasks.cost import zero_shot_flops
 from trainables.tasks.kinds import KINDS
@@ -92,3 +93,18 @@ def test_the_standard_error_is_that_of_shares_by_chance(tmp_path, tasks):
     _, found = planned(tmp_path, tasks, 1e9, task_items=100, learned_task_items=225)
     zero_shot, learned = 2 * 0.5 / 100**0.5, 2 * 0.5 / 225**0.5
     assert found.error == pytest.approx((zero_shot**2 + learned**2) ** 0.5 / 2, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("suite", "language"), [("multilingual", "sw"), ("quick", "et"), ("paper", "de"), ("glue", "zh")]
+)
+def test_models_are_fine_tuned_to_those_tasks_of_a_suite_that_the_text_has_a_language_of(suite, language):
+    spec = TasksSpec(suite=suite, folder="/data", fine_tuning={})
+    try:
+        prepared = [task.name for task in spec.tasks_in([language])]
+    except InputError:  # the suite has nothing of it
+        prepared = []
+    assert set(spec.tuned(prepared)) <= set(prepared)
+    learned = next(task.name for task in spec.tasks if KINDS.find(task.kind).learns and task.name not in prepared)
+    with pytest.raises(InputError, match=f"cannot be fine-tuned to '{learned}'"):
+        TasksSpec(suite=suite, folder="/data", fine_tuning={}, fine_tuned=[learned]).tuned(prepared)

@@ -314,7 +314,7 @@ def test_what_is_asked_is_not_learned(tmp_path):
     files = {split: f"{split}.jsonl" for split in ("train", "dev", "test")}
     parts = read_parts(Source(task(files=files), str(tmp_path)), ["en"], {"no": 0, "yes": 1})
     assert {split: len(examples) for (split, _), examples in parts.items()} == {"train": 8, "dev": 5, "test": 8}
-    seen = {split: {text.strip().lower() for (text,) in texts(examples)} for (split, _), examples in parts.items()}
+    seen = {split: {text.strip().lower() for text, _ in texts(examples)} for (split, _), examples in parts.items()}
     assert not seen["train"] & (seen["dev"] | seen["test"])
     assert not seen["dev"] & seen["test"]
 
@@ -329,6 +329,48 @@ def test_of_few_examples_too_none_is_in_two_splits(tmp_path, start, end):
     assert (len(test) + len(dev), len(test & dev)) == (end - start, 0)
     assert test
     assert dev
+
+
+def test_dev_examples_that_are_parted_from_training_ones_are_none_of_the_test_split(tmp_path):
+    """They choose a probe's layer and a learning rate."""
+    rows = [{"text": f"example {number}", "label": "yes" if number % 2 else "no"} for number in range(200)]
+    write(tmp_path / "train.jsonl", rows)
+    write(tmp_path / "test.jsonl", rows[:50])
+    files = {"train": "train.jsonl", "test": "test.jsonl"}
+    parts = read_parts(Source(task(files=files), str(tmp_path)), ["en"], {"no": 0, "yes": 1})
+    found = {split: {text for (text,) in texts(examples)} for (split, _), examples in parts.items()}
+    assert len(found["train"]) + len(found["dev"]) == 150
+    assert not found["dev"] & found["test"]
+
+
+def test_columns_that_an_example_may_have_are_read_by_their_own_names(tmp_path):
+    """Without its second text an example of inference is another."""
+    write(tmp_path / "test.jsonl", [{"text": "a man sleeps", "second": "he is awake", "label": "no"}])
+    source = Source(task(files={"test": "test.jsonl"}), str(tmp_path))
+    (example,) = source.examples("test", "en", {"no": 0, "yes": 1})
+    assert example.texts == ("a man sleeps", "he is awake")
+    write(tmp_path / "test.jsonl", [{"context": "so", **{f"choice{n}": f"that {n}" for n in (1, 2, 3)}, "label": 2}])
+    source = Source(task("choice", {"test": "test.jsonl"}), str(tmp_path))
+    (example,) = source.examples("test", "en", {})
+    assert len(example.texts) == 4
+
+
+@pytest.mark.parametrize(
+    ("kind", "row", "more", "says"),
+    [
+        ("blank", {"text": "_ ran off", "option1": "A", "option2": "B", "label": "3"}, {"labels": ["1", "2", "3"]},
+         "it has two names"),
+        ("classify", {"text": "a", "label": "half \ud800"}, {"labels": ["a", "b"]}, "half of a character"),
+        ("classify", {"text": "a", "label": "a", "id": "half \ud800"}, {"labels": ["a", "b"], "cluster": "id"},
+         "half of a character"),
+        ("tag", {"words": ["half \ud800", "b"], "tags": ["X", "Y"]}, {"labels": ["X", "Y"]}, "half of a character"),
+    ],
+)  # fmt: skip
+def test_mistakes_in_a_row_are_one_message(tmp_path, kind, row, more, says):
+    write(tmp_path / "test.jsonl", [row])
+    source = Source(task(kind, {"test": "test.jsonl"}, **more), str(tmp_path))
+    with pytest.raises(InputError, match=says):
+        source.examples("test", "en", source.classes())
 
 
 def test_transfer_does_not_learn_what_is_asked_in_translation(tmp_path):

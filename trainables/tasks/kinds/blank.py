@@ -34,6 +34,8 @@ class Blank(Kind):
             raise UnusableError(f"its text has no gap ({GAP}) with words behind it")
         names = [text(row, "option1"), text(row, "option2")]
         number = class_of(row, "label", classes or {"0": 0, "1": 1})
+        if number >= len(names):
+            raise UnusableError(f"its label is {row['label']!r:.60}, and it has two names")
         return Example((before + names[number], before + names[1 - number], behind), (), "")
 
     def chance(self, examples: Sequence[Example]) -> float:

@@ -36,7 +36,7 @@ class Kind(ABC):
     columns: ClassVar[tuple[str, ...]]
     """What a row must have."""
     optional: ClassVar[tuple[str, ...]] = ()
-    """What it may have, where the definition maps it to a column."""
+    """What it may have: read where it is there."""
     learns: ClassVar[bool] = False
     """Whether something is fitted to a training split, on the model's features."""
     has_labels: ClassVar[bool] = False
@@ -77,9 +77,13 @@ def text(row: Row, column: str) -> str:
     value = row[column]
     if not isinstance(value, str) or not value.strip():
         raise UnusableError(f"its {column} is {value!r:.60}, and no text")
-    if _SURROGATE.search(value):
-        raise UnusableError(f"its {column} has half of a character: {value!a:.60}")
     return value
+
+
+def half_of_a_character(value: object) -> str | None:
+    """The text, or of several the first, that has one."""
+    texts = value if isinstance(value, list) else [value]
+    return next((text for text in texts if isinstance(text, str) and _SURROGATE.search(text)), None)
 
 
 def class_of(row: Row, column: str, classes: Mapping[str, int]) -> int:
