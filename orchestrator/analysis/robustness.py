@@ -42,7 +42,7 @@ def variants(
     def verdict(found: Evidence, margin: float) -> str:
         if found.n < FEWEST:
             return "undecided"
-        looks = rule if found.n in rule.looks else Rule(found.n, found.n, margin, rule.family_size)
+        looks = rule if found.n in rule.looks else replace(rule, minimum=found.n, maximum=found.n)
         said: str = replace(looks, margin=margin).verdicts(found, looks.looks.index(found.n)).item()
         lower = history.design.lower_is_better(primary)
         return {"a": names[lower], "b": names[1 - lower], "continue": "undecided"}.get(said, said)
@@ -60,9 +60,10 @@ def variants(
         name, times = ("with half the margin", 0.5) if equivalent else ("with twice the margin", 2.0)
         found.append((name, whole, times * rule.margin))
     return tuple(
-        Variant(name=name, verdict=verdict(own, margin))
-        if own.n >= FEWEST
-        else Variant(name=f"{name}, {formatting.plural(own.n, 'pair')}", verdict="undecided")
+        Variant(
+            name=name if own.n >= FEWEST else f"{name}, {formatting.plural(own.n, 'pair')}",
+            verdict=verdict(own, margin),
+        )
         for name, own, margin in found
     )
 

@@ -124,10 +124,11 @@ def _tuned_rows(
         if history.folder is None or not trials or not trials <= tuned.keys():
             continue
         scores = {trial: _tunings(history.folder, tuned[trial]) for trial in trials}
-        worst = min(sorted(trials), key=lambda trial: _mean(scores[trial]).overall)
+        mean = {trial: _mean(own) for trial, own in scores.items()}
+        worst = min(sorted(trials), key=lambda trial: mean[trial].overall)
         both = [(a or worst, b or worst) for a, b in ran]
         whole = [(a, b) for a, b in ran if a is not None and b is not None]
-        means = [(_mean(scores[a]), _mean(scores[b])) for a, b in both]
+        means = [(mean[a], mean[b]) for a, b in both]
         # The untrained model is asked by a probe, if at all: of the same examples, so that it is a floor here too.
         row = _row(history.design, task, "fine-tuned", tasks.tasks[task], means, untrained)
         rates: dict[str, float | bool] = {}

@@ -58,7 +58,7 @@ class TasksSpec(Config):
 
     @model_validator(mode="after")
     def _fine_tuned(self) -> Self:
-        learned = [task.name for task in self.tasks if KINDS.find(task.kind).learns]
+        learned = self._learned
         for name in self.fine_tuned or ():
             if name not in learned:
                 raise InputError(
@@ -74,7 +74,11 @@ class TasksSpec(Config):
     @property
     def probes(self) -> bool:
         """Whether a task has training examples."""
-        return any(KINDS.find(task.kind).learns for task in self.tasks)
+        return bool(self._learned)
+
+    @property
+    def _learned(self) -> tuple[str, ...]:
+        return tuple(task.name for task in self.tasks if KINDS.find(task.kind).learns)
 
     def tuned(self, prepared: Collection[str]) -> tuple[str, ...]:
         """The tasks that models are fine-tuned to, of those that were prepared. Raises InputError for one that is named
@@ -89,8 +93,7 @@ class TasksSpec(Config):
                     why="the text has none of its languages",
                     remedy="leave it out",
                 )
-        learned = (task.name for task in self.tasks if task.name in prepared and KINDS.find(task.kind).learns)
-        return self.fine_tuned or tuple(learned)
+        return self.fine_tuned or tuple(name for name in self._learned if name in prepared)
 
     def tasks_in(self, languages: Collection[str]) -> tuple[TaskConfig, ...]:
         """Their definitions: of a shipped suite those alone that have one of these languages. Raises InputError where
