@@ -195,6 +195,7 @@ class Study:
         record = prepared_tasks(self.spec, suite, store, corpus.tokenizer())
         record = record.model_copy(update={"items": items, "exploratory": True})
         address = ray_address(address)
+        Patience.seconds = Patience.FOR_STUDIES
         with closing(Recorder(self.folder / LEDGER, self.say)) as recorder:
             known = recorder.history.task_sets.get(record.digest)
             if known is None or known.items != items:

@@ -102,7 +102,7 @@ def trainable(config: dict[str, Any]) -> None:
     """A Tune function. It reports ``{"report": JSON}``, of a :class:`trainables.training.state.Report`. ``config`` has
     ``trial`` and ``workers``, the records of :class:`TrialConfig` and :class:`WorkerConfig`; ``folder``, the URI of the
     study's folder; ``stop``, the name of a :class:`StopSignal` actor; ``known_step``, the step of the last report that
-    the ledger has; ``attempt``, its number.
+    the ledger has; ``session``, the study's, and ``attempt``, the trial's, by their numbers.
 
     The first report has the status ``begun`` and measures the step that the workers start from, their number, what the
     trial has spent up to that step, and this attempt's overhead so far. Raises TrialFailure for a reason that is known.
@@ -128,12 +128,14 @@ def _reports(config: dict[str, Any], world: World) -> Iterator[dict[str, Any]]:
     from trainables.corpora.stream.packed import PackedCorpus
     from trainables.corpora.stream.token_stream import TokenStream, ray_data_batches
     from trainables.training.checkpoint import Checkpoints
+    from trainables.training.checkpoint_record import AttemptOrder
     from trainables.training.environment import environment
     from trainables.training.loop import Trial
 
     Patience.seconds = Patience.FOR_STUDIES
     trial_config = TrialConfig.model_validate(config["trial"])
-    checkpoints = Checkpoints(Location(config["folder"]) / "trials" / trial_config.trial)
+    order = AttemptOrder(config["session"], config["attempt"])
+    checkpoints = Checkpoints(Location(config["folder"]) / "trials" / trial_config.trial, order)
     with _explained(), _asking(config["stop"], world) as should_stop:
         corpus = PackedCorpus(Location(trial_config.corpus))
         stream = TokenStream(corpus, trial_config.seed, trial_config.alpha, trial_config.maximum_repetition)

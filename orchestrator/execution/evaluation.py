@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from orchestrator import formatting
 from orchestrator.analysis.selection import best_of_search, chosen_runs
 from orchestrator.analysis.tuning import choose_rate, dev_scores
 from orchestrator.config.confirmation import TASKS
@@ -12,6 +13,7 @@ from orchestrator.config.files import open_frozen
 from orchestrator.config.folder import LEDGER
 from orchestrator.config.resources import ResourcesSpec
 from orchestrator.config.study import StudySpec
+from orchestrator.execution.ray_session import cluster_grows
 from orchestrator.ledger.history import History, read_history
 from orchestrator.ledger.items import evaluation_file, tuning_file
 from orchestrator.ledger.recorder import Recorder
@@ -22,6 +24,7 @@ from orchestrator.scheduling.trained import Trained, trained
 from trainables.errors import InputError
 from trainables.evaluation.yardstick import Items, Score, mean_over
 from trainables.hashing import checksum
+from trainables.object_store import Patience
 from trainables.objectives.objective import Scorer
 from trainables.storage import Location
 from trainables.tasks.config import FineTuningConfig, Split
@@ -168,14 +171,17 @@ def as_they_end(
     say: Callable[[int], None],
 ) -> Iterator[Answer]:
     """What calls give, run as Ray tasks, in the order in which they end; each has the devices of a trial's worker.
-    Raises what one raises, and InputError: one's process was lost, again and again."""
+    Raises what one raises, and InputError: there is no room for one, or one's process was lost, again and again."""
     import ray
 
     total = ray.cluster_resources()
-    gpus = Machine(int(total.get("CPU", 0)), int(total.get("GPU", 0))).gpus_per_worker(resources)
+    machine = Machine(int(total.get("CPU", 0)), int(total.get("GPU", 0)))
+    gpus = machine.gpus_per_worker(resources)
+    if calls and not cluster_grows():
+        _require_room(machine, resources.cpus_per_worker, gpus)
     options = {"num_cpus": resources.cpus_per_worker, "num_gpus": gpus}
-    task = ray.remote(function).options(**options, max_retries=resources.attempts)
-    pending = [task.remote(*call) for call in calls]
+    task = ray.remote(_patiently).options(**options, max_retries=resources.attempts)
+    pending = [task.remote(Patience.seconds, function, call) for call in calls]
     for done in range(len(calls)):
         say(done)
         (ended,), pending = ray.wait(pending, num_returns=1)
@@ -190,6 +196,24 @@ def as_they_end(
                 why=str(error).partition("\n")[0][:300],
                 remedy="free memory there, or fewer workers side by side; then again: what was answered is kept",
             ) from error
+
+
+def _require_room(machine: Machine, cpus: int, gpus: int) -> None:
+    """Raises InputError where what takes so much would wait for ever."""
+    for kind, wanted, there in (("CPU", cpus, machine.cpus), ("GPU", gpus, machine.gpus)):
+        if wanted > there:
+            raise InputError(
+                f"asking a model takes {formatting.plural(wanted, kind)}, as a trial's worker does; there are {there}",
+                where=f"resources.{kind.lower()}s_per_worker = {wanted}",
+                why="it would wait for ever",
+                remedy="where there are so many: another machine, or a cluster (--address)",
+            )
+
+
+def _patiently(seconds: float, function: Callable[..., Answer], call: tuple[Any, ...]) -> Answer:
+    """With the caller's patience with the storage."""
+    Patience.seconds = seconds
+    return function(*call)
 
 
 def ask(folder: str, trial: str, tasks: str, items: int) -> Asked:

@@ -4,7 +4,8 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from orchestrator.config.resources import ResourcesSpec
@@ -68,49 +69,82 @@ def _no_cluster(address: str, why: str) -> InputError:
 @contextmanager
 def ray_session(address: str | None, machine: Machine, *, dashboard: bool) -> Iterator[None]:
     """Connect to the cluster, or (address None) start one of this machine's own, on the loopback only, with Ray's
-    ``dashboard`` where its state is asked for. Raises InputError if no cluster answers, or Ray does not start."""
+    ``dashboard`` where its state is asked for; a process has one connection, which its studies share. Raises InputError
+    if no cluster answers, or Ray does not start."""
     for name, value in (SETTINGS | (LOOPBACK_ONLY if address is None else {})).items():
         os.environ.setdefault(name, value)
+    with stopped_in_order(), _connection.used(lambda stack: _connect(stack, address, machine, dashboard)):
+        yield
+
+
+class _Connection:
+    """To Ray, made for the first study of this process that needs it, and ended with the last; one that was there
+    before stays."""
+
+    def __init__(self) -> None:
+        self._lock, self._users, self._end = threading.Lock(), 0, ExitStack()
+
+    @contextmanager
+    def used(self, connect: Callable[[ExitStack], None]) -> Iterator[None]:
+        """Inside it is there. ``connect`` says on the stack how what it does is ended."""
+        import ray
+
+        with self._lock:
+            if ours := self._users > 0 or not ray.is_initialized():
+                if not self._users:
+                    with ExitStack() as stack:
+                        connect(stack)
+                        self._end = stack.pop_all()
+                self._users += 1
+        try:
+            yield
+        finally:
+            if ours:
+                with self._lock:
+                    self._users -= 1
+                    if not self._users:
+                        self._end.close()
+
+
+_connection = _Connection()
+
+
+def _connect(stack: ExitStack, address: str | None, machine: Machine, dashboard: bool) -> None:
     import ray
 
-    if ray.is_initialized():
-        yield
-        return
-    with stopped_in_order(), ExitStack() as stack:
-        stack.enter_context(_without_rays_exit())
-        quiet = {"logging_level": "ERROR", "log_to_driver": False}
-        try:
-            if address is not None:
-                ray.init(address=address, **quiet)
-            else:
-                ensure_private_token()
-                folder = stack.enter_context(private_ray_folder())
-                with _known_address():
-                    ray.init(
-                        address="local",
-                        num_cpus=machine.cpus,
-                        # Ray Train's cleaner of placement groups asks the dashboard's state API.
-                        include_dashboard=dashboard,
-                        _node_ip_address="127.0.0.1",
-                        _temp_dir=folder,
-                        _system_config=SYSTEM_SETTINGS,
-                        **quiet,
-                    )
-        except ConnectionError as error:
-            raise _no_cluster(str(address), str(error).splitlines()[0]) from error
-        except Exception as error:
-            if _SLOW_START not in str(error):
-                raise
-            raise InputError(
-                "Ray did not start in time",
-                where="this machine",
-                why="it is too busy: Ray waits half a minute for its own processes",
-                remedy="the same command again when less runs here; a study that has begun: h2h resume FOLDER",
-            ) from error
-        stack.callback(ray.shutdown)
-        # The logs of machines that were lost, which Ray prints although the driver asked for none; the ledger says it.
-        stack.enter_context(_silenced())
-        yield
+    stack.enter_context(_without_rays_exit())
+    quiet = {"logging_level": "ERROR", "log_to_driver": False}
+    try:
+        if address is not None:
+            ray.init(address=address, **quiet)
+        else:
+            ensure_private_token()
+            folder = stack.enter_context(private_ray_folder())
+            with _known_address():
+                ray.init(
+                    address="local",
+                    num_cpus=machine.cpus,
+                    # Ray Train's cleaner of placement groups asks the dashboard's state API.
+                    include_dashboard=dashboard,
+                    _node_ip_address="127.0.0.1",
+                    _temp_dir=folder,
+                    _system_config=SYSTEM_SETTINGS,
+                    **quiet,
+                )
+    except ConnectionError as error:
+        raise _no_cluster(str(address), str(error).splitlines()[0]) from error
+    except Exception as error:
+        if _SLOW_START not in str(error):
+            raise
+        raise InputError(
+            "Ray did not start in time",
+            where="this machine",
+            why="it is too busy: Ray waits half a minute for its own processes",
+            remedy="the same command again when less runs here; a study that has begun: h2h resume FOLDER",
+        ) from error
+    stack.callback(ray.shutdown)
+    # The logs of machines that were lost, which Ray prints although the driver asked for none; the ledger says it.
+    stack.enter_context(_silenced())
 
 
 @contextmanager

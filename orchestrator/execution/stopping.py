@@ -55,8 +55,8 @@ class Stopping:
             self._executor.interrupt()
 
     def check(self) -> None:
-        """Raises KeyboardInterrupt where it was asked for, and no executor brings it about."""
-        if self._asked.is_set() and self._executor is None:
+        """Raises KeyboardInterrupt where it was asked for, and no executor has trials to save first."""
+        if self._asked.is_set() and (self._executor is None or not self._executor.busy):
             raise KeyboardInterrupt
 
     @contextmanager

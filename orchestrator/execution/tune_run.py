@@ -103,7 +103,11 @@ def _silenced() -> Iterator[None]:
 @contextmanager
 def _inside(folder: str) -> Iterator[None]:
     """Go to a folder of this process's own, and back. Tune asks for the current folder, and a job's may be gone: Ray
-    extracts it again, over the old one, when a first node on this machine gets the job's environment."""
+    extracts it again, over the old one, when a first node on this machine gets the job's environment. A notebook's,
+    which goes on beside the study, stays where it is."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     try:
         before = Path.cwd()
     except FileNotFoundError:
@@ -189,6 +193,7 @@ def _configuration(executor: Executor, planned: PlannedTrial) -> dict[str, objec
         "trial": planned.config.model_dump(mode="json"),
         "workers": executor.workers.model_dump(mode="json"),
         "folder": str(executor.folder),
+        "session": executor.recorder.history.sessions,
         "attempt": planned.attempt,
         "stop": executor.stop_name,
         "known_step": known[-1].step if known else 0,

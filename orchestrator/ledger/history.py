@@ -52,6 +52,7 @@ class History:
 
     folder: Location | None = field(default=None, compare=False)  # the study's, where files lie beside the ledger
     keeps_curves: bool = field(default=True, compare=False)  # of search trials that have ended; else they are forgotten
+    sessions: int = 0  # so many began
     study: records.StudyRecord | None = None  # of the last session
     first: records.StudyRecord | None = None  # of the first one
     corpus: records.CorpusRecord | None = None
@@ -99,6 +100,7 @@ class History:
             self.idle += max(0.0, record.time - before)
         match record:
             case records.StudyRecord():
+                self.sessions += 1
                 self.study, self.first, self.stop, self.waiting = record, self.first or record, None, None
                 self.close_attempts(before)  # of a session that was cut off: they ran up to its last record at least
             case records.CorpusRecord():

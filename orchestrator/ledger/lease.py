@@ -23,6 +23,8 @@ from trainables.errors import InputError
 from trainables.object_store import ChangedError, Version
 from trainables.storage import Location, space_for
 
+_held: set[str] = set()  # the tokens of the leases that this process has
+
 HELD_SECONDS = 30.0  # one that was not renewed for so long is lost
 RENEWAL_SECONDS = 8.0
 _POLL_SECONDS = 1.0
@@ -54,7 +56,9 @@ class Holder(Config):
         """Whether it is known that it leads no more: it said so, or is gone from this machine."""
         if self.released or not self.machine or self.machine != _machine():
             return self.released
-        return self.process == os.getpid() or not Path(f"/proc/{self.process}").exists()
+        if self.process == os.getpid():
+            return self.token not in _held
+        return not Path(f"/proc/{self.process}").exists()
 
     def __str__(self) -> str:
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since))
@@ -72,6 +76,7 @@ class Lease:
             self._version = self._file.replace(_content(self._holder), seen)
         except ChangedError as error:
             raise taken_over(self._file.parent) from error
+        _held.add(self._holder.token)
         self._renewed = time.monotonic()
 
     def _wait_for_others(self, say: Callable[[str], None]) -> Version | None:
@@ -117,8 +122,13 @@ class Lease:
         with suppress(OSError):
             self._write(self._holder.model_copy(update={"renewed": self._holder.renewed + 1}))
 
+    def leave(self) -> None:
+        """This process leads no more, whether it can say so or not."""
+        _held.discard(self._holder.token)
+
     def release(self) -> None:
         """Say that this process leads no more."""
+        self.leave()
         with suppress(OSError, InputError):  # another process leads by now
             self._write(self._holder.model_copy(update={"released": True}))
 

@@ -100,6 +100,7 @@ class RemoteLog:
             with self._changed:
                 self._problem = error
         finally:
+            self._lease.leave()
             with self._changed:
                 self._ended = True
                 self._changed.notify_all()

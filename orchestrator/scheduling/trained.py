@@ -34,8 +34,8 @@ def corpus_of(history: History, spec: StudySpec, folder: Location) -> PackedCorp
 
 
 def trained(history: History, spec: StudySpec, run: TrialHistory, folder: Location) -> Trained:
-    """The learner of a completed trial, on the CPU. Raises InputError if its checkpoint or the corpus is gone, or does
-    not fit."""
+    """The learner of a completed trial, on the CPU. Raises InputError if its checkpoint or the corpus is gone, does not
+    fit, or is not that of the run's end."""
     from trainables.corpora.stream.token_stream import TokenStream
     from trainables.training.checkpoint import Checkpoints
     from trainables.training.checkpoint_tensors import module_tensors
@@ -54,9 +54,12 @@ def trained(history: History, spec: StudySpec, run: TrialHistory, folder: Locati
         )
     learner = make_learner(config, TokenStream(corpus, config.seed, config.alpha, config.maximum_repetition))
     try:
-        weights = checkpoints.read_model(places[-1])
+        saved = checkpoints.read_model(places[-1])
     except InputError as error:
         raise _unreadable(error.where, error.why) from error
+    if not saved.finished or run.measures[-1].checkpoint not in (None, saved.model_digest):
+        raise _unreadable(str(places[-1].folder), "it is not the model that the run reported at its end")
+    weights = saved.tensors["model"]
     if learner.head is None and any(name.startswith("head.") for name in weights):
         learner.restore_head()
     own = module_tensors(learner)

@@ -210,7 +210,9 @@ def load(trial: Path) -> None:
 
 def export(checkpoints: Checkpoints) -> None:
     if places := checkpoints.whole():
-        assert all(isinstance(tensor, torch.Tensor) for tensor in checkpoints.read_model(places[-1]).values())
+        assert all(
+            isinstance(tensor, torch.Tensor) for tensor in checkpoints.read_model(places[-1]).tensors["model"].values()
+        )
 
 
 def resume(checkpoints: Checkpoints) -> None:

@@ -122,4 +122,4 @@ def stop_after(calls):
 def newest_model(folder):
     """The model's tensors of a trial's newest checkpoint."""
     checkpoints = Checkpoints(Location(folder))
-    return checkpoints.read_model(checkpoints.whole()[-1])
+    return checkpoints.read_model(checkpoints.whole()[-1]).tensors["model"]

@@ -159,19 +159,23 @@ def test_an_interruption_while_it_is_waited_for_stops_it_with_one_message(tmp_pa
 
 def test_a_wish_to_stop_reaches_trials_whenever_it_comes() -> None:
     asked: list[str] = []
-    executor: Any = SimpleNamespace(interrupt=lambda: asked.append("interrupt"))
+    executor: Any = SimpleNamespace(interrupt=lambda: asked.append("interrupt"), busy=True)
     early = Stopping()
     early.ask()
     with pytest.raises(KeyboardInterrupt):
         early.check()
     with early.brought_about_by(executor):
-        early.check()  # the executor brings it about
+        early.check()  # the executor saves its trials first
         assert asked == ["interrupt"]
     late = Stopping()
     with late.brought_about_by(executor):
         late.check()
         late.ask()
+        late.check()
         assert asked == ["interrupt", "interrupt"]
+        executor.busy = False  # while text is prepared, or models are fine-tuned
+        with pytest.raises(KeyboardInterrupt):
+            late.check()
     with pytest.raises(KeyboardInterrupt):
         late.check()
 

@@ -148,24 +148,27 @@ class WatchedCheckpoints(Checkpoints):
 
     def load_newest(self, *arguments: Any) -> Any:
         world = World.present
-        self._claims = {start: self._first_step(start) for start in self._claimed(world)}
+        self._there = self._claimed(world)
+        orders = [claim.order for _, claim in sorted(self._there.items())]
+        if orders != sorted(orders):
+            world.crashes.append(f"{self.folder}: an attempt that was thought dead began after the next one")
         return super().load_newest(*arguments)
 
-    def _claimed(self, world: World) -> dict[int, int]:
-        """The steps from which the trial's starts went on, by the store itself."""
+    def _claimed(self, world: World) -> dict[int, StartRecord]:
+        """The trial's starts, by the store itself."""
         objects = world.store.objects
         folder = self.folder.path.partition("/")[2]
         return {
-            int(path.split("/")[-2].removeprefix("start-")): StartRecord.model_validate_json(objects.data[path][0]).step
+            int(path.split("/")[-2].removeprefix("start-")): StartRecord.model_validate_json(objects.data[path][0])
             for path in objects.below(folder)
             if path.endswith(f"/{START_FILE}")
         }
 
     def _read(self, record: CheckpointRecord, folder: Location, wanted: Any) -> Any:  # type: ignore[override]
         start = int(folder.parent.name.removeprefix("start-"))
-        for later, step in self._claims.items():
-            if later > start and record.step > step:
-                World.present.crashes.append(f"{folder} was read, though start {later} went on from step {step}")
+        for later, claim in self._there.items():
+            if later > start and record.step > claim.step:
+                World.present.crashes.append(f"{folder} was read, though start {later} went on from step {claim.step}")
         return Checkpoints._read(record, folder, wanted)
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import random
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 
@@ -15,7 +18,7 @@ import pytest
 import torch
 
 from cluster.local import free_port
-from orchestrator.ledger import lease
+from orchestrator.ledger import lease, local_log
 from orchestrator.ledger.chain import unlink
 from orchestrator.ledger.records import EventRecord
 from orchestrator.ledger.segments import LedgerReader, LedgerWriter, read_ledger
@@ -35,7 +38,7 @@ from trainables.corpora.reading.documents import read_documents
 from trainables.corpora.reading.portions import divide, expand
 from trainables.corpora.stream.packed import PackedCorpus
 from trainables.errors import InputError
-from trainables.storage import Location, uri_of
+from trainables.storage import FullDiskError, Location, uri_of
 from trainables.training.checkpoint import Checkpoints
 
 
@@ -100,6 +103,58 @@ def test_a_local_ledger_has_one_writer(tmp_path):
     writer = LedgerWriter(folder)
     with pytest.raises(InputError, match="another process runs this study"):
         LedgerWriter(folder)
+    writer.close()
+    LedgerWriter(folder).close()
+
+
+def test_a_local_ledger_is_locked_by_a_file_that_is_open_for_writing(tmp_path, monkeypatch):
+    """Of a folder's lock NFS and Lustre tell no other machine, and NFS of a file's that is open for reading neither."""
+    locked = []
+
+    def flock(descriptor, _):
+        locked.append((stat.S_ISREG(os.fstat(descriptor).st_mode), fcntl.fcntl(descriptor, fcntl.F_GETFL)))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    LedgerWriter(Location(tmp_path) / "ledger").close()
+    ((is_file, mode),) = locked
+    assert is_file
+    assert mode & os.O_RDWR
+
+
+def test_a_file_system_without_locks_is_refused(tmp_path, monkeypatch):
+    def flock(*_):
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(InputError, match=r"cannot be locked(.|\n)*Operation not supported(.|\n)*an object store"):
+        LedgerWriter(Location(tmp_path) / "ledger")
+
+
+def test_a_writer_that_finds_no_space_keeps_nobody_out(tmp_path, monkeypatch):
+    folder = Location(tmp_path) / "ledger"
+    with monkeypatch.context() as patch:
+        patch.setattr(local_log, "note_holder", raises(FullDiskError("the disk is full")))
+        with pytest.raises(FullDiskError):
+            LedgerWriter(folder)
+    LedgerWriter(folder).close()
+
+
+def raises(error):
+    def call(*_):
+        raise error
+
+    return call
+
+
+def test_a_session_of_the_same_process_keeps_a_second_one_out_of_an_object_store(s3, tmp_path, monkeypatch):
+    """As a notebook's cell does that is run again."""
+    monkeypatch.setattr(lease, "RENEWAL_SECONDS", 0.1)
+    monkeypatch.setattr(lease, "_POLL_SECONDS", 0.2)
+    folder = Location(s3) / tmp_path.name
+    writer = LedgerWriter(folder)
+    with pytest.raises(InputError, match="another process runs this study"):
+        LedgerWriter(folder)
+    writer.append(EventRecord(message="one"), durable=True)
     writer.close()
     LedgerWriter(folder).close()
 
@@ -227,7 +282,9 @@ def test_an_unknown_scheme_is_refused():
 @pytest.mark.parametrize(
     "query", ["", "?region=eu-west-1", "?region=eu-west-1&endpoint_override=127.0.0.1:9000&scheme=http"]
 )
-def test_what_a_uri_says_of_its_store_is_said_of_all_in_the_folder(query: str) -> None:
+def test_what_a_uri_says_of_its_store_is_said_of_all_in_the_folder(query: str, monkeypatch) -> None:
+    if not query:  # else AWS is asked where the bucket lies
+        monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9000")
     folder = Location(f"s3://bucket/studies{query}")
     demo = folder / "demo"
     assert (demo.uri, demo.path, demo.name) == (f"s3://bucket/studies/demo{query}", "bucket/studies/demo", "demo")

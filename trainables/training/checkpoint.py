@@ -20,8 +20,10 @@ from torch import Tensor
 from trainables.errors import InputError
 from trainables.storage import Location
 from trainables.training.checkpoint_record import (
+    BEFORE_ALL,
     START_FILE,
     STATE_FILE,
+    AttemptOrder,
     CheckpointFolders,
     CheckpointRecord,
     DamagedError,
@@ -54,7 +56,7 @@ class Saved(NamedTuple):
 
 
 class Checkpoints(CheckpointFolders):
-    """The checkpoints of one trial, of which this process's workers are one start.
+    """The checkpoints of one trial, of which this process's workers are one start, in the attempt of that ``order``.
 
     ``start-0001/step-00000123/`` has a safetensors file a group of tensors and ``state.json``.
 
@@ -62,12 +64,13 @@ class Checkpoints(CheckpointFolders):
     ``state.json`` is written last: where it is, the checkpoint is whole. It names the files with their checksums.
     """
 
-    def __init__(self, folder: Location) -> None:
+    def __init__(self, folder: Location, order: AttemptOrder = BEFORE_ALL) -> None:
         super().__init__(folder)
+        self._order = order
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self._writing: Future[str] | None = None
         self._closing = threading.Event()
-        self._start = 0  # the number of this process's; 0: it has not written yet
+        self._start = 0  # the number of this process's; 0: it has claimed none yet
 
     def save(self, step: int, groups: Mapping[str, Tensors], state: TrialState, world: World | None = None) -> None:
         """Copy a checkpoint to host memory and begin to write it; all workers call it at the same step.
@@ -75,7 +78,7 @@ class Checkpoints(CheckpointFolders):
         What the loop reports meanwhile may be rolled back: after a crash the trial goes on from the newest whole
         checkpoint, and repeats what the ledger then drops. A run's last report waits, and one at a rung (:meth:`wait`,
         whose errors of the checkpoint before it raises). Without the group ``optimiser`` the run is finished. The state
-        is the same on all workers.
+        is the same on all workers. Raises SupersededError where a later attempt began.
         """
         world = world or World()
         self.wait()
@@ -136,17 +139,29 @@ class Checkpoints(CheckpointFolders):
     def require_newest(self) -> None:
         """Raises SupersededError if the trial was started again elsewhere: this process was thought dead."""
         if self._start and max(self.starts(), default=0) > self._start:
-            raise SupersededError(f"the trial was started again elsewhere ({self.folder})")
+            raise self._superseded()
 
     def _begin(self, step: int, world: World) -> None:
-        """Begin a start that goes on from a step's checkpoint, 0: from none; all workers call it."""
-        number = 0
-        if world.rank == 0:
-            record = StartRecord(step=step, token=secrets.token_hex(16)).model_dump_json().encode()
-            number = max(self.starts(), default=0) + 1
-            while not (self.start(number) / START_FILE).write_new(record):
-                number += 1
-        self._start = world.sum_integers(number)
+        """Begin a start that goes on from a step's checkpoint, 0: from none; all workers call it. Raises
+        SupersededError, on all of them, where a later attempt began."""
+        self._start = world.sum_integers(self._claim(step) if world.rank == 0 else 0)
+        if not self._start:
+            raise self._superseded()
+
+    def _claim(self, step: int) -> int:
+        """A new start's number; 0 where a later attempt has one."""
+        session, attempt = self._order
+        record = StartRecord(step=step, session=session, attempt=attempt, token=secrets.token_hex(16))
+        while True:  # who claims a number has seen all below it, so that none is a later attempt's
+            claims = self.claims()
+            if any(claim is not None and claim.order > self._order for claim in claims.values()):
+                return 0
+            number = max(claims, default=0) + 1
+            if (self.start(number) / START_FILE).write_new(record.model_dump_json().encode()):
+                return number
+
+    def _superseded(self) -> SupersededError:
+        return SupersededError(f"the trial was started again elsewhere ({self.folder})")
 
     def _sweep(self, newest: int) -> None:
         """Remove what is older than the checkpoints that are kept, and what was not finished before the newest."""
@@ -181,7 +196,7 @@ class Checkpoints(CheckpointFolders):
         others are read whole. A group that a finished run did not save is left out.
 
         Returns what was read, None where there is no checkpoint, and what a person should know of it. Raises
-        InputError: it does not fit the tensors, or all are damaged.
+        InputError: it does not fit the tensors, or all are damaged; SupersededError: a later attempt began.
         """
         world = world or World()
         damaged: list[tuple[Place, str]] = []
@@ -201,11 +216,11 @@ class Checkpoints(CheckpointFolders):
                 damaged.append((place, problem or "another worker cannot read its part"))
                 continue
             _restore_random_state(record, place.folder, world)
+            if not found.finished:
+                self._begin(place.step, world)
             if world.rank == 0:
                 for bad, _ in damaged:
                     bad.folder.delete()
-            if not found.finished:
-                self._begin(place.step, world)
             return found, [
                 f"the checkpoint of step {bad.step} was damaged and is removed ({why}); going on from step {place.step}"
                 for bad, why in damaged
@@ -213,12 +228,13 @@ class Checkpoints(CheckpointFolders):
         if damaged:
             newest, why = damaged[0]
             raise _damaged(newest.folder, f"{why}; there is no undamaged one before")
+        self._begin(0, world)
         return None, []
 
-    def read_model(self, place: Place) -> dict[str, Tensor]:
-        """The model's tensors, whole and on the CPU. Raises InputError where the checkpoint is damaged."""
+    def read_model(self, place: Place) -> Saved:
+        """Of the tensors the model's alone, whole and on the CPU. Raises InputError where the checkpoint is damaged."""
         try:
-            return self._read(_record(place), place.folder, lambda state: {"model": {}}).tensors["model"]
+            return self._read(_record(place), place.folder, lambda state: {"model": {}})
         except DamagedError as error:
             raise _damaged(place.folder, str(error)) from error
 

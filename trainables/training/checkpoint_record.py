@@ -110,11 +110,31 @@ def unfitting(folder: Location, what: str, why: str) -> InputError:
     )
 
 
+class AttemptOrder(NamedTuple):
+    """Which of two attempts at a trial is the later one, as the study counts them. One that was thought dead may come
+    to write long after the one that followed it."""
+
+    session: int
+    """Of the study, from 1."""
+    number: int
+
+
+BEFORE_ALL = AttemptOrder(0, 0)
+"""What begins a trial for it, before any attempt of its own."""
+
+
 class StartRecord(Config):
     """A start of a trial's workers."""
 
     step: Count  # from whose checkpoint they went on
+    session: Count  # of the study that started them
+    attempt: Count  # at the trial
     token: str  # that tells it from any other
+
+    @property
+    def order(self) -> AttemptOrder:
+        """Of the attempt that it belongs to."""
+        return AttemptOrder(self.session, self.attempt)
 
 
 class Place(NamedTuple):
@@ -129,7 +149,8 @@ class CheckpointFolders:
     """Where a trial's checkpoints lie: each start of its workers has a folder, and in it one for each checkpoint.
 
     Workers that were thought dead may go on and write. So of a start's checkpoints only those count that are not beyond
-    the steps from which later starts went on.
+    the steps from which later starts went on. Starts are numbered as they claim their folders, an attempt's never after
+    a later attempt's.
     """
 
     def __init__(self, folder: Location) -> None:
@@ -138,11 +159,11 @@ class CheckpointFolders:
     def whole(self) -> list[Place]:
         """The whole checkpoints that count, by step, ascending."""
         limit, found = math.inf, dict[int, Place]()
-        for start in reversed(self.starts()):
+        for start, claim in reversed(self.claims().items()):
             for place in self.begun(start):
                 if place.step <= limit and place.step not in found and (place.folder / STATE_FILE).exists():
                     found[place.step] = place
-            limit = min(limit, self._first_step(start))
+            limit = min(limit, claim.step if claim is not None else 0)  # what is not known to count does not
         return [found[step] for step in sorted(found)]
 
     def steps(self) -> list[int]:
@@ -158,11 +179,19 @@ class CheckpointFolders:
         """Where a start's checkpoint of a step lies."""
         return Place(step, start, self.start(start) / f"step-{step:08d}")
 
-    def _first_step(self, start: int) -> int:
-        try:
-            return StartRecord.model_validate_json((self.start(start) / START_FILE).read_bytes()).step
-        except (FileNotFoundError, ValidationError):
-            return 0  # what is not known to count does not
+    def claims(self) -> dict[int, StartRecord | None]:
+        """What each start went on from, by its number, ascending; None where that cannot be read. A folder without a
+        record or a checkpoint is none: its maker was killed, or found no space, before it had claimed it."""
+        found: dict[int, StartRecord | None] = {}
+        for start in self.starts():
+            try:
+                found[start] = StartRecord.model_validate_json((self.start(start) / START_FILE).read_bytes())
+            except ValidationError:
+                found[start] = None
+            except FileNotFoundError:
+                if self.begun(start):
+                    found[start] = None
+        return found
 
     def starts(self) -> list[int]:
         """Their numbers, ascending, from 1."""

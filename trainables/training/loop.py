@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -20,6 +21,7 @@ from trainables.objectives.registry import find_objective
 from trainables.storage import Location
 from trainables.training.billing import Billing
 from trainables.training.checkpoint import Checkpoints
+from trainables.training.checkpoint_record import SupersededError
 from trainables.training.config import TrialConfig
 from trainables.training.energy import EnergyCounter
 from trainables.training.evaluator import Evaluator
@@ -352,8 +354,9 @@ class Trial:
                     tensors = self.stepper.tensors(finished=False)
                     own = {"loss_sum": 0.0, "loss_steps": 0, "reports": (), "floors": None}
                     state = self._state().model_copy(update=own)
-                    beginning.save(self.billing.spent.steps, tensors, state, self.world)
-                    beginning.wait()
+                    with suppress(SupersededError):  # it has begun: this run goes through its point again
+                        beginning.save(self.billing.spent.steps, tensors, state, self.world)
+                        beginning.wait()
                     beginning.close()
 
     def _state(self) -> TrialState:

@@ -11,6 +11,7 @@ import ray
 from orchestrator.config.resources import ResourcesSpec
 from orchestrator.execution.evaluation import as_they_end
 from trainables.errors import InputError
+from trainables.object_store import Patience
 
 
 def test_a_process_that_is_killed_each_time_is_one_message(ray_cluster):
@@ -23,6 +24,23 @@ def test_a_process_that_is_killed_each_time_is_one_message(ray_cluster):
     assert list(as_they_end(asked, [("one",)], resources, lambda done: None)) == ["one"]
     with pytest.raises(InputError, match=r"was lost(.|\n)*what was answered is kept"):
         list(as_they_end(asked, [("none",)], resources, lambda done: None))
+
+
+def test_each_has_the_patience_of_who_asks(ray_cluster, monkeypatch):
+    """Else an outage of the storage of some seconds ends a study that fine-tunes."""
+
+    def patience(_):
+        return Patience.seconds
+
+    monkeypatch.setattr(Patience, "seconds", Patience.FOR_STUDIES)
+    resources = ResourcesSpec(gpus_per_worker=0)
+    assert list(as_they_end(patience, [("one",)], resources, lambda done: None)) == [Patience.FOR_STUDIES]
+
+
+@pytest.mark.parametrize("devices", [{"cpus_per_worker": 800, "gpus_per_worker": 0}, {"gpus_per_worker": 3}])
+def test_what_there_is_no_room_for_is_refused(ray_cluster, devices):
+    with pytest.raises(InputError, match=r"asking a model takes (800 CPUs|3 GPUs)(.|\n)*it would wait for ever"):
+        list(as_they_end(str, [("one",)], ResourcesSpec(**devices), lambda done: None))
 
 
 @pytest.mark.parametrize(("wanted", "there", "reserved"), [(None, 2.0, 1), (None, 0.0, 0), (0, 2.0, 0), (2, 2.0, 2)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -68,4 +69,20 @@ def test_an_error_leads_back_too(job: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(Tuner, "lost", job.parent / "broken")
     with pytest.raises(OSError, match="broken"):
         run_with_tune(EXECUTOR)
+    assert Path.cwd() == job
+
+
+def test_a_notebook_that_goes_on_beside_the_study_stays_where_it_is(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else what its cells save lies in a folder that goes when the study ends."""
+    seen: list[Path] = []
+
+    class Beside(Tuner):
+        def fit(self) -> None:
+            seen.append(Path.cwd())
+
+    monkeypatch.setattr(tune, "Tuner", Beside)
+    thread = threading.Thread(target=run_with_tune, args=(EXECUTOR,))
+    thread.start()
+    thread.join()
+    assert seen == [job]
     assert Path.cwd() == job

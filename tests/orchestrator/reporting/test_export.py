@@ -102,9 +102,10 @@ def learner_of(arm, seed):
     return make_learner("bert", objective, options, {}, seed=seed)
 
 
-def write_checkpoint(trial, step, learner):
+def write_checkpoint(trial, step, learner, *, finished=True):
     checkpoints = Checkpoints(Location(trial))
-    checkpoints.save(step, {"model": module_tensors(learner)}, make_state())
+    more = {} if finished else {"optimiser": {}}
+    checkpoints.save(step, {"model": module_tensors(learner)} | more, make_state())
     checkpoints.wait()
     checkpoints.close()
 
@@ -230,6 +231,11 @@ def test_mistakes_are_refused_in_one_message(study, tmp_path, capsys):
     write_checkpoint(trial, 7, learner_of("vanilla", 1))
     (trial / "start-0001" / "step-00000007" / "model.safetensors").write_bytes(b"torn")
     refused(study, "--to", to, "--arm", "vanilla", fragments=["cannot be loaded", str(trial), "--trial NAME"])
+    shutil.rmtree(trial)
+    write_checkpoint(trial, 6, learner_of("vanilla", 1), finished=False)  # the one after it was lost
+    refused(
+        study, "--to", to, "--arm", "vanilla", fragments=["cannot be loaded", "not the model that the run reported"]
+    )
     shutil.rmtree(trial)
     refused(study, "--to", to, "--arm", "vanilla", fragments=["has no checkpoint", "--trial NAME"])
     assert not to.exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import tempfile
@@ -19,10 +20,10 @@ from torch.distributed.tensor import DTensor
 from tests.helpers.trials import make_measure, make_state, newest_model
 from tests.helpers.workers import Model, full, join, make_model, tokens
 from trainables.errors import InputError
-from trainables.storage import Location
+from trainables.storage import FullDiskError, Location
 from trainables.training import checkpoint_record
 from trainables.training.checkpoint import KEPT, Checkpoints
-from trainables.training.checkpoint_record import SupersededError
+from trainables.training.checkpoint_record import AttemptOrder, SupersededError
 from trainables.training.checkpoint_tensors import module_tensors
 from trainables.training.parallel import wrap
 from trainables.training.state import Spending
@@ -287,12 +288,92 @@ def test_what_it_wrote_at_the_same_moment_does_not_count_either(tmp_path, monkey
 def test_of_two_that_start_at_once_one_is_the_newer(tmp_path, monkeypatch):
     again, groups = a_second_start(tmp_path)
     other = Checkpoints(Location(tmp_path))
-    with monkeypatch.context() as patch:
-        patch.setattr(other, "starts", lambda: [1])  # it listed the folder before
-        other.load_newest(lambda state: {"model": groups["model"]})
+    seen_before_the_other(monkeypatch, other, {1: other.claims()[1]})
+    other.load_newest(lambda state: {"model": groups["model"]})
     other.require_newest()
     with pytest.raises(SupersededError):
         again.require_newest()
+
+
+def seen_before_the_other(monkeypatch, checkpoints, claims):
+    """What these see when they read, and when they claim a start for the first time."""
+    now, answers = checkpoints.claims, iter([claims, claims])
+    monkeypatch.setattr(checkpoints, "claims", lambda: next(answers, None) or now())
+
+
+FIRST, SECOND, NEXT_SESSION = AttemptOrder(1, 1), AttemptOrder(1, 2), AttemptOrder(2, 1)
+
+
+@pytest.mark.parametrize("later", [SECOND, NEXT_SESSION])
+@pytest.mark.parametrize("hung", ["before it read", "before it claimed", "before it saved"])
+def test_an_attempt_that_hung_and_was_replaced_takes_nothing_over(tmp_path, monkeypatch, hung, later):
+    """Attempts are in the order in which the study began them, not in that in which they come to write."""
+    model, optimiser = trained()
+    groups = groups_of(model, optimiser)
+    dead, living = Checkpoints(Location(tmp_path), FIRST), Checkpoints(Location(tmp_path), later)
+    if hung == "before it claimed":
+        seen_before_the_other(monkeypatch, dead, {})
+    elif hung == "before it saved":
+        dead.load_newest(wanted_by(model))
+    living.load_newest(wanted_by(model))
+    living.save(300, groups, make_state())
+    living.wait()
+    if hung != "before it saved":
+        with pytest.raises(SupersededError):
+            dead.load_newest(wanted_by(model))
+    else:
+        dead.save(50, groups, make_state())
+        with pytest.raises(SupersededError):
+            dead.wait()
+    assert living.steps() == [300]
+    living.save(900, {"model": groups["model"]}, make_state())
+    living.wait()
+    assert Checkpoints(Location(tmp_path)).steps() == [300, 900]
+
+
+def test_what_a_trial_begins_with_is_not_written_again_once_it_has_begun(tmp_path):
+    """A run that goes through the point again where another branches off."""
+    model, optimiser = trained()
+    groups = groups_of(model, optimiser)
+    for _ in range(2):
+        beginning = Checkpoints(Location(tmp_path))
+        beginning.save(10, groups, make_state())
+        beginning.wait()
+    branch = Checkpoints(Location(tmp_path), FIRST)
+    branch.load_newest(wanted_by(model))
+    branch.save(20, groups, make_state())
+    branch.wait()
+    with pytest.raises(SupersededError):
+        Checkpoints(Location(tmp_path)).save(10, groups, make_state())
+    assert branch.steps() == [10, 20]
+
+
+@pytest.mark.parametrize("fault", ["killed", "disk full"])
+def test_a_start_that_was_not_claimed_takes_nothing_away(tmp_path, monkeypatch, fault):
+    model, optimiser = trained()
+    for number in (1, 2):
+        save(tmp_path, number, model, optimiser)
+    if fault == "killed":  # its folder was made, the record in it was not
+        (tmp_path / "start-0002").mkdir()
+    else:
+        with monkeypatch.context() as patch:
+            patch.setattr("os.fsync", raises(OSError(errno.ENOSPC, "no space")))
+            with pytest.raises(FullDiskError):
+                Checkpoints(Location(tmp_path)).load_newest(wanted_by(model))
+        assert (tmp_path / "start-0002").exists()
+    again = Checkpoints(Location(tmp_path))
+    assert again.steps() == [1, 2]
+    assert again.load_newest(wanted_by(model))[0].step == 2
+    again.save(3, groups_of(model, optimiser), make_state())
+    again.wait()
+    assert [(place.step, place.start) for place in again.whole()] == [(2, 1), (3, 2)]
+
+
+def raises(error):
+    def call(*_):
+        raise error
+
+    return call
 
 
 # --- damage -------------------------------------------------------------------------------------------------
