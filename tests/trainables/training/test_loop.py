@@ -27,7 +27,7 @@ from trainables.objectives import find_objective
 from trainables.storage import Location
 from trainables.training import loop, meters
 from trainables.training.checkpoint import KEPT, Checkpoints
-from trainables.training.checkpoint_record import CheckpointFolders, CheckpointRecord
+from trainables.training.checkpoint_record import AttemptOrder, CheckpointFolders, CheckpointRecord
 from trainables.training.config import UNITS, Branch, BudgetConfig, learning_rate_share
 from trainables.training.loop import Trial
 from trainables.training.world import World
@@ -155,6 +155,20 @@ def test_a_branch_is_the_shorter_run(corpus, tmp_path, objective, cut_off):
         assert comparable(branch) == comparable(alone[first_step:])
         assert branch[-1].status == "completed"
         Location(tmp_path / "alone").delete()
+
+
+def test_a_branch_that_has_begun_is_left_alone(corpus, tmp_path):
+    """By a run that lost its checkpoints, and goes through the point again."""
+    training = {"schedule": "wsd", "cooldown": 0.25, "warmup": 0.1}
+    trunk = make_config("clm", budget={"steps": 20}, training=training, rungs=[], evaluations=[])
+    trunk = trunk.model_copy(update={"branches": (Branch(trial="branch", progress=0.3),)})
+    run(corpus, trunk, tmp_path / "trunk")
+    branch = Checkpoints(Location(tmp_path / "branch"), AttemptOrder(session=1, number=1))
+    found, _ = branch.load_newest(lambda state: {})
+    Location(tmp_path / "trunk").delete()
+    assert run(corpus, trunk, tmp_path / "trunk")[-1].status == "completed"
+    branch.require_newest()
+    assert branch.steps() == [found.step]
 
 
 # --- progress and schedule ----------------------------------------------------------------------------------
