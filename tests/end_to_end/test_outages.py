@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.ledger.records import BegunRecord, EndRecord, MeasureRecord
+from orchestrator.ledger.records import MeasureRecord, EndRecord, MeasureRecord
 from orchestrator.ledger.segments import read_ledger
 from orchestrator.verification.verify import verify
 from tests.helpers.chaos import chaotic, outcome, undisturbed
@@ -87,7 +87,7 @@ def test_a_storage_that_is_lost_ends_the_study_in_one_message(way, tmp_path, fau
     with log.open("wb") as lines:
         command = [sys.executable, "-c", IMPATIENT, "run", str(file)]
         driver = subprocess.Popen(command, stdout=lines, stderr=lines)
-    # Once both trials train: the processes of those that start wait longer for the storage.
+    # Once both trials train: the processes of those that start, or open their stream, wait longer for the storage.
     while not training(folder) >= {"search-headless-000", "search-vanilla-000"}:
         assert driver.poll() is None, log.read_text()
         time.sleep(0.5)
@@ -110,9 +110,9 @@ def start(log: Path, *arguments: str) -> subprocess.Popen[bytes]:
 
 
 def training(folder: Location) -> set[str]:
-    """The trials whose processes have built them."""
+    """The trials that have reported."""
     records = read_ledger(folder / "ledger") if (folder / "ledger").names() else []
-    return {record.trial for record in records if isinstance(record, BegunRecord)}
+    return {record.trial for record in records if isinstance(record, MeasureRecord)}
 
 
 def has_begun(log: Path) -> bool:
