@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.ledger.records import MeasureRecord, EndRecord, MeasureRecord
+from orchestrator.ledger.records import EndRecord, MeasureRecord
 from orchestrator.ledger.segments import read_ledger
 from orchestrator.verification.verify import verify
 from tests.helpers.chaos import chaotic, outcome, undisturbed
