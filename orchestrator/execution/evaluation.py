@@ -80,6 +80,8 @@ def evaluate_runs(
     history = recorder.history
     known = history.evaluations.get(record.digest, {})
     waiting = [run.trial for run in completed(history) if run.trial not in known]
+    if waiting:
+        require_room(spec.resources)
     calls = [(folder.uri, trial, tasks.uri, record.items) for trial in waiting]
     for found in as_they_end(ask, calls, spec.resources, lambda done: say(f"asking models: {done} of {len(calls)}")):
         evaluation_file(folder, record.digest, found.trial).write_bytes(found.items)
@@ -171,37 +173,43 @@ def as_they_end(
     say: Callable[[int], None],
 ) -> Iterator[Answer]:
     """What calls give, run as Ray tasks, in the order in which they end; each has the devices of a trial's worker.
-    Raises what one raises, and InputError: there is no room for one, or one's process was lost, again and again."""
+    Raises what one raises, and InputError: one's process was lost, again and again."""
     import ray
 
     total = ray.cluster_resources()
-    machine = Machine(int(total.get("CPU", 0)), int(total.get("GPU", 0)))
-    gpus = machine.gpus_per_worker(resources)
-    if calls and not cluster_grows():
-        _require_room(machine, resources.cpus_per_worker, gpus)
+    gpus = Machine(int(total.get("CPU", 0)), int(total.get("GPU", 0))).gpus_per_worker(resources)
     options = {"num_cpus": resources.cpus_per_worker, "num_gpus": gpus}
     task = ray.remote(_patiently).options(**options, max_retries=resources.attempts)
     pending = [task.remote(Patience.seconds, function, call) for call in calls]
-    for done in range(len(calls)):
-        say(done)
-        (ended,), pending = ray.wait(pending, num_returns=1)
-        try:
-            yield ray.get(ended)
-        except ray.exceptions.RayTaskError as error:
-            raise error.cause or error from None
-        except ray.exceptions.RayError as error:  # no exception of the call's: who ran it is gone
-            raise InputError(
-                "a process that asked a model was lost, each time that it was begun",
-                where="the Ray cluster",
-                why=str(error).partition("\n")[0][:300],
-                remedy="free memory there, or fewer workers side by side; then again: what was answered is kept",
-            ) from error
+    try:
+        for done in range(len(calls)):
+            say(done)
+            (ended,), pending = ray.wait(pending, num_returns=1)
+            try:
+                yield ray.get(ended)
+            except ray.exceptions.RayTaskError as error:
+                raise error.cause or error from None
+            except ray.exceptions.RayError as error:  # no exception of the call's: who ran it is gone
+                raise InputError(
+                    "a process that asked a model was lost, each time that it was begun",
+                    where="the Ray cluster",
+                    why=str(error).partition("\n")[0][:300],
+                    remedy="free memory there, or fewer workers side by side; then again: what was answered is kept",
+                ) from error
+    finally:
+        if ray.is_initialized():  # which may go on beyond this study
+            for call in pending:
+                ray.cancel(call, force=True)
 
 
-def _require_room(machine: Machine, cpus: int, gpus: int) -> None:
-    """Raises InputError where what takes so much would wait for ever."""
-    for kind, wanted, there in (("CPU", cpus, machine.cpus), ("GPU", gpus, machine.gpus)):
-        if wanted > there:
+def require_room(resources: ResourcesSpec) -> None:
+    """Raises InputError where what takes as much as a trial's worker would wait for ever."""
+    import ray
+
+    total, grows = ray.cluster_resources(), cluster_grows()
+    for kind, wanted in (("CPU", resources.cpus_per_worker), ("GPU", resources.gpus_per_worker or 0)):
+        there = int(total.get(kind, 0))
+        if wanted > there and not grows:
             raise InputError(
                 f"asking a model takes {formatting.plural(wanted, kind)}, as a trial's worker does; there are {there}",
                 where=f"resources.{kind.lower()}s_per_worker = {wanted}",

@@ -91,7 +91,8 @@ class _Connection:
 
         with self._lock:
             if ours := self._users > 0 or not ray.is_initialized():
-                if not self._users:
+                if not ray.is_initialized():
+                    self._end.close()  # of one that a notebook's cell has shut down
                     with ExitStack() as stack:
                         connect(stack)
                         self._end = stack.pop_all()

@@ -105,13 +105,14 @@ def _inside(folder: str) -> Iterator[None]:
     """Go to a folder of this process's own, and back. Tune asks for the current folder, and a job's may be gone: Ray
     extracts it again, over the old one, when a first node on this machine gets the job's environment. A notebook's,
     which goes on beside the study, stays where it is."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     try:
         before = Path.cwd()
+        stays = threading.current_thread() is not threading.main_thread()
     except FileNotFoundError:
-        before = Path.home()
+        before, stays = Path.home(), False
+    if stays:
+        yield
+        return
     os.chdir(folder)
     try:
         yield

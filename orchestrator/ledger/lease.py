@@ -12,7 +12,7 @@ import platform
 import time
 import uuid
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -72,11 +72,14 @@ class Lease:
     def __init__(self, ledger: Location, say: Callable[[str], None]) -> None:
         self._file, self._holder = ledger / LEASE_FILE, Holder.here()
         seen = self._wait_for_others(say)
-        try:
-            self._version = self._file.replace(_content(self._holder), seen)
-        except ChangedError as error:
-            raise taken_over(self._file.parent) from error
-        _held.add(self._holder.token)
+        with ExitStack() as undo:
+            _held.add(self._holder.token)  # first: who reads what is written finds it held
+            undo.callback(self.leave)
+            try:
+                self._version = self._file.replace(_content(self._holder), seen)
+            except ChangedError as error:
+                raise taken_over(self._file.parent) from error
+            undo.pop_all()
         self._renewed = time.monotonic()
 
     def _wait_for_others(self, say: Callable[[str], None]) -> Version | None:
@@ -144,10 +147,12 @@ def _content(holder: Holder) -> bytes:
     return holder.model_dump_json().encode()
 
 
-def note_holder(ledger: Path) -> None:
-    """Write who leads a study of this machine: for who is refused, the lock itself names nobody."""
-    with space_for(ledger / LEASE_FILE):
-        (ledger / LEASE_FILE).write_bytes(_content(Holder.here()))
+def note_holder(file: Path, locked: int) -> None:
+    """Write into the file that is locked who leads the study: for who is refused, the lock itself names nobody. By the
+    lock's own descriptor: on SMB the file cannot be written by another (flock(2), "CIFS details")."""
+    with space_for(file):
+        os.ftruncate(locked, 0)
+        os.pwrite(locked, _content(Holder.here()), 0)
 
 
 def taken_over(ledger: Location) -> InputError:

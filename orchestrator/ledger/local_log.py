@@ -34,6 +34,15 @@ def lock(folder: Path) -> int:
     return exclusive
 
 
+def _put_on_disk(folder: Path) -> None:
+    """The names in it."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 class LocalLog:
     """Writes lines into a new segment. A lock keeps others out, for as long as this process lives. Raises what
     :func:`lock` does, and FullDiskError."""
@@ -43,10 +52,11 @@ class LocalLog:
         with ExitStack() as undo:
             self._exclusive = lock(folder)
             undo.callback(os.close, self._exclusive)
+            note_holder(folder / LEASE_FILE, self._exclusive)
             self._path = folder / segment_name(max(segments_of(Location(folder)).values(), default=0) + 1)
             with space_for(self._path):
                 self._file = undo.enter_context(self._path.open("xb", buffering=0))
-            note_holder(folder)
+                _put_on_disk(folder)
             undo.pop_all()
 
     def append(self, line: bytes) -> None:
@@ -63,7 +73,9 @@ class LocalLog:
             raise
 
     def flush(self) -> None:
-        """Nothing: what is appended outlives this process."""
+        """What is appended outlives this process at once; now a power cut too."""
+        with space_for(self._path):
+            os.fsync(self._file.fileno())
 
     def check(self) -> None:
         """Nothing: what cannot be written is told when it is appended."""

@@ -33,7 +33,11 @@ class LedgerWriter:
         if folder.local is not None:
             self._log = LocalLog(folder.local)
         else:
-            self._log = RemoteLog(folder, Lease(folder, say))
+            lease = Lease(folder, say)
+            with ExitStack() as undo:
+                undo.callback(lease.release)
+                self._log = RemoteLog(folder, lease)
+                undo.pop_all()
         reader = LedgerReader(folder)
         with ExitStack() as undo:
             undo.callback(self._log.close)

@@ -7,7 +7,7 @@ workers that hold them, and read again by any number of workers, each only the f
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from contextlib import suppress
@@ -66,7 +66,7 @@ class Checkpoints(CheckpointFolders):
 
     def __init__(self, folder: Location, order: AttemptOrder = BEFORE_ALL) -> None:
         super().__init__(folder)
-        self._order = order
+        self.order = order
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self._writing: Future[str] | None = None
         self._closing = threading.Event()
@@ -150,11 +150,11 @@ class Checkpoints(CheckpointFolders):
 
     def _claim(self, step: int) -> int:
         """A new start's number; 0 where a later attempt has one."""
-        session, attempt = self._order
+        session, attempt = self.order
         record = StartRecord(step=step, session=session, attempt=attempt, token=secrets.token_hex(16))
         while True:  # who claims a number has seen all below it, so that none is a later attempt's
             claims = self.claims()
-            if any(claim is not None and claim.order > self._order for claim in claims.values()):
+            if any(claim is not None and claim.order > self.order for claim in claims.values()):
                 return 0
             number = max(claims, default=0) + 1
             if (self.start(number) / START_FILE).write_new(record.model_dump_json().encode()):
@@ -205,19 +205,25 @@ class Checkpoints(CheckpointFolders):
         for number in range(world.sum_integers(len(seen))):
             start, step = (seen[number].start, seen[number].step) if world.rank == 0 else (0, 0)
             place = self.place(world.sum_integers(start), world.sum_integers(step))
-            found, problem = None, ""
+            record, found, problem = None, None, ""
             try:
                 record = _record(place)
-                found = self._read(record, place.folder, wanted)
             except DamagedError as error:
                 problem = str(error)
-            anywhere = world.largest(float(bool(problem))) > 0
-            if found is None or anywhere:
+            if not _anywhere(problem, world):
+                assert record is not None
+                if not record.finished:  # first: what was thought dead might go on, and remove it while it is read
+                    self._begin(place.step, world)
+                try:
+                    found = self._read(record, place.folder, wanted)
+                except DamagedError as error:
+                    problem = str(error)
+                if _anywhere(problem, world):
+                    found = None
+            if record is None or found is None:
                 damaged.append((place, problem or "another worker cannot read its part"))
                 continue
             _restore_random_state(record, place.folder, world)
-            if not found.finished:
-                self._begin(place.step, world)
             if world.rank == 0:
                 for bad, _ in damaged:
                     bad.folder.delete()
@@ -226,6 +232,8 @@ class Checkpoints(CheckpointFolders):
                 for bad, why in damaged
             ]
         if damaged:
+            if world.sum_integers(int(world.rank == 0 and _has_vanished(damaged))):
+                return self.load_newest(wanted, world)  # what was thought dead has removed them for newer ones
             newest, why = damaged[0]
             raise _damaged(newest.folder, f"{why}; there is no undamaged one before")
         self._begin(0, world)
@@ -259,6 +267,16 @@ def _record(place: Place) -> CheckpointRecord:
     if record.step != place.step:
         raise DamagedError(f"its state.json is of step {record.step}")
     return record
+
+
+def _anywhere(problem: str, world: World) -> bool:
+    """Whether any worker has one, the same answer for all."""
+    return world.largest(float(bool(problem))) > 0
+
+
+def _has_vanished(damaged: Sequence[tuple[Place, str]]) -> bool:
+    """Whether one of these is no longer what was listed: its record is written last, and was there."""
+    return any(not (place.folder / STATE_FILE).exists() for place, _ in damaged)
 
 
 def _damaged(folder: Location, why: str) -> InputError:

@@ -116,11 +116,15 @@ class AttemptOrder(NamedTuple):
 
     session: int
     """Of the study, from 1."""
-    number: int
+    number: int  # of the attempt in it
+
+    def as_beginning(self) -> "AttemptOrder":
+        """Of what an attempt at another trial begins this one with: before all attempts of this one's own, and among
+        each other as those of the other one."""
+        return AttemptOrder(0, self.session * 10**9 + self.number)
 
 
 BEFORE_ALL = AttemptOrder(0, 0)
-"""What begins a trial for it, before any attempt of its own."""
 
 
 class StartRecord(Config):

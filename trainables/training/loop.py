@@ -350,7 +350,8 @@ class Trial:
                 self.checkpoints.require_newest()
                 self.billing.settle()
                 with self.meter.measure("checkpoint"):
-                    beginning = Checkpoints(self.checkpoints.folder.parent / branch.trial)
+                    order = self.checkpoints.order.as_beginning()
+                    beginning = Checkpoints(self.checkpoints.folder.parent / branch.trial, order)
                     tensors = self.stepper.tensors(finished=False)
                     own = {"loss_sum": 0.0, "loss_steps": 0, "reports": (), "floors": None}
                     state = self._state().model_copy(update=own)

@@ -9,7 +9,7 @@ import pytest
 import ray
 
 from orchestrator.config.resources import ResourcesSpec
-from orchestrator.execution.evaluation import as_they_end
+from orchestrator.execution.evaluation import as_they_end, require_room
 from trainables.errors import InputError
 from trainables.object_store import Patience
 
@@ -40,7 +40,8 @@ def test_each_has_the_patience_of_who_asks(ray_cluster, monkeypatch):
 @pytest.mark.parametrize("devices", [{"cpus_per_worker": 800, "gpus_per_worker": 0}, {"gpus_per_worker": 3}])
 def test_what_there_is_no_room_for_is_refused(ray_cluster, devices):
     with pytest.raises(InputError, match=r"asking a model takes (800 CPUs|3 GPUs)(.|\n)*it would wait for ever"):
-        list(as_they_end(str, [("one",)], ResourcesSpec(**devices), lambda done: None))
+        require_room(ResourcesSpec(**devices))
+    require_room(ResourcesSpec(gpus_per_worker=0))
 
 
 @pytest.mark.parametrize(("wanted", "there", "reserved"), [(None, 2.0, 1), (None, 0.0, 0), (0, 2.0, 0), (2, 2.0, 2)])

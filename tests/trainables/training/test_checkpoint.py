@@ -7,6 +7,7 @@ import json
 import shutil
 import tempfile
 import threading
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from tests.helpers.trials import make_measure, make_state, newest_model
 from tests.helpers.workers import Model, full, join, make_model, tokens
 from trainables.errors import InputError
 from trainables.storage import FullDiskError, Location
-from trainables.training import checkpoint_record
+from trainables.training import checkpoint, checkpoint_record
 from trainables.training.checkpoint import KEPT, Checkpoints
 from trainables.training.checkpoint_record import AttemptOrder, SupersededError
 from trainables.training.checkpoint_tensors import module_tensors
@@ -298,7 +299,12 @@ def test_of_two_that_start_at_once_one_is_the_newer(tmp_path, monkeypatch):
 def seen_before_the_other(monkeypatch, checkpoints, claims):
     """What these see when they read, and when they claim a start for the first time."""
     now, answers = checkpoints.claims, iter([claims, claims])
-    monkeypatch.setattr(checkpoints, "claims", lambda: next(answers, None) or now())
+
+    def seen():
+        answer = next(answers, None)
+        return now() if answer is None else answer
+
+    monkeypatch.setattr(checkpoints, "claims", seen)
 
 
 FIRST, SECOND, NEXT_SESSION = AttemptOrder(1, 1), AttemptOrder(1, 2), AttemptOrder(2, 1)
@@ -329,6 +335,47 @@ def test_an_attempt_that_hung_and_was_replaced_takes_nothing_over(tmp_path, monk
     living.save(900, {"model": groups["model"]}, make_state())
     living.wait()
     assert Checkpoints(Location(tmp_path)).steps() == [300, 900]
+
+
+@pytest.mark.parametrize("when", ["before it is read", "while it is read"])
+def test_what_was_thought_dead_removes_nothing_that_is_being_read(tmp_path, monkeypatch, when):
+    """It saves twice meanwhile, and removes what is older than its last two."""
+    model, optimiser = trained()
+    groups = groups_of(model, optimiser)
+    dead, living = Checkpoints(Location(tmp_path), FIRST), Checkpoints(Location(tmp_path), SECOND)
+    dead.load_newest(wanted_by(model))
+
+    def go_on(*steps):
+        for number in steps:
+            dead.save(number, groups, make_state())
+            dead.wait()
+
+    go_on(100, 200)
+    name = "_record" if when == "before it is read" else "GroupReader"
+    read, left = getattr(checkpoint, name), [(300, 400)]
+
+    def overtaken(*arguments):
+        if left:
+            with suppress(SupersededError):
+                go_on(*left.pop())
+        return read(*arguments)
+
+    monkeypatch.setattr(checkpoint, name, overtaken)
+    found, _ = living.load_newest(wanted_by(model))
+    assert found.step == (400 if when == "before it is read" else 200)
+    assert living.steps()[-1] == found.step
+
+
+def test_what_a_trial_begins_with_is_in_the_order_of_the_attempts_that_leave_it(tmp_path):
+    model, optimiser = trained()
+    groups = groups_of(model, optimiser)
+    dead, living = (Checkpoints(Location(tmp_path), order.as_beginning()) for order in (SECOND, NEXT_SESSION))
+    living.save(10, groups, make_state())
+    living.wait()
+    with pytest.raises(SupersededError):
+        dead.save(10, groups, make_state())
+    branch = Checkpoints(Location(tmp_path), FIRST)
+    assert branch.load_newest(wanted_by(model))[0].step == 10
 
 
 def test_what_a_trial_begins_with_is_not_written_again_once_it_has_begun(tmp_path):
