@@ -29,6 +29,9 @@ class Unlimited:
     def renew_if_due(self) -> None:
         pass
 
+    def leave(self) -> None:
+        pass
+
     def release(self) -> None:
         pass
 
