@@ -43,10 +43,13 @@ END_SECONDS = 600.0
 """For a study to end that is not killed any more."""
 
 
+TOO_LOW = {"dimensions": {"learning_rate": {"type": "float", "low": 1e-6, "high": 1e-5, "log": True}}}
+"""Rates at which nothing is learned: the other arm is surely the better one, before all seeds are run."""
 EVIDENCE = {
     "training": {"batch_sequences": 8, "learning_rate": 3e-3, "schedule": "wsd", "cooldown": 0.25},
+    "arms": {"headless": {"objective": "headless_clm", "space": TOO_LOW}, "vanilla": {"objective": "clm"}},
     "search": {"budget_per_arm": 3, "halving": {"reduction": 2, "rungs": 2}},
-    "confirm": {"seeds": 7, "stopping": {"minimum": 6}, "evaluations": 2, "anytime": [0.5], "margin": 0.9},
+    "confirm": {"seeds": 9, "stopping": {"minimum": 6}, "evaluations": 2, "anytime": [0.5]},
 }
 """Trials that are stopped early, branches of confirmation runs, and seeds until the question is answered."""
 
