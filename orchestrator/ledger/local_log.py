@@ -20,7 +20,7 @@ def lock(folder: Path) -> int:
         exclusive = os.open(folder / LEASE_FILE, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         fcntl.flock(exclusive, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
+    except (BlockingIOError, PermissionError) as error:  # which of them: fcntl(2), "EACCES or EAGAIN"
         os.close(exclusive)
         raise taken_over(Location(folder)) from error
     except OSError as error:
@@ -83,6 +83,7 @@ class LocalLog:
     def close(self) -> None:
         """Put it on the disk, and let others write."""
         if not self._file.closed:
-            os.fsync(self._file.fileno())
-            self._file.close()
-            os.close(self._exclusive)
+            with ExitStack() as last:
+                last.callback(os.close, self._exclusive)
+                last.enter_context(self._file)
+                os.fsync(self._file.fileno())

@@ -165,10 +165,12 @@ class WatchedCheckpoints(Checkpoints):
         }
 
     def _read(self, record: CheckpointRecord, folder: Location, wanted: Any) -> Any:  # type: ignore[override]
-        start = int(folder.parent.name.removeprefix("start-"))
-        for later, claim in self._there.items():
-            if later > start and record.step > claim.step:
-                World.present.crashes.append(f"{folder} was read, though start {later} went on from step {claim.step}")
+        start, reader = int(folder.parent.name.removeprefix("start-")), max(self._there, default=0)
+        while reader > start:  # what the newest start went on from, and that one, ...
+            claim = self._there[reader]
+            if record.step > claim.step or start > claim.start:
+                World.present.crashes.append(f"{folder} was read, though start {reader} went on from before it")
+            reader = claim.start
         return Checkpoints._read(record, folder, wanted)
 
 

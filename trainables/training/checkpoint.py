@@ -70,7 +70,7 @@ class Checkpoints(CheckpointFolders):
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self._writing: Future[str] | None = None
         self._closing = threading.Event()
-        self._start = 0  # the number of this process's; 0: it has claimed none yet
+        self._starts: list[int] = []  # the numbers that this process has claimed; it writes into the last
 
     def save(self, step: int, groups: Mapping[str, Tensors], state: TrialState, world: World | None = None) -> None:
         """Copy a checkpoint to host memory and begin to write it; all workers call it at the same step.
@@ -82,8 +82,8 @@ class Checkpoints(CheckpointFolders):
         """
         world = world or World()
         self.wait()
-        if not self._start:
-            self._begin(0, world)
+        if not self._starts:
+            self._begin(None, world)
         # A worker's files of an earlier attempt at the same step must not count as this one's.
         number = world.sum_integers(secrets.randbits(62) if world.rank == 0 else 0)
         parts = {group: Part.copy(tensors, world) for group, tensors in groups.items()}
@@ -93,7 +93,7 @@ class Checkpoints(CheckpointFolders):
         state = state.model_copy(deep=True)
 
         def write() -> str:
-            folder = self.place(self._start, step).folder
+            folder = self.place(self._starts[-1], step).folder
             files: dict[str, FileRecord] = {}
             for group, part in parts.items():
                 files |= part.write(folder, group, world)
@@ -138,20 +138,21 @@ class Checkpoints(CheckpointFolders):
 
     def require_newest(self) -> None:
         """Raises SupersededError if the trial was started again elsewhere: this process was thought dead."""
-        if self._start and max(self.starts(), default=0) > self._start:
+        if self._starts and max(self.starts(), default=0) > self._starts[-1]:
             raise self._superseded()
 
-    def _begin(self, step: int, world: World) -> None:
-        """Begin a start that goes on from a step's checkpoint, 0: from none; all workers call it. Raises
-        SupersededError, on all of them, where a later attempt began."""
-        self._start = world.sum_integers(self._claim(step) if world.rank == 0 else 0)
-        if not self._start:
+    def _begin(self, place: Place | None, world: World) -> None:
+        """Begin a start that goes on from a checkpoint, None: from none; all workers call it. Raises SupersededError,
+        on all of them, where a later attempt began."""
+        number = world.sum_integers(self._claim(place) if world.rank == 0 else 0)
+        if not number:
             raise self._superseded()
+        self._starts.append(number)
 
-    def _claim(self, step: int) -> int:
+    def _claim(self, place: Place | None) -> int:
         """A new start's number; 0 where a later attempt has one."""
-        session, attempt = self.order
-        record = StartRecord(step=step, session=session, attempt=attempt, token=secrets.token_hex(16))
+        (session, attempt), (step, start) = self.order, place[:2] if place is not None else (0, 0)
+        record = StartRecord(step=step, start=start, session=session, attempt=attempt, token=secrets.token_hex(16))
         while True:  # who claims a number has seen all below it, so that none is a later attempt's
             claims = self.claims()
             if any(claim is not None and claim.order > self.order for claim in claims.values()):
@@ -165,10 +166,10 @@ class Checkpoints(CheckpointFolders):
 
     def _sweep(self, newest: int) -> None:
         """Remove what is older than the checkpoints that are kept, and what was not finished before the newest."""
-        kept = {place[:2] for place in self.whole()[-KEPT:]}
+        kept, own = {place[:2] for place in self.whole()[-KEPT:]}, self._starts[-1]
         for start in self.starts():
-            for place in self.begun(start) if start <= self._start else ():
-                if place[:2] not in kept and (start < self._start or place.step < newest):
+            for place in self.begun(start) if start <= own else ():
+                if place[:2] not in kept and (start < own or place.step < newest):
                     place.folder.delete()
 
     def _await(self, file: Location, number: int) -> WorkerRecord:
@@ -198,10 +199,18 @@ class Checkpoints(CheckpointFolders):
         Returns what was read, None where there is no checkpoint, and what a person should know of it. Raises
         InputError: it does not fit the tensors, or all are damaged; SupersededError: a later attempt began.
         """
-        world = world or World()
+        world, before = world or World(), len(self._starts)
+        while True:
+            # What the first worker sees, newest first: the others may not see all of them yet.
+            seen = self.whole(without=self._starts[before:])[::-1] if world.rank == 0 else []
+            if (loaded := self._load_first(seen, wanted, world)) is not None:
+                return loaded
+
+    def _load_first(
+        self, seen: Sequence[Place], wanted: Callable[[TrialState], Mapping[str, Tensors]], world: World
+    ) -> tuple[Saved | None, list[str]] | None:
+        """As :meth:`load_newest`, of these; None where what was thought dead has removed them for newer ones."""
         damaged: list[tuple[Place, str]] = []
-        # What the first worker sees, newest first: the others may not see all of them yet.
-        seen = self.whole()[::-1] if world.rank == 0 else []
         for number in range(world.sum_integers(len(seen))):
             start, step = (seen[number].start, seen[number].step) if world.rank == 0 else (0, 0)
             place = self.place(world.sum_integers(start), world.sum_integers(step))
@@ -213,7 +222,7 @@ class Checkpoints(CheckpointFolders):
             if not _anywhere(problem, world):
                 assert record is not None
                 if not record.finished:  # first: what was thought dead might go on, and remove it while it is read
-                    self._begin(place.step, world)
+                    self._begin(place, world)
                 try:
                     found = self._read(record, place.folder, wanted)
                 except DamagedError as error:
@@ -233,10 +242,10 @@ class Checkpoints(CheckpointFolders):
             ]
         if damaged:
             if world.sum_integers(int(world.rank == 0 and _has_vanished(damaged))):
-                return self.load_newest(wanted, world)  # what was thought dead has removed them for newer ones
+                return None
             newest, why = damaged[0]
             raise _damaged(newest.folder, f"{why}; there is no undamaged one before")
-        self._begin(0, world)
+        self._begin(None, world)
         return None, []
 
     def read_model(self, place: Place) -> Saved:

@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any, NamedTuple, Self
 
 from pydantic import Field, StringConstraints, ValidationError
@@ -128,9 +128,10 @@ BEFORE_ALL = AttemptOrder(0, 0)
 
 
 class StartRecord(Config):
-    """A start of a trial's workers."""
+    """A start of a trial's workers, and the checkpoint that they went on from."""
 
-    step: Count  # from whose checkpoint they went on
+    step: Count  # its step; 0: they went on from none
+    start: Count  # the number of the start that wrote it
     session: Count  # of the study that started them
     attempt: Count  # at the trial
     token: str  # that tells it from any other
@@ -152,22 +153,25 @@ class Place(NamedTuple):
 class CheckpointFolders:
     """Where a trial's checkpoints lie: each start of its workers has a folder, and in it one for each checkpoint.
 
-    Workers that were thought dead may go on and write. So of a start's checkpoints only those count that are not beyond
-    the steps from which later starts went on. Starts are numbered as they claim their folders, an attempt's never after
-    a later attempt's.
+    Workers that were thought dead may go on and write. So those checkpoints count that the newest start wrote, and
+    those on the way to it: of the start that it went on from, up to the step from which it did, and so on. Starts are
+    numbered as they claim their folders, an attempt's never after a later attempt's.
     """
 
     def __init__(self, folder: Location) -> None:
         self.folder = folder
 
-    def whole(self) -> list[Place]:
-        """The whole checkpoints that count, by step, ascending."""
-        limit, found = math.inf, dict[int, Place]()
-        for start, claim in reversed(self.claims().items()):
-            for place in self.begun(start):
-                if place.step <= limit and place.step not in found and (place.folder / STATE_FILE).exists():
-                    found[place.step] = place
-            limit = min(limit, claim.step if claim is not None else 0)  # what is not known to count does not
+    def whole(self, without: Collection[int] = ()) -> list[Place]:
+        """The whole checkpoints that count, by step, ascending; ``without`` these starts, those that count else."""
+        claims, found = self.claims(), dict[int, Place]()
+        on_the_way, limit = max(claims.keys() - set(without), default=0), math.inf
+        for start, claim in reversed(claims.items()):
+            if start == on_the_way:
+                for place in self.begun(start):
+                    if place.step <= limit and place.step not in found and (place.folder / STATE_FILE).exists():
+                        found[place.step] = place
+                # What cannot be read says of nothing before that it counts.
+                on_the_way, limit = (claim.start, min(limit, claim.step)) if claim is not None else (0, 0)
         return [found[step] for step in sorted(found)]
 
     def steps(self) -> list[int]:

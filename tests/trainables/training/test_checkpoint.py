@@ -337,7 +337,7 @@ def test_an_attempt_that_hung_and_was_replaced_takes_nothing_over(tmp_path, monk
     assert Checkpoints(Location(tmp_path)).steps() == [300, 900]
 
 
-@pytest.mark.parametrize("when", ["before it is read", "while it is read"])
+@pytest.mark.parametrize("when", ["before it is read", "before it is claimed", "while it is read"])
 def test_what_was_thought_dead_removes_nothing_that_is_being_read(tmp_path, monkeypatch, when):
     """It saves twice meanwhile, and removes what is older than its last two."""
     model, optimiser = trained()
@@ -351,8 +351,12 @@ def test_what_was_thought_dead_removes_nothing_that_is_being_read(tmp_path, monk
             dead.wait()
 
     go_on(100, 200)
-    name = "_record" if when == "before it is read" else "GroupReader"
-    read, left = getattr(checkpoint, name), [(300, 400)]
+    place, name = {
+        "before it is read": (checkpoint, "_record"),
+        "before it is claimed": (living, "_claim"),
+        "while it is read": (checkpoint, "GroupReader"),
+    }[when]
+    read, left = getattr(place, name), [(300, 400)]
 
     def overtaken(*arguments):
         if left:
@@ -360,39 +364,36 @@ def test_what_was_thought_dead_removes_nothing_that_is_being_read(tmp_path, monk
                 go_on(*left.pop())
         return read(*arguments)
 
-    monkeypatch.setattr(checkpoint, name, overtaken)
+    monkeypatch.setattr(place, name, overtaken)
     found, _ = living.load_newest(wanted_by(model))
-    assert found.step == (400 if when == "before it is read" else 200)
+    assert found.step == (200 if when == "while it is read" else 400)
     assert living.steps()[-1] == found.step
 
 
-def test_what_a_trial_begins_with_is_in_the_order_of_the_attempts_that_leave_it(tmp_path):
+def test_a_start_that_led_to_nothing_takes_nothing_away(tmp_path, monkeypatch):
+    """It had hung before it claimed; the first attempt had gone on meanwhile, and the third one had seen how far."""
     model, optimiser = trained()
     groups = groups_of(model, optimiser)
-    dead, living = (Checkpoints(Location(tmp_path), order.as_beginning()) for order in (SECOND, NEXT_SESSION))
-    living.save(10, groups, make_state())
-    living.wait()
-    with pytest.raises(SupersededError):
-        dead.save(10, groups, make_state())
-    branch = Checkpoints(Location(tmp_path), FIRST)
-    assert branch.load_newest(wanted_by(model))[0].step == 10
+    first, hung, third = (Checkpoints(Location(tmp_path), AttemptOrder(1, number)) for number in (1, 2, 3))
 
+    def go_on(*steps):
+        for number in steps:
+            first.save(number, groups, make_state())
+            first.wait()
 
-def test_what_a_trial_begins_with_is_not_written_again_once_it_has_begun(tmp_path):
-    """A run that goes through the point again where another branches off."""
-    model, optimiser = trained()
-    groups = groups_of(model, optimiser)
-    for _ in range(2):
-        beginning = Checkpoints(Location(tmp_path))
-        beginning.save(10, groups, make_state())
-        beginning.wait()
-    branch = Checkpoints(Location(tmp_path), FIRST)
-    branch.load_newest(wanted_by(model))
-    branch.save(20, groups, make_state())
-    branch.wait()
-    with pytest.raises(SupersededError):
-        Checkpoints(Location(tmp_path)).save(10, groups, make_state())
-    assert branch.steps() == [10, 20]
+    go_on(100, 200)
+    seen, claim = hung.whole()[-1], third._claim
+    assert seen.step == 200
+    go_on(300, 400)
+
+    def claim_after_the_hung(place):
+        hung._begin(seen, World())
+        return claim(place)
+
+    monkeypatch.setattr(third, "_claim", claim_after_the_hung)
+    assert third.load_newest(wanted_by(model))[0].step == 400
+    assert sorted(third.claims()) == [1, 2, 3]
+    assert Checkpoints(Location(tmp_path), AttemptOrder(1, 4)).load_newest(wanted_by(model))[0].step == 400
 
 
 @pytest.mark.parametrize("fault", ["killed", "disk full"])
