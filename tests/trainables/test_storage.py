@@ -121,11 +121,24 @@ def test_a_local_ledger_is_locked_by_a_file_that_is_open_for_writing(tmp_path, m
     assert mode & os.O_RDWR
 
 
-def test_a_file_system_without_locks_is_refused(tmp_path, monkeypatch):
-    def flock(*_):
-        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+def test_a_lock_of_another_machine_is_told_as_one(tmp_path, monkeypatch):
+    """By EACCES, as SMB does."""
+    monkeypatch.setattr(fcntl, "flock", raises(PermissionError(errno.EACCES, "Permission denied")))
+    with pytest.raises(InputError, match="another process runs this study"):
+        LedgerWriter(Location(tmp_path) / "ledger")
 
-    monkeypatch.setattr(fcntl, "flock", flock)
+
+def test_what_cannot_be_put_on_the_disk_keeps_nobody_out(tmp_path, monkeypatch):
+    writer = LedgerWriter(Location(tmp_path) / "ledger")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", raises(OSError(errno.EIO, "Input/output error")))
+        with pytest.raises(OSError, match="Input/output"):
+            writer.close()
+    LedgerWriter(Location(tmp_path) / "ledger").close()
+
+
+def test_a_file_system_without_locks_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(fcntl, "flock", raises(OSError(errno.EOPNOTSUPP, "Operation not supported")))
     with pytest.raises(InputError, match=r"cannot be locked(.|\n)*Operation not supported(.|\n)*an object store"):
         LedgerWriter(Location(tmp_path) / "ledger")
 
