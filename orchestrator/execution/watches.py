@@ -1,11 +1,12 @@
 """What is watched while trials run: signals, the cluster's use, and placement groups."""
 
 import os
+import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from types import FrameType
 
 import ray
@@ -34,7 +35,7 @@ def watching(executor: Executor, inbox: Inbox) -> Iterator[None]:
     actions = [_resources(executor.recorder), _waiting(executor, groups), inbox.look]
     if executor.workers.launcher == "ray_train":
         actions.append(_placement_groups(executor.recorder, groups))
-    with _signals(executor), _head_watched(executor), _repeated(*actions):
+    with _signals(executor), _ray_watched(executor), _repeated(*actions):
         yield
 
 
@@ -59,42 +60,68 @@ def _signals(executor: Executor) -> Iterator[None]:
 
 
 @contextmanager
-def _head_watched(executor: Executor) -> Iterator[None]:
-    """Meanwhile a head that does not answer any more ends this process, with what is to be done: Ray would end it too,
-    in words of its own."""
+def _ray_watched(executor: Executor) -> Iterator[None]:
+    """Meanwhile the loss of a part of Ray that this process cannot do without ends it, with what is to be done: Ray
+    would end it too, in words of its own, or in none."""
     address = str(ray.get_runtime_context().gcs_address)
-    finished = threading.Event()
+    finished, told = threading.Event(), threading.Lock()
 
-    def answers() -> bool:
-        try:
-            reach(address, _HEAD_POLL_SECONDS)
-        except OSError:
-            return False
-        return True
+    def end(lost: str, why: str) -> None:
+        if finished.is_set() or not told.acquire(blocking=False):
+            return
+        error = InputError(
+            lost,
+            where=address,
+            why=why,
+            remedy=f"all but the last moments is saved; on a cluster that answers:  h2h resume {executor.folder}",
+        )
+        with suppress(OSError):  # the terminal was closed
+            os.write(2, f"\nh2h: {error}\n".encode())
+        executor.recorder.close()
+        os._exit(1)  # whatever waits for Ray would wait on
 
-    def watch() -> None:
+    def watch_head() -> None:
         last = time.monotonic()
         while not finished.wait(_HEAD_POLL_SECONDS):
-            if answers():
+            if _answers(address):
                 last = time.monotonic()
             elif time.monotonic() - last > HEAD_SECONDS:
-                executor.recorder.close()
-                error = InputError(
-                    "the head of the Ray cluster is lost",
-                    where=address,
-                    why=f"it has not answered for {HEAD_SECONDS:.0f} s",
-                    remedy="all but the last moments is saved; on a cluster that answers:  "
-                    f"h2h resume {executor.folder}",
-                )
-                with suppress(OSError):  # the terminal was closed
-                    os.write(2, f"\nh2h: {error}\n".encode())
-                os._exit(1)  # whatever waits for Ray would wait on
+                end("the head of the Ray cluster is lost", f"it has not answered for {HEAD_SECONDS:.0f} s")
 
-    threading.Thread(target=watch, name="head", daemon=True).start()
-    try:
+    def watch_node() -> None:
+        """The next access to its object store would end this process without a word."""
+        with suppress(OSError):
+            node.recv(1)  # there is never any: it waits for the end
+        if ray.is_initialized():  # else a notebook's cell has shut Ray down
+            end("the Ray node that this study runs on is lost", "its own process, the raylet, has ended")
+
+    with _object_store() as node, ExitStack() as stack:
+        stack.callback(finished.set)
+        threading.Thread(target=watch_head, name="head", daemon=True).start()
+        threading.Thread(target=watch_node, name="node", daemon=True).start()
         yield
-    finally:
-        finished.set()
+
+
+def _answers(address: str) -> bool:
+    try:
+        reach(address, _HEAD_POLL_SECONDS)
+    except OSError:
+        return False
+    return True
+
+
+@contextmanager
+def _object_store() -> Iterator[socket.socket]:
+    """A connection to that of the node that this process runs on: it lives as long as the node does."""
+    here = ray.get_runtime_context().get_node_id()
+    (path,) = (node["ObjectStoreSocketName"] for node in ray.nodes() if node["NodeID"] == here)
+    with closing(socket.socket(socket.AF_UNIX)) as connection:
+        connection.connect(path)
+        try:
+            yield connection
+        finally:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)  # wakes who waits for it
 
 
 @contextmanager

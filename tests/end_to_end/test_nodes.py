@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
 
 NUM_FAULTS = int(os.environ.get("H2H_NODE_FAULTS", "6"))
 """Of each kind of launcher."""
-NUM_HEAD_LOSSES = int(os.environ.get("H2H_HEAD_LOSSES", "1"))
+NUM_HEAD_LOSSES = int(os.environ.get("H2H_HEAD_LOSSES", "2"))
 TOKENS = 8 * 32 * 300
 """Of a trial: some seconds, so that most faults meet one."""
 CHANGES: dict[str, Any] = {"budget": {"tokens": TOKENS}}
@@ -186,7 +186,8 @@ def test_a_machine_of_two_whose_workers_train_one_model(tmp_path, fault):
 
 
 def test_a_head_that_is_lost_is_told_in_one_message(tmp_path, expected):
-    """And the study goes on on another cluster, as often as it happens."""
+    """And the study goes on on another cluster, as often as it happens. Every other time its raylet is lost first: Ray
+    then ends the driver without a word."""
     rng, losses = random.Random(5), 0
     for number in range(100):
         folder, log = tmp_path / f"orphan-{number}", tmp_path / f"log-{number}"
@@ -201,7 +202,7 @@ def test_a_head_that_is_lost_is_told_in_one_message(tmp_path, expected):
                     time.sleep(rng.uniform(0.0, 5.0))
                 lost = losses < NUM_HEAD_LOSSES and driver.poll() is None
                 if lost:
-                    nodes.head.kill()
+                    (nodes.head.kill, nodes.head.kill_raylet)[losses % 2]()
                     losses += 1
                 assert driver.wait(900) == lost, log.read_text()
                 assert log.read_text().count(f"h2h resume {folder}") >= lost

@@ -64,6 +64,11 @@ class Node:
             with suppress(psutil.NoSuchProcess):
                 process.send_signal(number)
 
+    def kill_raylet(self) -> None:
+        """As if its machine's memory was full."""
+        (raylet,) = (process for process in self.family() if process.name() == "raylet")
+        raylet.kill()
+
     def kill(self) -> None:
         """As if its machine lost its power."""
         self.send(signal.SIGKILL)
