@@ -14,7 +14,15 @@ import pytest
 
 from cluster.local import LocalCluster
 from cluster.watchdog import marked
-from orchestrator.ledger.records import BegunRecord, EndRecord, EventRecord, Record, ResourcesRecord, TrialRecord, WaitingRecord
+from orchestrator.ledger.records import (
+    BegunRecord,
+    EndRecord,
+    EventRecord,
+    Record,
+    ResourcesRecord,
+    TrialRecord,
+    WaitingRecord,
+)
 from orchestrator.ledger.segments import read_ledger
 from tests.helpers.chaos import chaotic, outcome, undisturbed
 from tests.helpers.object_store import BUCKET, environment, s3_server, variables
@@ -106,8 +114,9 @@ def most_at_once(records: list[Record]) -> int:
 
 
 def assert_asked_for_all_at_once(records: list[Record]) -> None:
-    """Before the first began all had been that there can be room for, and more only where one failed as it started; what
-    waited said so with its reason, until it had room. The text was prepared before, so one node may have been there."""
+    """Before the first began all had been that there can be room for, and more only where one failed as it started;
+    what waited said so with its reason, until it had room. The text was prepared before, so one node may have been
+    there."""
     first = next(i for i, record in enumerate(records) if isinstance(record, BegunRecord))
     asked = {record.trial for record in records[:first] if isinstance(record, TrialRecord)}
     failed = [r for r in records[:first] if isinstance(r, EventRecord) and "is started again" in r.message]
