@@ -307,6 +307,12 @@ def seen_before_the_other(monkeypatch, checkpoints, claims):
     monkeypatch.setattr(checkpoints, "claims", seen)
 
 
+def save_each(checkpoints, groups, *steps):
+    for step in steps:
+        checkpoints.save(step, groups, make_state())
+        checkpoints.wait()
+
+
 FIRST, SECOND, NEXT_SESSION = AttemptOrder(1, 1), AttemptOrder(1, 2), AttemptOrder(2, 1)
 
 
@@ -344,13 +350,7 @@ def test_what_was_thought_dead_removes_nothing_that_is_being_read(tmp_path, monk
     groups = groups_of(model, optimiser)
     dead, living = Checkpoints(Location(tmp_path), FIRST), Checkpoints(Location(tmp_path), SECOND)
     dead.load_newest(wanted_by(model))
-
-    def go_on(*steps):
-        for number in steps:
-            dead.save(number, groups, make_state())
-            dead.wait()
-
-    go_on(100, 200)
+    save_each(dead, groups, 100, 200)
     place, name = {
         "before it is read": (checkpoint, "_record"),
         "before it is claimed": (living, "_claim"),
@@ -361,7 +361,7 @@ def test_what_was_thought_dead_removes_nothing_that_is_being_read(tmp_path, monk
     def overtaken(*arguments):
         if left:
             with suppress(SupersededError):
-                go_on(*left.pop())
+                save_each(dead, groups, *left.pop())
         return read(*arguments)
 
     monkeypatch.setattr(place, name, overtaken)
@@ -375,16 +375,10 @@ def test_a_start_that_led_to_nothing_takes_nothing_away(tmp_path, monkeypatch):
     model, optimiser = trained()
     groups = groups_of(model, optimiser)
     first, hung, third = (Checkpoints(Location(tmp_path), AttemptOrder(1, number)) for number in (1, 2, 3))
-
-    def go_on(*steps):
-        for number in steps:
-            first.save(number, groups, make_state())
-            first.wait()
-
-    go_on(100, 200)
+    save_each(first, groups, 100, 200)
     seen, claim = hung.whole()[-1], third._claim
     assert seen.step == 200
-    go_on(300, 400)
+    save_each(first, groups, 300, 400)
 
     def claim_after_the_hung(place):
         hung._begin(seen, World())
@@ -394,6 +388,35 @@ def test_a_start_that_led_to_nothing_takes_nothing_away(tmp_path, monkeypatch):
     assert third.load_newest(wanted_by(model))[0].step == 400
     assert sorted(third.claims()) == [1, 2, 3]
     assert Checkpoints(Location(tmp_path), AttemptOrder(1, 4)).load_newest(wanted_by(model))[0].step == 400
+
+
+def test_what_a_trial_begins_with_is_in_the_order_of_the_attempts_that_leave_it(tmp_path):
+    model, optimiser = trained()
+    groups = groups_of(model, optimiser)
+    dead, living = (Checkpoints(Location(tmp_path), order.as_beginning()) for order in (SECOND, NEXT_SESSION))
+    living.save(10, groups, make_state())
+    living.wait()
+    with pytest.raises(SupersededError):
+        dead.save(10, groups, make_state())
+    branch = Checkpoints(Location(tmp_path), FIRST)
+    assert branch.load_newest(wanted_by(model))[0].step == 10
+
+
+def test_what_a_trial_begins_with_is_not_written_again_once_it_has_begun(tmp_path):
+    """A run that goes through the point again where another branches off."""
+    model, optimiser = trained()
+    groups = groups_of(model, optimiser)
+    for _ in range(2):
+        beginning = Checkpoints(Location(tmp_path))
+        beginning.save(10, groups, make_state())
+        beginning.wait()
+    branch = Checkpoints(Location(tmp_path), FIRST)
+    branch.load_newest(wanted_by(model))
+    branch.save(20, groups, make_state())
+    branch.wait()
+    with pytest.raises(SupersededError):
+        Checkpoints(Location(tmp_path)).save(10, groups, make_state())
+    assert branch.steps() == [10, 20]
 
 
 @pytest.mark.parametrize("fault", ["killed", "disk full"])
