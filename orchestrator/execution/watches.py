@@ -1,4 +1,4 @@
-"""What is watched while trials run: signals, the cluster's use, and placement groups."""
+"""What is watched while trials run: signals, Ray itself, the cluster's use, and placement groups."""
 
 import os
 import socket
@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 import ray
@@ -88,18 +88,20 @@ def _ray_watched(executor: Executor) -> Iterator[None]:
             elif time.monotonic() - last > HEAD_SECONDS:
                 end("the head of the Ray cluster is lost", f"it has not answered for {HEAD_SECONDS:.0f} s")
 
-    def watch_node() -> None:
+    def watch_node(node: socket.socket) -> None:
         """The next access to its object store would end this process without a word."""
         with suppress(OSError):
             node.recv(1)  # there is never any: it waits for the end
         if ray.is_initialized():  # else a notebook's cell has shut Ray down
             end("the Ray node that this study runs on is lost", "its own process, the raylet, has ended")
 
-    with _object_store() as node, ExitStack() as stack:
-        stack.callback(finished.set)
+    with _object_store() as node:
         threading.Thread(target=watch_head, name="head", daemon=True).start()
-        threading.Thread(target=watch_node, name="node", daemon=True).start()
-        yield
+        threading.Thread(target=watch_node, args=(node,), name="node", daemon=True).start()
+        try:
+            yield
+        finally:
+            finished.set()
 
 
 def _answers(address: str) -> bool:
@@ -115,7 +117,7 @@ def _object_store() -> Iterator[socket.socket]:
     """A connection to that of the node that this process runs on: it lives as long as the node does."""
     here = ray.get_runtime_context().get_node_id()
     (path,) = (node["ObjectStoreSocketName"] for node in ray.nodes() if node["NodeID"] == here)
-    with closing(socket.socket(socket.AF_UNIX)) as connection:
+    with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(path)
         try:
             yield connection
