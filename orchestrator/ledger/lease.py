@@ -1,8 +1,8 @@
 """One process at a time leads a study: on an object store it holds a lease, a file that it writes again and again.
 
 The lease keeps a second process from beginning. A process that goes on after it lost its lease does no harm: each write
-to the ledger is refused unless the ledger is as that process left it (:mod:`orchestrator.ledger.remote_log`). No clock
-is compared with another machine's.
+to the ledger is refused unless the ledger is as that process left it, and who takes over changes it before reading it
+(:mod:`orchestrator.ledger.remote_log`). No clock is compared with another machine's.
 """
 
 from __future__ import annotations
@@ -167,10 +167,12 @@ def taken_over(ledger: Location) -> InputError:
 
 
 def _holder_of(ledger: Location) -> Holder | None:
+    """Another process that leads, as far as it can be told."""
     try:
-        return Holder.model_validate_json((ledger / LEASE_FILE).read_bytes())
+        holder = Holder.model_validate_json((ledger / LEASE_FILE).read_bytes())
     except (OSError, ValidationError):
         return None
+    return None if holder.token in _held else holder
 
 
 def _machine() -> str:

@@ -1,14 +1,17 @@
 """The end of a ledger on an object store, which cannot append: the open segment is written again whole, now and then.
 
-A write succeeds only if the segment is as this writer last left it. So a writer that was thought dead, and from which
-another took over, learns that when it writes; nothing that it holds comes into the ledger. A thread of its own writes,
-so that nothing waits for the store, and tries again for some minutes where there is no answer.
+A write succeeds only if the segment is as this writer last left it, and a writer begins by writing it. So one that was
+thought dead, and from which another took over, learns that when it writes; nothing that it holds comes into the ledger.
+A thread of its own writes, so that nothing waits for the store, and tries again for some minutes where there is no
+answer.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+import uuid
+from contextlib import suppress
 
 from orchestrator import formatting
 from orchestrator.ledger.layout import segment_name, segments_of
@@ -31,12 +34,10 @@ class RemoteLog:
 
     def __init__(self, folder: Location, lease: Lease) -> None:
         self._folder, self._lease = folder, lease
-        segments = segments_of(folder)
-        self._number = max(segments.values(), default=1)
-        self._content = b""
         self._version: Version | None = None
-        if segments:
-            self._content, self._version = self._segment.read_version()
+        while self._version is None:
+            with suppress(ChangedError):  # by whoever led before: once more, until its own lease has ended it
+                self._shut_out_others()
         self._pending: list[bytes] = []
         self._problem: Exception | None = None
         self._changed = threading.Condition()
@@ -47,6 +48,24 @@ class RemoteLog:
     @property
     def _segment(self) -> Location:
         return self._folder / segment_name(self._number)
+
+    def _shut_out_others(self) -> None:
+        """Write the open segment, with half a line of this writer's own behind its last, which readers pass over."""
+        self._number = max(segments_of(self._folder).values(), default=1)
+        content, seen = self._read()
+        if len(content) >= SEGMENT_BYTES:  # whoever led before would write the next
+            self._number += 1
+            content, seen = self._read()
+        self._version = self._segment.replace(content + uuid.uuid4().hex.encode(), seen, Patience.seconds)
+        self._content = content
+
+    def _read(self) -> tuple[bytes, Version | None]:
+        """The whole lines of the segment, and which writing of it that is; nothing where there is none."""
+        try:
+            content, seen = self._segment.read_version()
+        except FileNotFoundError:
+            return b"", None
+        return content[: content.rfind(b"\n") + 1], seen
 
     def check(self) -> None:
         """Raises InputError where nothing can be written any more, and whatever else ended the thread that writes."""

@@ -8,14 +8,18 @@ import time
 from pathlib import Path
 
 import pytest
+from obstore.store import MemoryStore
 
+from orchestrator.ledger import lease, remote_log
 from orchestrator.ledger.history import read_history
+from orchestrator.ledger.layout import segments_of
 from orchestrator.ledger.local_log import lock
 from orchestrator.ledger.recorder import Recorder
 from orchestrator.ledger.records import Record
 from orchestrator.ledger.remote_log import RemoteLog
 from orchestrator.ledger.segments import LedgerWriter, read_ledger
 from tests.helpers.ledgers import event, write_ledger
+from trainables import object_store
 from trainables.errors import InputError
 from trainables.storage import Location
 
@@ -36,20 +40,54 @@ class Unlimited:
         pass
 
 
-def test_whatever_ends_the_thread_that_writes_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Location:
+    """On an object store, in memory."""
+    store = MemoryStore()
+    monkeypatch.setattr(object_store, "_store", lambda *_: store)
+    return Location("s3://bucket/study?region=us-east-1")
+
+
+def test_whatever_ends_the_thread_that_writes_is_told(bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client's own mistake, as of one that cannot read its credentials: no error of the store's."""
 
     def fail(*_: object) -> None:
         raise KeyError("credentials")
 
+    log = RemoteLog(bucket / "ledger", Unlimited())  # type: ignore[arg-type]
     monkeypatch.setattr(Location, "replace", fail)
-    log = RemoteLog(Location(tmp_path), Unlimited())  # type: ignore[arg-type]
     log.append(b"{}\n")
     with pytest.raises(KeyError, match="credentials"):
         log.flush()
     with pytest.raises(KeyError, match="credentials"):
         log.append(b"{}\n")
     log.close()
+
+
+@pytest.mark.parametrize("lines", [0, 1, 9], ids=["none yet", "some", "a full segment"])
+def test_a_writer_that_was_thought_dead_writes_nothing_once_another_has_taken_over(
+    bucket: Location, monkeypatch: pytest.MonkeyPatch, lines: int
+) -> None:
+    """Also before the other has written its first line: it may be starting Ray."""
+    monkeypatch.setattr(lease, "HELD_SECONDS", 0.1)
+    monkeypatch.setattr(remote_log, "SEGMENT_BYTES", 500)
+    monkeypatch.setattr(remote_log, "FLUSH_SECONDS", 0.0)
+    stopped, ledger = LedgerWriter(bucket / "ledger"), bucket / "ledger"
+    first = [event(f"before {number}") for number in range(lines)]
+    for record in first:
+        stopped.append(record, durable=True)
+    assert lines < 9 or len(segments_of(ledger)) > 1
+    leading = LedgerWriter(ledger)
+    with pytest.raises(InputError, match="another process"):
+        stopped.append(event("late"), durable=True)
+    stopped.close()
+    leading.append(event("of who leads"), durable=True)
+    assert read_ledger(ledger) == [*first, event("of who leads")]
+    leading.close()
+    third = LedgerWriter(ledger)
+    third.append(event("of the third"), durable=True)
+    third.close()
+    assert read_ledger(ledger) == [*first, event("of who leads"), event("of the third")]
 
 
 def test_a_writer_that_finds_damage_lets_go_of_the_ledger(tmp_path: Path) -> None:
