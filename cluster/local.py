@@ -239,7 +239,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"a local cluster of 0 to {options.max_workers} workers runs at {cluster.address}")
             variables = " ".join(f"{name}={value}" for name, value in cluster.client_environment.items())
             print(f"  {variables} h2h run STUDY.yaml")
-            print(f"  h2h submit STUDY.yaml --address {cluster.dashboard_url}")
+            print(f"  h2h submit STUDY.yaml --address {cluster.dashboard_url} --set storage=$PWD/studies")
             print("Ctrl-C ends it.", flush=True)
             threading.Event().wait()
     except InputError as error:

@@ -11,15 +11,7 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue
 
 from orchestrator.config.errors import place
-from orchestrator.config.files import (
-    freeze,
-    load_study,
-    make_study,
-    open_frozen,
-    require_same,
-    study_file,
-    write_frozen,
-)
+from orchestrator.config.files import freeze, going_on, load_study, make_study, open_frozen, study_file, write_frozen
 from orchestrator.config.folder import LEDGER, STUDY_FILE, anew, tasks_in
 from orchestrator.config.study import StudySpec
 from orchestrator.execution.stopping import Stopping
@@ -167,7 +159,7 @@ class Study:
         frozen = Study.open(self.folder)
         frozen.say, frozen._stopping = self.say, self._stopping
         frozen._display, self._display = self._display, None
-        require_same(self.spec, frozen.spec, self.folder)
+        frozen.spec = going_on(self.spec, frozen.spec, self.folder)
         return frozen._run(address)
 
     def evaluate(self, suite: TasksSpec, address: str | None = None, *, items: int = TASK_ITEMS) -> TasksRecord:

@@ -75,6 +75,9 @@ class Location:
         has_query = "://" in self.uri and not self.uri.startswith(_FSSPEC_SCHEMES)
         self._place, mark, options = self.uri.partition("?") if has_query else (self.uri, "", "")
         self._query, opened = mark + options, self.uri
+        scheme, _, rest = self._place.partition("://")
+        if scheme in SCHEMES and not rest.partition("/")[0]:
+            raise InputError(f"the location {uri} names no bucket", remedy=f"{scheme}://BUCKET/...")
         if opened.startswith(("gs://", "gcs://")) and "retry_limit_seconds" not in options:
             opened += f"{'&' if mark else '?'}retry_limit_seconds={GCS_SECONDS}"
         try:

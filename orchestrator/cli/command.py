@@ -107,12 +107,12 @@ def study_named(options: Options) -> Study:
 def folder_awaited(options: Options) -> Location:
     """As :func:`folder_named`; a path that is none yet is taken for the folder of a study that is to begin. Raises
     InputError where a shipped study of that name has not begun, and a folder of that name here has a study."""
-    from orchestrator.config.folder import STUDY_FILE, no_study
+    from orchestrator.config.folder import STUDY_FILE, is_starting, no_study
     from trainables.storage import Location
 
     name = options.study
     is_path = "/" in name and not name.endswith((".yaml", ".yml")) and "\0" not in name
-    if is_path and not options.overrides and not Path(name).exists():
+    if is_path and not options.overrides and (not Path(name).exists() or is_starting(Location(name))):
         return Location(name)
     folder = folder_named(options)
     if "://" not in name and (Path(name) / STUDY_FILE).is_file() and not (folder / STUDY_FILE).exists():

@@ -155,11 +155,12 @@ def _jobs(options: Options) -> int:
             print_json(_submitted(submission))
         return submission.exit_code
     if options.stop:
-        stop_job(options.server, options.stop)
+        runs = stop_job(options.server, options.stop)
         if options.json:
-            print_json(Submitted(submission_id=options.stop, address=options.server, status="STOPPING"))
+            status = "STOPPING" if runs else "ENDED"
+            print_json(Submitted(submission_id=options.stop, address=options.server, status=status))
         else:
-            print(f"{options.stop} is asked to end; see it with:  h2h jobs {options.server}")
+            print(f"{options.stop} {'is asked to end' if runs else 'has ended'}; see it:  h2h jobs {options.server}")
         return 0
     jobs = study_jobs(options.server)
     if options.json:

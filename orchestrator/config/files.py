@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import yaml
@@ -195,10 +195,19 @@ def freeze(spec: StudySpec) -> StudySpec:
     )
 
 
-def require_same(spec: StudySpec, frozen: StudySpec, folder: Location) -> None:
-    """Raises InputError if a study that goes on has changed since it began, in more than where it lies."""
-    now, then = freeze(spec).model_dump(), frozen.model_dump()
-    changed = [key for key in now if now[key] != then[key] and key != "storage"]
+def going_on(spec: StudySpec, frozen: StudySpec, folder: Location) -> StudySpec:
+    """The study that a folder has, as it goes on from its file: what the file names beside itself may lie elsewhere
+    now, as a job's working folder does. (Of text that was prepared a fingerprint tells whether it is the same.) Raises
+    InputError if it has changed since it began, in more than where it lies."""
+    given = spec.model_dump(mode="json")
+    now, then, folders = freeze(spec), frozen.model_dump(mode="json"), set[str]()
+    changed = [
+        key
+        for key, value in now.model_dump(mode="json").items()
+        if key != "storage"
+        and value != then[key]
+        and not (key in _READ_FROM_FILES and _has_moved(given[key], value, then[key], folders))
+    ]
     if changed:
         raise InputError(
             f"the study in {folder} began with another '{changed[0]}'",
@@ -206,6 +215,28 @@ def require_same(spec: StudySpec, frozen: StudySpec, folder: Location) -> None:
             why="a study that has begun cannot change",
             remedy=f"h2h resume {folder}   goes on as it began;   {anew(folder)}",
         )
+    return now.model_copy(update={"storage": frozen.storage})
+
+
+_READ_FROM_FILES = ("corpora", "tokenizer")  # before the first trial; models are read by each trial
+
+
+def _has_moved(given: JsonValue, now: JsonValue, then: JsonValue, folders: set[str]) -> bool:
+    """Whether two frozen values differ but in the one folder to which the relative paths among the ``given`` belong:
+    that of ``then`` comes to be in ``folders``."""
+    if isinstance(given, dict) and isinstance(now, dict) and isinstance(then, dict):
+        alike = now.keys() == then.keys()
+        return alike and all(_has_moved(given.get(key), now[key], then[key], folders) for key in now)
+    if isinstance(given, list) and isinstance(now, list) and isinstance(then, list):
+        alike = len(now) == len(then)
+        return alike and all(_has_moved(*values, folders) for values in zip(given, now, then, strict=True))
+    if now == then or not isinstance(given, str) or not isinstance(then, str):
+        return now == then
+    below = f"/{PurePath(given)}"
+    if given == now or not then.endswith(below):
+        return False
+    folders.add(then.removesuffix(below))
+    return len(folders) == 1
 
 
 def dump_study(spec: StudySpec) -> str:

@@ -21,6 +21,13 @@ def no_study(folder: Location) -> InputError:
             why="it has just been started, or was stopped before its first record",
             remedy=f"h2h resume {folder}   (in Python: Study.open({folder.uri!r}).resume())",
         )
+    if is_starting(folder):
+        return InputError(
+            f"the study in {folder} has not begun",
+            where=str(folder),
+            why="it is being started now, or was refused as it started",
+            remedy="wait, if it is being started; else h2h run STUDY --resume   begins it",
+        )
     if (folder / LEDGER).names():
         return InputError(
             "the study itself is missing",
@@ -40,6 +47,14 @@ def no_study(folder: Location) -> InputError:
     else:
         remedy = "h2h run STUDY makes one: of a study file, or a shipped study (h2h list)"
     return InputError(f"no study lies in {folder}", where=str(folder), why=f"it has no {STUDY_FILE}", remedy=remedy)
+
+
+def is_starting(folder: Location) -> bool:
+    """Whether a process leads, or led, a study there that has neither a file nor a record yet."""
+    ledger = folder / LEDGER
+    names = ledger.names()
+    segments = [ledger / name for name in names if name.endswith(".jsonl")]
+    return bool(names) and not (folder / STUDY_FILE).exists() and not any(b"\n" in s.read_bytes() for s in segments)
 
 
 def anew(folder: Location) -> str:

@@ -23,11 +23,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
-from orchestrator.config.files import override
+from orchestrator.config.files import override, study_names
+from orchestrator.config.folder import STUDY_FILE
 from orchestrator.config.yaml_text import parse_yaml
 from orchestrator.planning.machine import require_whole_ray
 from trainables.config import Config
 from trainables.errors import InputError, nearest
+from trainables.object_store import SCHEMES
+from trainables.storage import is_here, local_path
 
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
@@ -35,7 +38,10 @@ if TYPE_CHECKING:
 OUR_PACKAGES = ("orchestrator", "trainables", "search_spaces")
 
 _OUR_COMMANDS = ("h2h", "orchestrator.cli")  # the second after `python -m`
+_TAKE_VALUES = ("--set", "--address")  # of their options
+
 _POLL_SECONDS = 2.0
+_ANSWER_SECONDS = (10.0, 60.0)  # to connect, and between two pieces of an answer; Ray's client waits for ever
 _PATIENCE_SECONDS = 120.0  # a head node under load, a proxy or a tunnel may fail for a while; the job goes on meanwhile
 _EXIT_CODES = {"SUCCEEDED": 0, "SUBMITTED": 0, "FAILED": 1, "UNREACHABLE": 1, "STOPPED": 130, "DETACHED": 130}
 
@@ -72,7 +78,8 @@ def submit(
     not reached, or refuses it.
 
     Args:
-        study: a study file, which travels with the job; or a shipped study's name, or a folder on an object store.
+        study: a study file, which travels with the job; or a shipped study's name; or a study's folder, here or on an
+            object store.
         address: the job server, ``http://HOST:8265``; on another machine mostly through a tunnel.
         working_dir: a folder that travels with the job, for a study that names files beside it; else the file alone.
         runtime_env: Ray's runtime environment. Our packages are added to its ``py_modules``, unless that is ``[]``:
@@ -82,6 +89,7 @@ def submit(
     require_whole_ray("a job", "h2h submit")
     _require_url(address)
     environment = dict(runtime_env or {})
+    _require_known(environment)
     if working_dir is not None and "working_dir" in environment:
         raise InputError("working_dir is given twice", where="runtime_env", remedy="give one of the two")
     py_modules = environment.pop("py_modules", None)
@@ -118,7 +126,7 @@ class Submitted(Config):
     address: str
     """The job server's."""
     status: str
-    """As of :class:`Submission`; STOPPING of one that was asked to end."""
+    """As of :class:`Submission`; STOPPING of one that was asked to end, ENDED of one that had ended before it was."""
     message: str = ""
     folder: str = ""
     """The study's, where that is known."""
@@ -171,11 +179,12 @@ def follow_job(address: str, submission_id: str, on_line: Callable[[str], None] 
     return _follow(_client_of(address, submission_id), submission_id, address, on_line)
 
 
-def stop_job(address: str, submission_id: str) -> None:
-    """Ask a job to end: as Ray gives it some seconds, what runs may be saved. Raises InputError."""
+def stop_job(address: str, submission_id: str) -> bool:
+    """Ask a job to end: as Ray gives it some seconds, what runs may be saved. Whether it had not ended already. Raises
+    InputError."""
     client = _client_of(address, submission_id)
     with _explained(address):
-        client.stop_job(submission_id)
+        return bool(client.stop_job(submission_id))
 
 
 def _client_of(address: str, submission_id: str) -> JobSubmissionClient:
@@ -198,12 +207,13 @@ def _study_of(entrypoint: str) -> str | None:
     place = next((index for index, word in enumerate(words) if word.rpartition("/")[2] in _OUR_COMMANDS), None)
     if place is None or words[place + 1 : place + 2] not in (["run"], ["resume"], ["extend"]):
         return None
-    return next((word for word in words[place + 2 :] if not word.startswith("-")), None)
+    rest = zip(words[place + 1 :], words[place + 2 :], strict=False)
+    return next((word for before, word in rest if not word.startswith("-") and before not in _TAKE_VALUES), None)
 
 
 def read_runtime_env(text: str) -> dict[str, Any]:
     """A runtime environment, of a YAML or JSON file or text. Raises InputError if it is no YAML, or no mapping."""
-    is_file = not text.lstrip().startswith("{") and Path(text).is_file()
+    is_file = "\n" not in text and not text.lstrip().startswith("{") and is_here(text)
     value = parse_yaml(Path(text).read_bytes() if is_file else text, text)
     if not isinstance(value, dict):
         raise InputError(
@@ -214,6 +224,19 @@ def read_runtime_env(text: str) -> dict[str, Any]:
     return value
 
 
+def _require_known(environment: Mapping[str, Any]) -> None:
+    """Raises InputError for a key that Ray does not know, which it would pass over, and modules that are no list."""
+    from ray.runtime_env import RuntimeEnv
+
+    for key in environment:
+        if key not in RuntimeEnv.known_fields:
+            raise InputError(
+                f"unknown key '{key}'", where="runtime_env", remedy=nearest(str(key), sorted(RuntimeEnv.known_fields))
+            )
+    if not isinstance(environment.get("py_modules") or [], list):
+        raise InputError("'py_modules' is no list", where="runtime_env", remedy="py_modules: [s3://BUCKET/x.zip]")
+
+
 def _entrypoint(study: str, overrides: Sequence[str]) -> str:
     settings = [word for override in overrides for word in ("--set", override)]
     return shlex.join(["python", "-m", "orchestrator.cli", "run", study, "--resume", *settings])
@@ -221,14 +244,14 @@ def _entrypoint(study: str, overrides: Sequence[str]) -> str:
 
 def _study_file(study: Path | str, working_dir: Path | None) -> Path | None:
     """The study's file on this machine, or None for a shipped study's name or a folder on an object store."""
-    if "://" in str(study):
+    if "://" in str(study) or str(study) in study_names():
         return None
-    candidates = [Path(study)] if working_dir is None else [Path(study), working_dir / study]
+    candidates = [Path(study), Path(study) / STUDY_FILE, *([] if working_dir is None else [working_dir / study])]
     file = next((path.resolve() for path in candidates if path.is_file()), None)
-    if file is None and (isinstance(study, Path) or Path(study).suffix or Path(study).name != study):
+    if file is None:
         raise InputError(
             f"there is no study file {study}",
-            remedy="an existing file, a shipped study's name (h2h list), or a study's folder on s3:// or gs://",
+            remedy="an existing file, a shipped study's name (h2h list), or a study's folder, here or on a store",
         )
     if file and working_dir is not None and not file.is_relative_to(working_dir.resolve()):
         raise InputError(
@@ -240,23 +263,40 @@ def _study_file(study: Path | str, working_dir: Path | None) -> Path | None:
 
 
 def _require_reachable_storage(file: Path | None, study: Path | str, overrides: Sequence[str], address: str) -> None:
-    if urlsplit(address).hostname in {"127.0.0.1", "localhost", "::1"} or "://" in str(study):
-        return  # this machine's cluster, or a tunnel to one, where only the user knows what a path means
+    if "://" in str(study):
+        return
     declared = parse_yaml(file.read_bytes(), str(file)) if file else None
     content = declared if isinstance(declared, dict) else {}
     override(content, overrides)
     storage = str(content.get("storage") or "")
-    if "://" not in storage:
+    if storage.partition("://")[0] in SCHEMES and "://" in storage:
+        return
+    said = storage or "not set"
+    # This machine's cluster, or a tunnel to one, where only the user knows what a path means.
+    if urlsplit(address).hostname not in {"127.0.0.1", "localhost", "::1"}:
         raise InputError(
-            f"the storage is {storage or 'not set'}, but the cluster is at {address}",
+            f"the storage is {said}, but the cluster is at {address}",
             where="storage",
             why="a local path would lie on the cluster's nodes, each its own, and be lost with them",
             remedy="--set storage=s3://BUCKET/studies (or gs://...)",
         )
+    if not storage.startswith(("/", "~", "file:///")):
+        raise InputError(
+            f"the storage is {said}, which a job takes for a folder beside its own files",
+            where="storage",
+            why="Ray removes those with the cluster, and replaces them while it runs",
+            remedy=f"--set storage=s3://BUCKET/studies (or gs://...), or a folder that the cluster's machines share: "
+            f"--set storage={shlex.quote(str(local_path(storage or 'studies')))}",
+        )
 
 
 def _require_url(address: str) -> None:
-    if urlsplit(address).scheme not in {"http", "https"}:
+    try:
+        parts = urlsplit(address)
+        is_url = parts.scheme in {"http", "https"} and bool(parts.hostname)
+    except ValueError:  # brackets that are not closed
+        is_url = False
+    if not is_url:
         raise InputError(
             f"'{address}' is no job server's address",
             remedy="http://HOST:8265, as `ray start` or `ray dashboard` says it",
@@ -266,13 +306,19 @@ def _require_url(address: str) -> None:
 def _connect(address: str) -> JobSubmissionClient:
     from ray.job_submission import JobSubmissionClient
 
+    class Client(JobSubmissionClient):  # type: ignore[misc]  # Ray has no types here
+        """Waits so long for an answer."""
+
+        def _do_request(self, *arguments: Any, **options: Any) -> Any:
+            return super()._do_request(*arguments, **{"timeout": _ANSWER_SECONDS, **options})
+
     _require_url(address)
     # Ray lets these variables win over its argument; what the user said in this call wins here.
     variables = ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")
     saved = {name: os.environ.pop(name) for name in variables if name in os.environ}
     try:
         with _explained(address):
-            return JobSubmissionClient(address, headers=_authorization())
+            return Client(address, headers=_authorization())
     finally:
         os.environ.update(saved)
 
@@ -297,12 +343,7 @@ def _explained(address: str) -> Iterator[None]:
     try:
         yield
     except AuthenticationError as error:
-        raise InputError(
-            f"the cluster at {address} refuses the token",
-            why=str(error).splitlines()[0],
-            remedy="put the cluster's token in ~/.ray/auth_token, in the file that RAY_AUTH_TOKEN_PATH "
-            "names, or in RAY_AUTH_TOKEN; `RAY_AUTH_MODE=token ray get-auth-token` prints it on the head",
-        ) from error
+        raise _refused_token(address, error) from error
     except (ConnectionError, requests.RequestException) as error:
         raise InputError(
             f"no job server answers at {address}",
@@ -322,6 +363,15 @@ def _explained(address: str) -> Iterator[None]:
         raise InputError(f"the cluster at {address} refuses the job", why=text) from error
 
 
+def _refused_token(address: str, error: Exception) -> InputError:
+    return InputError(
+        f"the cluster at {address} refuses the token",
+        why=str(error).splitlines()[0],
+        remedy="put the cluster's token in ~/.ray/auth_token, in the file that RAY_AUTH_TOKEN_PATH "
+        "names, or in RAY_AUTH_TOKEN; `RAY_AUTH_MODE=token ray get-auth-token` prints it on the head",
+    )
+
+
 def _follow(
     client: JobSubmissionClient, submission_id: str, address: str, on_line: Callable[[str], None]
 ) -> Submission:
@@ -337,6 +387,7 @@ def _follow(
 
 def _poll(client: JobSubmissionClient, submission_id: str, address: str, on_line: Callable[[str], None]) -> Submission:
     import requests
+    from ray.exceptions import AuthenticationError
 
     shown = 0
     last_answer = time.monotonic()
@@ -344,6 +395,8 @@ def _poll(client: JobSubmissionClient, submission_id: str, address: str, on_line
         try:
             details = client.get_job_info(submission_id)  # before the logs, so that the last logs are complete
             logs = client.get_job_logs(submission_id)
+        except AuthenticationError as error:
+            raise _refused_token(address, error) from error
         except (requests.RequestException, RuntimeError) as error:
             if time.monotonic() - last_answer > _PATIENCE_SECONDS:
                 on_line(f"lost the job server at {address}: {error}")

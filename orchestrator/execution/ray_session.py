@@ -38,11 +38,23 @@ SYSTEM_SETTINGS = {
 
 
 def ray_address(given: str | None) -> str | None:
-    """The Ray cluster to connect to: ``given``, else of ``RAY_ADDRESS``; None: this machine's own. Raises InputError if
-    nothing answers at HOST:PORT, where Ray itself would wait for minutes."""
-    address = given or os.environ.get("RAY_ADDRESS")
-    if address is None or "://" in address or address in ("auto", "local"):
+    """The Ray cluster to connect to: ``given``, else of ``RAY_ADDRESS``; None, and Ray's own word ``local``: this
+    machine's own. Raises InputError if it is no HOST:PORT, or nothing answers there, where Ray itself would wait for
+    minutes."""
+    address = given or os.environ.get("RAY_ADDRESS") or "local"
+    if address == "local":
+        return None
+    if address == "auto":
         return address
+    if "://" in address:
+        job_server = address.startswith(("http://", "https://"))
+        raise InputError(
+            f"{address} is {'a job server' if job_server else 'no cluster that a study can run on'}",
+            where="--address" if given else "RAY_ADDRESS",
+            why="a study is led by a process on a machine of the cluster",
+            remedy=(f"h2h submit STUDY --address {address}; " if job_server else "")
+            + "on a machine of the cluster: --address auto, or HOST:PORT as `ray start` printed it",
+        )
     try:
         reach(address, ANSWER_SECONDS)
     except (OSError, ValueError, OverflowError) as error:  # no name, no number, no port

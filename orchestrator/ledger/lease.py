@@ -167,12 +167,10 @@ def taken_over(ledger: Location) -> InputError:
 
 
 def _holder_of(ledger: Location) -> Holder | None:
-    """Another process that leads, as far as it can be told."""
     try:
-        holder = Holder.model_validate_json((ledger / LEASE_FILE).read_bytes())
+        return Holder.model_validate_json((ledger / LEASE_FILE).read_bytes())
     except (OSError, ValidationError):
         return None
-    return None if holder.token in _held else holder
 
 
 def _machine() -> str:

@@ -34,10 +34,8 @@ class RemoteLog:
 
     def __init__(self, folder: Location, lease: Lease) -> None:
         self._folder, self._lease = folder, lease
-        self._version: Version | None = None
-        while self._version is None:
-            with suppress(ChangedError):  # by whoever led before: once more, until its own lease has ended it
-                self._shut_out_others()
+        self._number, self._content = 1, b""
+        self._version: Version | None = self._shut_out_others()
         self._pending: list[bytes] = []
         self._problem: Exception | None = None
         self._changed = threading.Condition()
@@ -49,15 +47,16 @@ class RemoteLog:
     def _segment(self) -> Location:
         return self._folder / segment_name(self._number)
 
-    def _shut_out_others(self) -> None:
+    def _shut_out_others(self) -> Version:
         """Write the open segment, with half a line of this writer's own behind its last, which readers pass over."""
-        self._number = max(segments_of(self._folder).values(), default=1)
-        content, seen = self._read()
-        if len(content) >= SEGMENT_BYTES:  # whoever led before would write the next
-            self._number += 1
-            content, seen = self._read()
-        self._version = self._segment.replace(content + uuid.uuid4().hex.encode(), seen, Patience.seconds)
-        self._content = content
+        while True:
+            self._number = max(segments_of(self._folder).values(), default=1)
+            self._content, seen = self._read()
+            if len(self._content) >= SEGMENT_BYTES:  # whoever led before would write the next
+                self._number += 1
+                self._content, seen = self._read()
+            with suppress(ChangedError):  # by whoever led before, until its own lease ends it
+                return self._segment.replace(self._content + uuid.uuid4().hex.encode(), seen, Patience.seconds)
 
     def _read(self) -> tuple[bytes, Version | None]:
         """The whole lines of the segment, and which writing of it that is; nothing where there is none."""

@@ -44,6 +44,12 @@ def project() -> dict[str, Any]:
     return tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
 
 
+def wheel(extras: str = "") -> str:
+    """The product where a user has laid it: its bare name would install what others put on an index."""
+    name, version = project()["name"], project()["version"]
+    return f"{name}{extras} @ https://PLACE/{name}-{version}-py3-none-any.whl"
+
+
 def ray_version() -> str:
     """The minor version that pyproject.toml asks for, such as ``2.60``."""
     requirement = next(text for text in project()["dependencies"] if text.startswith("ray["))
@@ -79,10 +85,15 @@ def test_launcher_files_fit_rays_schema(name: str) -> None:
 @pytest.mark.parametrize("name", LAUNCHER_FILES)
 def test_launcher_files_install_the_product_and_share_the_token(name: str) -> None:
     config = definition(name)
-    assert any(f'pip install "{project()["name"]}[cluster]"' in command for command in config["setup_commands"])
+    assert any(f'pip install "{wheel("[cluster]")}"' in command for command in config["setup_commands"])
     assert "~/.ray/auth_token" in config["file_mounts"].values()
     assert any("RAY_AUTH_MODE=token" in command for command in config["initialization_commands"])
     assert any("--dashboard-host=127.0.0.1" in command for command in config["head_start_ray_commands"])
+
+
+def test_the_other_definitions_install_the_product() -> None:
+    assert f'pip install "{wheel("[cluster]")}"' in definition("skypilot")["setup"]
+    assert yaml.safe_load(definition("kuberay-rayjob")["spec"]["runtimeEnvYAML"]) == {"pip": [wheel()]}
 
 
 @pytest.mark.parametrize("name", LAUNCHER_FILES)

@@ -273,5 +273,4 @@ def test_the_skypilot_task_keeps_the_token_out_of_files_and_leaves_skypilots_ray
     commands = task["setup"] + task["run"]
     assert not any(word in commands for word in ("ray stop", "6380", "8266", "0.0.0.0"))
     assert task["resources"]["use_spot"] is True
-    assert 'pip install "headtohead[cluster]"' in task["setup"]
     subprocess.run(["bash", "-n"], input=task["setup"], text=True, check=True)

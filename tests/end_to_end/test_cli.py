@@ -8,9 +8,11 @@ import pytest
 
 from cluster.local import free_port
 from orchestrator.cli import main
-from orchestrator.config.files import dump_study, freeze, load_study, require_same
+from orchestrator.config.files import dump_study, freeze, going_on, load_study
+from orchestrator.config.study import StudySpec
 from orchestrator.study import Study
 from trainables.errors import InputError
+from trainables.storage import Location
 
 ONE_GRAMMAR = "corpora.sources=[{language: a, grammar: veldan, documents: 500}]"
 SMALL = [ONE_GRAMMAR, "tokenizer.train.vocabulary_size=300"]
@@ -289,6 +291,31 @@ def test_a_study_with_relative_paths_is_the_one_that_began(tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     study = Study("laptop", [f"storage={tmp_path}"])
     frozen = freeze(study.spec)
-    require_same(study.spec, frozen, study.folder)
+    assert going_on(study.spec, frozen, study.folder) == frozen
     with pytest.raises(InputError, match="began with another 'budget'"):
-        require_same(Study("laptop", [f"storage={tmp_path}", "budget.tokens=5e6"]).spec, frozen, study.folder)
+        going_on(Study("laptop", [f"storage={tmp_path}", "budget.tokens=5e6"]).spec, frozen, study.folder)
+
+
+def test_a_study_whose_working_folder_has_moved_is_the_one_that_began(tmp_path, monkeypatch):
+    """As a job's, which is another one on each cluster; what is there now is read."""
+
+    def declared(*changes: str) -> StudySpec:
+        return Study("laptop", [f"storage={tmp_path}/store", *changes]).spec
+
+    def source(files: str) -> str:
+        return f"corpora.sources=[{{language: en, files: {files}}}]"
+
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder in (first, second):
+        folder.mkdir()
+    monkeypatch.chdir(first)
+    names = ["./text/*.txt", "[a.txt, ../b.txt]", f"{first}/text.txt"]
+    for name in names:
+        monkeypatch.chdir(first)
+        frozen = freeze(declared(source(name)))
+        monkeypatch.chdir(second)
+        gone_on = going_on(declared(source(name)), frozen, Location(tmp_path / "store" / "laptop"))
+        assert gone_on == freeze(declared(source(name)))
+        for other in ["other.txt", "[a.txt]", "[a.txt, b.txt]", "xt.txt", f"{second}/text.txt"]:
+            with pytest.raises(InputError, match="began with another 'corpora'"):
+                going_on(declared(source(other)), frozen, Location(tmp_path / "store" / "laptop"))

@@ -287,6 +287,13 @@ def test_checkpoints(place):
             assert torch.equal(saved.tensors[group][name], tensor)
 
 
+@pytest.mark.parametrize("uri", ["s3://", "gs:///x", "s3://?region=eu-west-1"])
+def test_a_store_without_a_bucket_is_refused(uri):
+    """As of a variable that is not set: joined with a name it would be a folder here."""
+    with pytest.raises(InputError, match="names no bucket"):
+        Location(uri)
+
+
 def test_an_unknown_scheme_is_refused():
     with pytest.raises(InputError, match="cannot open the location"):
         Location("carrier-pigeon://loft/studies")

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import requests
+from ray.exceptions import AuthenticationError
 from ray.job_submission import JobStatus
 
 from cluster.local import LocalCluster
@@ -41,7 +44,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture
 def study(tmp_path: Path) -> Path:
     file = tmp_path / "tiny study.yaml"
-    file.write_text("name: tiny\n")
+    file.write_text(f"name: tiny\nstorage: {tmp_path}/storage\n")
     return file
 
 
@@ -87,7 +90,7 @@ def test_the_study_and_our_packages_travel_and_the_results_come_back_through_sto
     assert "py_modules" in imported
     assert repository not in imported
     result = json.loads((storage / "result.json").read_text())
-    assert result["study"] == "name: tiny\n"
+    assert result["study"] == study.read_text()
     assert result["argv"] == [
         *["python", "-m", "orchestrator.cli", "run", "tiny study.yaml", "--resume"],
         *["--set", f"storage={storage}", "--set", "budget.tokens=10"],
@@ -156,6 +159,7 @@ def test_a_job_not_waited_for(server: str, study: Path, monkeypatch: pytest.Monk
     assert (ended.status, lines[-1]) == ("SUCCEEDED", "hello")
     job = next(job for job in jobs.study_jobs(server) if job.submission_id == submitted.submission_id)
     assert (job.status, job.study) == ("SUCCEEDED", "tiny study.yaml")
+    assert not jobs.stop_job(server, submitted.submission_id), "it has ended"
     with pytest.raises(InputError, match="has no study's job") as caught:
         jobs.stop_job(server, submitted.submission_id[:-1])
     assert f"did you mean '{submitted.submission_id}'" in caught.value.remedy
@@ -183,6 +187,8 @@ def test_rays_own_command_runs_ours(server: str, tmp_path: Path) -> None:
         ("bash -c 'h2h run demo'", None),
         ("h2h watch demo", None),
         ("h2h", None),
+        ("h2h run --set storage=s3://b/x my.yaml --resume", "my.yaml"),
+        ("h2h run --set=storage=s3://b/x my.yaml", "my.yaml"),
         ("python train.py 'unfinished", None),
     ],
 )
@@ -214,16 +220,43 @@ def test_an_address_where_nobody_answers_is_refused(study: Path) -> None:
         jobs.submit(study, address="http://127.0.0.1:9")
 
 
-def test_an_address_that_is_no_url_is_refused(study: Path) -> None:
+def test_a_server_that_says_nothing_is_given_up(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As behind a tunnel whose other end is gone."""
+    monkeypatch.setattr(jobs, "_ANSWER_SECONDS", (0.5, 0.5))
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(InputError, match=f"no job server answers at {address}"):
+            jobs.study_jobs(address)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:6379", "http://[::1", "http://", "foo://head:8265"])
+def test_an_address_that_is_no_url_is_refused(study: Path, address: str) -> None:
     with pytest.raises(InputError, match="no job server's address") as caught:
-        jobs.submit(study, address="127.0.0.1:6379")
+        jobs.submit(study, address=address)
     assert "8265" in caught.value.remedy
 
 
-@pytest.mark.parametrize("in_file", ["studies", None])
+@pytest.mark.parametrize("given", ["studies", "./x", "s3:/bucket", ""])
+def test_a_storage_beside_the_files_of_a_job_is_refused(study: Path, given: str) -> None:
+    """Of this machine's cluster too: Ray removes them."""
+    with pytest.raises(InputError, match=f"the storage is {given or 'not set'}, which") as caught:
+        jobs.submit(study, address="http://127.0.0.1:9", overrides=[f"storage={given}"])
+    assert f"--set storage={Path(given or 'studies').absolute()}" in caught.value.remedy
+
+
+def test_a_folder_is_sent_as_the_study_that_it_has(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(study.parent)
+    Path("mine").mkdir()
+    with pytest.raises(InputError, match="there is no study file mine"):
+        jobs.submit("mine", address="http://127.0.0.1:9")
+    study.rename("mine/study.yaml")
+    assert jobs._study_file("mine", None) == Path("mine/study.yaml").absolute()
+    assert jobs._study_file("demo", None) is None
+
+
+@pytest.mark.parametrize("in_file", ["studies", "/studies", "file:///studies", None])
 def test_a_local_storage_is_refused_for_a_cluster_elsewhere(study: Path, in_file: str | None) -> None:
-    if in_file:
-        study.write_text(f"storage: {in_file}\n")
+    study.write_text(f"storage: {in_file}\n" if in_file else "name: tiny\n")
     with pytest.raises(InputError, match=f"the storage is {in_file or 'not set'}") as caught:
         jobs.submit(study, address="http://head.example:8265")
     assert "s3://" in caught.value.remedy
@@ -259,6 +292,19 @@ def test_a_runtime_environment_is_read_from_a_file_or_from_the_words_themselves(
         jobs.read_runtime_env("missing.yaml")
     with pytest.raises(InputError, match="not YAML"):
         jobs.read_runtime_env("{pip: [")
+    long = f"env_vars:\n  A: {'a' * 300}\n"
+    assert jobs.read_runtime_env(long) == {"env_vars": {"A": "a" * 300}}
+
+
+@pytest.mark.parametrize(
+    ("environment", "refusal"),
+    [({"py_moduels": []}, "unknown key 'py_moduels'"), ({"py_modules": "s3://b/x.zip"}, "'py_modules' is no list")],
+)
+def test_a_runtime_environment_of_which_ray_would_make_something_else_is_refused(
+    study: Path, environment: dict[str, Any], refusal: str
+) -> None:
+    with pytest.raises(InputError, match=refusal):
+        jobs.submit(study, address="http://127.0.0.1:9", runtime_env=environment)
 
 
 class Flaky:
@@ -301,3 +347,10 @@ def test_following_gives_up_on_a_lost_server_and_says_how_to_return(monkeypatch:
     ended = jobs._follow(client, "id", "http://head:8265", lines.append)  # type: ignore[arg-type]
     assert (ended.status, ended.exit_code) == ("UNREACHABLE", 1)
     assert any("h2h jobs http://head:8265 --follow id" in line for line in lines)
+
+
+def test_a_token_that_was_changed_while_following_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "_POLL_SECONDS", 0.0)
+    client = Flaky(("RUNNING", "one\n"), AuthenticationError("401"))
+    with pytest.raises(InputError, match="refuses the token"):
+        jobs._follow(client, "id", "http://head:8265", lambda _: None)  # type: ignore[arg-type]

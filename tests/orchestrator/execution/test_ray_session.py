@@ -7,7 +7,8 @@ from contextlib import ExitStack
 import pytest
 import ray
 
-from orchestrator.execution.ray_session import _Connection
+from orchestrator.execution.ray_session import _Connection, ray_address
+from trainables.errors import InputError
 
 
 class Ray:
@@ -64,3 +65,34 @@ def test_one_that_could_not_be_made_is_tried_again(monkeypatch: pytest.MonkeyPat
     with connection.used(made.connect):
         assert made.there
     assert not made.there
+
+
+@pytest.mark.parametrize("variable", [None, "", "local"])
+@pytest.mark.parametrize("given", [None, "", "local"])
+def test_no_address_and_rays_word_for_this_machine_are_this_machines_own_cluster(
+    monkeypatch: pytest.MonkeyPatch, variable: str | None, given: str | None
+) -> None:
+    """Which is private; Ray's own ``local`` listens for others."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("RAY_ADDRESS", variable)
+    assert ray_address(given) is None
+
+
+@pytest.mark.parametrize(
+    ("address", "remedy"),
+    [
+        ("http://127.0.0.1:8265", "h2h submit STUDY --address http://127.0.0.1:8265"),
+        ("http://[", "HOST:PORT"),
+        ("ray://head:10001", "HOST:PORT"),
+        ("foo://x", "HOST:PORT"),
+    ],
+)
+def test_an_address_of_another_kind_is_refused(monkeypatch: pytest.MonkeyPatch, address: str, remedy: str) -> None:
+    with pytest.raises(InputError) as given:
+        ray_address(address)
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    with pytest.raises(InputError) as of_the_environment:
+        ray_address(None)
+    assert (given.value.where, of_the_environment.value.where) == ("--address", "RAY_ADDRESS")
+    assert remedy in given.value.remedy

@@ -15,6 +15,7 @@ from rich.console import Console
 from orchestrator import formatting
 from orchestrator.cli import main
 from orchestrator.ledger.history import History
+from orchestrator.ledger.recorder import Recorder
 from orchestrator.ledger.records import EndRecord, MeasureRecord, StopRecord, TrialRecord
 from orchestrator.reporting import dashboard, replay
 from orchestrator.reporting.dashboard import Screen, follow, found_of, render
@@ -302,8 +303,14 @@ def test_watching_a_replay(tmp_path, capsys):
         assert f"'{wrong}' is no speed" in capsys.readouterr().err
 
 
-def test_watch_waits_for_a_study_that_is_to_begin(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("is_led", [False, True])
+def test_watch_waits_for_a_study_that_is_to_begin(tmp_path, monkeypatch, capsys, is_led):
+    """While a process that leads it starts Ray, too: then there is a ledger without a record."""
     folder = tmp_path / "later"
+    if is_led:
+        Recorder(Location(folder / "ledger")).close()
+        assert main(["show", str(folder)]) == 2
+        assert "has not begun" in capsys.readouterr().err
 
     def write():
         write_ledger(folder, RECORDS)
