@@ -158,8 +158,9 @@ def test_jobs(monkeypatch: pytest.MonkeyPatch, study: Path) -> None:
     job = jobs.StudyJob(submission_id="h2h-1", status="RUNNING", began=1.0, ended=None, study="demo")
     monkeypatch.setattr(jobs, "study_jobs", lambda address: [job])
     assert require("jobs", run("jobs", "http://x", "--json")[1])["jobs"] == [job.model_dump()]
-    monkeypatch.setattr(jobs, "stop_job", lambda address, name: None)
-    assert require("submission", run("jobs", "http://x", "--stop", "h2h-1", "--json")[1])["status"] == "STOPPING"
+    for runs, status in ((True, "STOPPING"), (False, "ENDED")):
+        monkeypatch.setattr(jobs, "stop_job", lambda address, name, runs=runs: runs)
+        assert require("submission", run("jobs", "http://x", "--stop", "h2h-1", "--json")[1])["status"] == status
 
     def submit(*_: object, on_line: object = None, **__: object) -> jobs.Submission:
         assert callable(on_line)
