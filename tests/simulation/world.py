@@ -46,12 +46,15 @@ class _Thread:
     def _work(self) -> None:
         while True:
             self.baton.acquire()
-            task = self.task
-            with _Ending(task):
-                task.process.require_alive()
-                task.result = task.work()
-            self.idle.append(self)
-            task.world.end(task)
+            self._carry_out(self.task)
+
+    def _carry_out(self, task: Task) -> None:
+        with _Ending(task):
+            task.process.require_alive()
+            task.result = task.work()
+        self.task = None  # else it would keep a world while it is idle
+        self.idle.append(self)
+        task.world.end(task)
 
 
 class _Ending:
