@@ -32,6 +32,7 @@ from trainables.storage import Location
 if TYPE_CHECKING:
     from orchestrator.config.task_files import TasksSpec
     from orchestrator.scheduling.enqueueing import Enqueued
+    from trainables.corpora.config import TokenizerConfig
     from trainables.corpora.preparation.progress import Progress
     from trainables.corpora.stream.packed import PackedCorpus
 
@@ -159,8 +160,34 @@ class Study:
         frozen = Study.open(self.folder)
         frozen.say, frozen._stopping = self.say, self._stopping
         frozen._display, self._display = self._display, None
-        frozen.spec = going_on(self.spec, frozen.spec, self.folder)
+        then, frozen.spec = frozen.spec, going_on(self.spec, frozen.spec, self.folder)
+        if (then.corpora, then.tokenizer) != (frozen.spec.corpora, frozen.spec.tokenizer):
+            with self.placed():
+                frozen._require_same_text(then.tokenizer)
         return frozen._run(address)
+
+    def _require_same_text(self, tokenizer: TokenizerConfig) -> None:
+        """Raises InputError if the study has been trained on other text than it names now. It had the ``tokenizer``."""
+        from orchestrator.scheduling.trained import corpus_of
+        from trainables.corpora.preparation.fingerprint import fingerprint
+        from trainables.corpora.preparation.tokenizer_sample import make_tokenizer
+
+        history = read_history(self.folder / LEDGER)
+        if history.corpus is None:  # what is there now is read
+            return
+        prepared, spec = corpus_of(history, self.spec, self.folder), self.spec
+        if not (prepared.folder / "manifest.json").exists():  # it is prepared again, and compared then
+            return
+        self.say("comparing the text, which lies in another folder now")
+        has_moved = spec.tokenizer != tokenizer
+        own = make_tokenizer(spec.corpora, spec.tokenizer) if has_moved else prepared.tokenizer()
+        if fingerprint(spec.corpora, own) != history.corpus.fingerprint:
+            raise InputError(
+                f"the study in {self.folder} began with another text",
+                where="corpora, tokenizer",
+                why="its relative paths are those of another folder now, and what lies there is not the same",
+                remedy=f"the text as it was; h2h resume {self.folder}   goes on as it began;   {anew(self.folder)}",
+            )
 
     def evaluate(self, suite: TasksSpec, address: str | None = None, *, items: int = TASK_ITEMS) -> TasksRecord:
         """Ask the models of the confirmation downstream tasks that the study did not plan: exploratory, and recorded as

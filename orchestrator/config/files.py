@@ -196,9 +196,9 @@ def freeze(spec: StudySpec) -> StudySpec:
 
 
 def going_on(spec: StudySpec, frozen: StudySpec, folder: Location) -> StudySpec:
-    """The study that a folder has, as it goes on from its file: what the file names beside itself may lie elsewhere
-    now, as a job's working folder does. (Of text that was prepared a fingerprint tells whether it is the same.) Raises
-    InputError if it has changed since it began, in more than where it lies."""
+    """The study that a folder has, as it goes on from its file: text that the file names by relative paths may lie in
+    another folder of this machine now, as a job's does. Whether it is the same text is not looked at. Raises InputError
+    if the study has changed since it began, in more than where it lies."""
     given = spec.model_dump(mode="json")
     now, then, folders = freeze(spec), frozen.model_dump(mode="json"), set[str]()
     changed = [
@@ -222,8 +222,8 @@ _READ_FROM_FILES = ("corpora", "tokenizer")  # before the first trial; models ar
 
 
 def _has_moved(given: JsonValue, now: JsonValue, then: JsonValue, folders: set[str]) -> bool:
-    """Whether two frozen values differ but in the one folder to which the relative paths among the ``given`` belong:
-    that of ``then`` comes to be in ``folders``."""
+    """Whether two frozen values differ but in the one folder of this machine to which the relative paths among the
+    ``given`` belong: that of ``then`` comes to be in ``folders``."""
     if isinstance(given, dict) and isinstance(now, dict) and isinstance(then, dict):
         alike = now.keys() == then.keys()
         return alike and all(_has_moved(given.get(key), now[key], then[key], folders) for key in now)
@@ -233,7 +233,7 @@ def _has_moved(given: JsonValue, now: JsonValue, then: JsonValue, folders: set[s
     if now == then or not isinstance(given, str) or not isinstance(then, str):
         return now == then
     below = f"/{PurePath(given)}"
-    if given == now or not then.endswith(below):
+    if given == now or not then.startswith("/") or not then.endswith(below):
         return False
     folders.add(then.removesuffix(below))
     return len(folders) == 1

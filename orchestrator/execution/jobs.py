@@ -28,7 +28,7 @@ from orchestrator.config.folder import STUDY_FILE
 from orchestrator.config.yaml_text import parse_yaml
 from orchestrator.planning.machine import require_whole_ray
 from trainables.config import Config
-from trainables.errors import InputError, nearest
+from trainables.errors import InputError, near, nearest
 from trainables.object_store import SCHEMES
 from trainables.storage import is_here, local_path
 
@@ -41,7 +41,8 @@ _OUR_COMMANDS = ("h2h", "orchestrator.cli")  # the second after `python -m`
 _TAKE_VALUES = ("--set", "--address")  # of their options
 
 _POLL_SECONDS = 2.0
-_ANSWER_SECONDS = (10.0, 60.0)  # to connect, and between two pieces of an answer; Ray's client waits for ever
+_CONNECTION_SECONDS, _ANSWER_SECONDS = 10.0, 60.0  # the second between two pieces; Ray's client waits for ever
+_SLOWEST_UPLOAD = 50_000  # bytes a second: what is sent counts as connecting
 _PATIENCE_SECONDS = 120.0  # a head node under load, a proxy or a tunnel may fail for a while; the job goes on meanwhile
 _EXIT_CODES = {"SUCCEEDED": 0, "SUBMITTED": 0, "FAILED": 1, "UNREACHABLE": 1, "STOPPED": 130, "DETACHED": 130}
 
@@ -95,12 +96,14 @@ def submit(
     py_modules = environment.pop("py_modules", None)
     if py_modules != []:
         environment["py_modules"] = [*(py_modules or ()), *(str(files(name)) for name in OUR_PACKAGES)]
-    file = _study_file(study, working_dir)
-    _require_reachable_storage(file, study, overrides, address)
+    begun = _begun(study, address)
+    file = None if begun else _study_file(study, working_dir)
+    if not begun:
+        _require_reachable_storage(file, overrides, address)
     client = _connect(address)
     submission_id = re.sub(r"[^\w.-]+", "-", f"h2h-{Path(study).stem}-{uuid.uuid4().hex[:8]}")
     with tempfile.TemporaryDirectory() as temporary:
-        argument = str(study)
+        argument = begun or str(study)
         if working_dir is not None:
             environment["working_dir"] = str(working_dir)
             argument = file.relative_to(working_dir.resolve()).as_posix() if file else argument
@@ -225,15 +228,14 @@ def read_runtime_env(text: str) -> dict[str, Any]:
 
 
 def _require_known(environment: Mapping[str, Any]) -> None:
-    """Raises InputError for a key that Ray does not know, which it would pass over, and modules that are no list."""
+    """Raises InputError for a misspelt key, which Ray would pass over, and modules that are no list."""
     from ray.runtime_env import RuntimeEnv
 
+    known = sorted(RuntimeEnv.known_fields)
     for key in environment:
-        if key not in RuntimeEnv.known_fields:
-            raise InputError(
-                f"unknown key '{key}'", where="runtime_env", remedy=nearest(str(key), sorted(RuntimeEnv.known_fields))
-            )
-    if not isinstance(environment.get("py_modules") or [], list):
+        if key not in known and (meant := near(str(key), known)):  # any other may be a plugin's
+            raise InputError(f"unknown key '{key}'", where="runtime_env", remedy=meant)
+    if isinstance(environment.get("py_modules"), str | Mapping):
         raise InputError("'py_modules' is no list", where="runtime_env", remedy="py_modules: [s3://BUCKET/x.zip]")
 
 
@@ -242,16 +244,32 @@ def _entrypoint(study: str, overrides: Sequence[str]) -> str:
     return shlex.join(["python", "-m", "orchestrator.cli", "run", study, "--resume", *settings])
 
 
-def _study_file(study: Path | str, working_dir: Path | None) -> Path | None:
-    """The study's file on this machine, or None for a shipped study's name or a folder on an object store."""
-    if "://" in str(study) or str(study) in study_names():
+def _begun(study: Path | str, address: str) -> str | None:
+    """The folder of a study that has begun, as the cluster can name it. Raises InputError if it cannot."""
+    if "://" in str(study):
+        return str(study)
+    if str(study) in study_names() or not (Path(study) / STUDY_FILE).is_file():
         return None
-    candidates = [Path(study), Path(study) / STUDY_FILE, *([] if working_dir is None else [working_dir / study])]
+    if not _is_this_machines(address):
+        raise InputError(
+            f"the study lies in a folder of this machine, but the cluster is at {address}",
+            where=str(local_path(study)),
+            why="its machines do not have it",
+            remedy=f"where they share it, on one of them: h2h resume {local_path(study)} --address auto",
+        )
+    return str(local_path(study))
+
+
+def _study_file(study: Path | str, working_dir: Path | None) -> Path | None:
+    """The study's file on this machine, or None for a shipped study's name."""
+    if str(study) in study_names():
+        return None
+    candidates = [Path(study)] if working_dir is None else [Path(study), working_dir / study]
     file = next((path.resolve() for path in candidates if path.is_file()), None)
     if file is None:
         raise InputError(
             f"there is no study file {study}",
-            remedy="an existing file, a shipped study's name (h2h list), or a study's folder, here or on a store",
+            remedy="an existing file, a shipped study's name (h2h list), or a study's folder",
         )
     if file and working_dir is not None and not file.is_relative_to(working_dir.resolve()):
         raise InputError(
@@ -262,25 +280,28 @@ def _study_file(study: Path | str, working_dir: Path | None) -> Path | None:
     return file
 
 
-def _require_reachable_storage(file: Path | None, study: Path | str, overrides: Sequence[str], address: str) -> None:
-    if "://" in str(study):
-        return
+def _require_reachable_storage(file: Path | None, overrides: Sequence[str], address: str) -> None:
     declared = parse_yaml(file.read_bytes(), str(file)) if file else None
     content = declared if isinstance(declared, dict) else {}
     override(content, overrides)
     storage = str(content.get("storage") or "")
-    if storage.partition("://")[0] in SCHEMES and "://" in storage:
-        return
+    if storage.startswith((*(f"{scheme}://" for scheme in SCHEMES), "file:///")):
+        return  # the last: who writes it so means a folder that the machines share, which is looked at there
+    if "://" in storage:
+        raise InputError(
+            f"a study cannot lie in {storage}",
+            where="storage",
+            remedy="--set storage=s3://BUCKET/studies (or gs://...)",
+        )
     said = storage or "not set"
-    # This machine's cluster, or a tunnel to one, where only the user knows what a path means.
-    if urlsplit(address).hostname not in {"127.0.0.1", "localhost", "::1"}:
+    if not _is_this_machines(address):
         raise InputError(
             f"the storage is {said}, but the cluster is at {address}",
             where="storage",
             why="a local path would lie on the cluster's nodes, each its own, and be lost with them",
-            remedy="--set storage=s3://BUCKET/studies (or gs://...)",
+            remedy="--set storage=s3://BUCKET/studies (or gs://...); a folder that its machines share: file:///FOLDER",
         )
-    if not storage.startswith(("/", "~", "file:///")):
+    if not storage.startswith(("/", "~")):
         raise InputError(
             f"the storage is {said}, which a job takes for a folder beside its own files",
             where="storage",
@@ -288,6 +309,11 @@ def _require_reachable_storage(file: Path | None, study: Path | str, overrides: 
             remedy=f"--set storage=s3://BUCKET/studies (or gs://...), or a folder that the cluster's machines share: "
             f"--set storage={shlex.quote(str(local_path(storage or 'studies')))}",
         )
+
+
+def _is_this_machines(address: str) -> bool:
+    """Whether it may be this machine's cluster; or a tunnel to one, where only the user knows what a path means."""
+    return urlsplit(address).hostname in {"127.0.0.1", "localhost", "::1"}
 
 
 def _require_url(address: str) -> None:
@@ -309,8 +335,9 @@ def _connect(address: str) -> JobSubmissionClient:
     class Client(JobSubmissionClient):  # type: ignore[misc]  # Ray has no types here
         """Waits so long for an answer."""
 
-        def _do_request(self, *arguments: Any, **options: Any) -> Any:
-            return super()._do_request(*arguments, **{"timeout": _ANSWER_SECONDS, **options})
+        def _do_request(self, *arguments: Any, data: bytes | None = None, **options: Any) -> Any:
+            sending = _CONNECTION_SECONDS + len(data or b"") / _SLOWEST_UPLOAD
+            return super()._do_request(*arguments, data=data, timeout=(sending, _ANSWER_SECONDS), **options)
 
     _require_url(address)
     # Ray lets these variables win over its argument; what the user said in this call wins here.

@@ -55,6 +55,7 @@ class RemoteLog:
             if len(self._content) >= SEGMENT_BYTES:  # whoever led before would write the next
                 self._number += 1
                 self._content, seen = self._read()
+            self._lease.renew_if_due()  # this process may have slept since it took it
             with suppress(ChangedError):  # by whoever led before, until its own lease ends it
                 return self._segment.replace(self._content + uuid.uuid4().hex.encode(), seen, Patience.seconds)
 

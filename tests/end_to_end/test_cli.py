@@ -319,3 +319,6 @@ def test_a_study_whose_working_folder_has_moved_is_the_one_that_began(tmp_path, 
         for other in ["other.txt", "[a.txt]", "[a.txt, b.txt]", "xt.txt", f"{second}/text.txt"]:
             with pytest.raises(InputError, match="began with another 'corpora'"):
                 going_on(declared(source(other)), frozen, Location(tmp_path / "store" / "laptop"))
+    frozen = freeze(declared(source("s3://bucket/text.txt")))
+    with pytest.raises(InputError, match="began with another 'corpora'"):
+        going_on(declared(source("text.txt")), frozen, Location(tmp_path / "store" / "laptop"))

@@ -7,10 +7,16 @@ from pathlib import Path
 import pytest
 import yaml
 
-from orchestrator.config.files import dump_study, freeze, frozen_content, load_study, open_frozen
+from orchestrator.config.files import dump_study, freeze, frozen_content, load_study, open_frozen, write_frozen
 from orchestrator.ledger.protocol import protocol, protocol_digest, require_unchanged, study_digest
+from orchestrator.session import corpus_record
+from orchestrator.study import Study
 from search_spaces import Space
+from tests.helpers.corpus import write_corpus
+from tests.helpers.exports import make_tokenizer
 from tests.helpers.ledgers import study as study_record
+from tests.helpers.trained_study import session, spec_of
+from trainables.corpora.preparation.fingerprint import fingerprint
 from trainables.errors import InputError
 from trainables.storage import Location
 
@@ -95,3 +101,36 @@ def test_names_on_the_hub_stay_names(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert (spec.tokenizer.pretrained, spec.model.pretrained) == ("owner/name", "owner/name")
     with pytest.raises(InputError, match="no such home folder"):
         freeze(load_study("demo", ["storage=~nobody-of-this-name/studies"]))
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_study_whose_text_lies_elsewhere_goes_on_with_the_same_text_alone(tmp_path, monkeypatch, same):
+    """As that of a job, which is sent again; also where the study has its answer already."""
+    places = [tmp_path / "first", tmp_path / "second"]
+    for place in places:
+        place.mkdir()
+        (place / "en.txt").write_text("one two\n\nthree four\n")
+        (place / "fr.txt").write_text("un deux\n" if same or place == places[0] else "trois\n")
+    monkeypatch.chdir(places[0])
+    spec = spec_of(tmp_path / "store")
+    name = fingerprint(freeze(spec).corpora, make_tokenizer())
+    corpus = tmp_path / "store" / "corpora" / name
+    write_corpus(corpus, {"en": 8, "fr": 8})
+    manifest = (corpus / "manifest.json").read_text()
+    (corpus / "manifest.json").write_text(manifest.replace('"small"', f'"{name}"'))
+    make_tokenizer().save_pretrained(corpus / "tokenizer")
+    folder = Location(tmp_path / "store" / "trained")
+    write_frozen(freeze(spec), folder)
+    recorder = session(freeze(spec), folder)
+    recorder.record(corpus_record(Location(corpus), spec.corpora))
+    with recorder.phase("compare"):
+        pass
+    recorder.close()
+    monkeypatch.chdir(places[1])
+    if same:
+        assert Study(spec).resume().history.finished
+    else:
+        with pytest.raises(InputError, match="began with another text") as refused:
+            Study(spec).resume()
+        assert f"h2h resume {folder}" in refused.value.remedy
+    assert Study.open(folder).resume().history.finished

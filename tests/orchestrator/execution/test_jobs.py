@@ -222,7 +222,7 @@ def test_an_address_where_nobody_answers_is_refused(study: Path) -> None:
 
 def test_a_server_that_says_nothing_is_given_up(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As behind a tunnel whose other end is gone."""
-    monkeypatch.setattr(jobs, "_ANSWER_SECONDS", (0.5, 0.5))
+    monkeypatch.setattr(jobs, "_ANSWER_SECONDS", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"http://127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(InputError, match=f"no job server answers at {address}"):
@@ -244,22 +244,51 @@ def test_a_storage_beside_the_files_of_a_job_is_refused(study: Path, given: str)
     assert f"--set storage={Path(given or 'studies').absolute()}" in caught.value.remedy
 
 
-def test_a_folder_is_sent_as_the_study_that_it_has(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_begun_study_is_named_by_its_folder(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever its file says that it lay; a cluster elsewhere does not have it."""
     monkeypatch.chdir(study.parent)
     Path("mine").mkdir()
     with pytest.raises(InputError, match="there is no study file mine"):
         jobs.submit("mine", address="http://127.0.0.1:9")
     study.rename("mine/study.yaml")
-    assert jobs._study_file("mine", None) == Path("mine/study.yaml").absolute()
+    assert jobs._begun("mine", "http://127.0.0.1:9") == str(Path("mine").absolute())
+    with pytest.raises(InputError, match="the study lies in a folder of this machine") as caught:
+        jobs.submit("mine", address="http://head.example:8265")
+    assert f"h2h resume {Path('mine').absolute()}" in caught.value.remedy
     assert jobs._study_file("demo", None) is None
 
 
-@pytest.mark.parametrize("in_file", ["studies", "/studies", "file:///studies", None])
+def test_a_large_upload_has_the_time_that_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its bytes are sent under the time-out for connecting."""
+    asked: list[tuple[float, float]] = []
+
+    def request(*_: object, timeout: tuple[float, float], **__: object) -> requests.Response:
+        asked.append(timeout)
+        response = requests.Response()
+        response.status_code, response._content = 200, b'{"version": "5", "ray_version": "2", "ray_commit": "x"}'
+        return response
+
+    monkeypatch.setattr(requests, "request", request)
+    client = jobs._connect("http://127.0.0.1:9")
+    client._do_request("PUT", "/api/packages/gcs/x.zip", data=bytes(50_000_000))
+    assert max(asked[:-1]) == (10.0, 60.0)
+    assert asked[-1] == (1010.0, 60.0)
+
+
+@pytest.mark.parametrize("in_file", ["studies", "/studies", None])
 def test_a_local_storage_is_refused_for_a_cluster_elsewhere(study: Path, in_file: str | None) -> None:
     study.write_text(f"storage: {in_file}\n" if in_file else "name: tiny\n")
     with pytest.raises(InputError, match=f"the storage is {in_file or 'not set'}") as caught:
         jobs.submit(study, address="http://head.example:8265")
     assert "s3://" in caught.value.remedy
+
+
+@pytest.mark.parametrize("storage", ["file:///nfs/studies", "s3://bucket/studies", "gs://bucket"])
+def test_what_all_machines_share_is_a_storage_for_any_cluster(study: Path, storage: str) -> None:
+    for host in ("127.0.0.1", "head.example"):
+        jobs._require_reachable_storage(study, [f"storage={storage}"], f"http://{host}:8265")
+        with pytest.raises(InputError, match="a study cannot lie in hf://datasets/x/y"):
+            jobs._require_reachable_storage(study, ["storage=hf://datasets/x/y"], f"http://{host}:8265")
 
 
 def test_an_override_decides_whether_the_storage_is_reachable(study: Path) -> None:

@@ -90,6 +90,30 @@ def test_a_writer_that_was_thought_dead_writes_nothing_once_another_has_taken_ov
     assert read_ledger(ledger) == [*first, event("of who leads"), event("of the third")]
 
 
+def test_a_writer_that_slept_while_it_took_over_leaves_the_leader_alone(
+    bucket: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So long that another had its lease, before it had shut anybody out."""
+    monkeypatch.setattr(lease, "HELD_SECONDS", 0.1)
+    ledger, leaders = bucket / "ledger", list[LedgerWriter]()
+    segments = remote_log.segments_of
+
+    def asleep(folder: Location) -> dict[str, int]:
+        if not leaders:
+            monkeypatch.setattr(remote_log, "segments_of", segments)
+            leaders.append(LedgerWriter(ledger))
+            leaders[0].append(event("of who leads"), durable=True)
+            monkeypatch.setattr(lease, "RENEWAL_SECONDS", 0.0)  # it is due long since
+        return segments(folder)
+
+    monkeypatch.setattr(remote_log, "segments_of", asleep)
+    with pytest.raises(InputError, match="another process"):
+        LedgerWriter(ledger)
+    leaders[0].append(event("of who leads still"), durable=True)
+    leaders[0].close()
+    assert read_ledger(ledger) == [event("of who leads"), event("of who leads still")]
+
+
 def test_a_writer_that_finds_damage_lets_go_of_the_ledger(tmp_path: Path) -> None:
     (tmp_path / "ledger" / "000001.jsonl").mkdir(parents=True)
     with pytest.raises(InputError, match="damaged"):
