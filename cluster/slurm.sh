@@ -4,7 +4,8 @@
 #
 #   sbatch slurm.sh STUDY.yaml STORAGE       # STORAGE: a folder that all nodes share, or s3://BUCKET/studies
 #
-# The environment with headtohead[cluster] (pip install '.[cluster]' in its folder) lies where all nodes see it, and is active when you call sbatch, or below.
+# The environment with headtohead[cluster] (pip install '.[cluster]' in its folder) lies where all nodes see it, and is
+# active when you call sbatch, or below.
 # Why not `ray symmetric-run` (Ray 2.60): its exit code is 0 also when Ray could not be started, it passes no signal on
 # to the study, and it ends with `ray stop`, which stops all Ray processes of yours on a node.
 #SBATCH --job-name=headtohead

@@ -308,7 +308,6 @@ def test_a_study_whose_working_folder_has_moved_is_the_one_that_began(tmp_path, 
     first, second = tmp_path / "first", tmp_path / "second"
     for folder in (first, second):
         folder.mkdir()
-    monkeypatch.chdir(first)
     names = ["./text/*.txt", "[a.txt, ../b.txt]", f"{first}/text.txt"]
     for name in names:
         monkeypatch.chdir(first)
