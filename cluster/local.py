@@ -155,13 +155,15 @@ class LocalCluster:
         }
         if self.autoscaling:
             config = Path(folder, "autoscaling.json")
-            config.write_text(json.dumps(self._autoscaling_config()))
+            config.write_text(json.dumps(self._autoscaling_config(folder)))
             options["autoscaling-config"] = config
         return ["--disable-usage-stats", *(f"--{name}={value}" for name, value in options.items())]
 
-    def _autoscaling_config(self) -> dict[str, Any]:
+    def _autoscaling_config(self, folder: str) -> dict[str, Any]:
         provider = {
-            "type": "fake_multinode",
+            "type": "external",
+            "module": "cluster.local_nodes.LocalNodes",
+            "folder": folder,
             "gcs_address": self.address,
             "use_node_id_as_ip": True,
             "disable_node_updaters": True,

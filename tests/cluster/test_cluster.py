@@ -233,16 +233,17 @@ def test_the_cluster_dies_with_its_owner(
 
 
 SCALES = """
-import time, ray
+import os, time, ray
 ray.init(log_to_driver=False)
 workers = lambda: sum(node["Alive"] for node in ray.nodes()) - 1
 assert workers() == 0
-work = ray.remote(num_cpus=1)(lambda: time.sleep(12))
+work = ray.remote(num_cpus=1)(lambda: time.sleep(12) or os.getcwd())
 busy = [work.remote() for _ in range(3)]
 peak = 0
 while ray.wait(busy, num_returns=3, timeout=0.5)[1]:
     peak = max(peak, workers())
 print("peak", peak, flush=True)
+print("folders", len(set(ray.get(busy))), flush=True)
 while workers():
     time.sleep(0.5)
 print("idle", workers(), flush=True)
@@ -256,8 +257,15 @@ def test_autoscaling_goes_from_zero_to_n_to_zero(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(jobs, "_entrypoint", lambda *_: jobs.shlex.join(["python", "-c", SCALES]))
     lines: list[str] = []
     with LocalCluster(max_workers=3, idle_seconds=3) as local:
-        ended = jobs.submit("any", address=local.dashboard_url, working_dir=tmp_path / "work", on_line=lines.append)
+        ended = jobs.submit(
+            "demo",
+            overrides=[f"storage={tmp_path}"],
+            address=local.dashboard_url,
+            working_dir=tmp_path / "work",
+            on_line=lines.append,
+        )
     assert ended.status == "SUCCEEDED", "\n".join(lines)
     assert "peak 3" in lines
+    assert "folders 3" in lines, "a node shares the job's files with another"
     assert "idle 0" in lines
     assert marked(local.mark) == []

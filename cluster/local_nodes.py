@@ -1,0 +1,26 @@
+"""The worker nodes of a local cluster, which Ray's autoscaler adds and removes by this class.
+
+They are Ray's own nodes of one machine, but each has a temporary folder of its own, as machines have. In a shared one,
+every node that joins a job extracts the job's files anew, and takes them away under a worker that starts elsewhere.
+"""
+
+import tempfile
+from functools import partial
+from typing import Any
+
+from ray._private import parameter
+from ray.autoscaler._private.fake_multi_node.node_provider import FakeMultiNodeProvider
+
+
+class LocalNodes(FakeMultiNodeProvider):  # type: ignore[misc]
+    """Its configuration names, beside what Ray's own needs, the ``folder`` in which nodes have theirs."""
+
+    def _create_node_with_resources_and_labels(self, *arguments: Any) -> None:
+        folder = tempfile.mkdtemp(prefix="node-", dir=self.provider_config["folder"])
+        with self.lock:  # in this process nothing else asks for Ray's parameters
+            shared = parameter.RayParams
+            parameter.RayParams = partial(shared, temp_dir=folder)
+            try:
+                super()._create_node_with_resources_and_labels(*arguments)
+            finally:
+                parameter.RayParams = shared
