@@ -1,9 +1,11 @@
 """The worker nodes of a local cluster, which Ray's autoscaler adds and removes by this class.
 
-They are Ray's own nodes of one machine, but each has a temporary folder of its own, as machines have. In a shared one,
-every node that joins a job extracts the job's files anew, and takes them away under a worker that starts elsewhere.
+They are Ray's own nodes of one machine, but each has a temporary folder of its own, which goes with it, as a machine's
+disk does. In a shared one, every node that joins a job extracts the job's files anew, and takes them away under a
+worker that starts elsewhere.
 """
 
+import shutil
 import tempfile
 from functools import partial
 from typing import Any
@@ -24,3 +26,7 @@ class LocalNodes(FakeMultiNodeProvider):  # type: ignore[misc]
                 super()._create_node_with_resources_and_labels(*arguments)
             finally:
                 parameter.RayParams = shared
+
+    def _terminate_node(self, node: dict[str, Any]) -> None:
+        super()._terminate_node(node)
+        shutil.rmtree(node["node"].get_temp_dir_path(), ignore_errors=True)
