@@ -32,6 +32,7 @@ from trainables.storage import Location
 
 COLUMNS, LINES = 200, 60
 RATE = 20.0  # records a second
+FIRST_FRAME_SECONDS = 120.0
 
 
 def watched(folder: Path, num_trials: int, seconds: float) -> dict[str, Any]:
@@ -46,9 +47,11 @@ def watched(folder: Path, num_trials: int, seconds: float) -> dict[str, Any]:
     environment = os.environ | {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
     process = psutil.Popen(command, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL, env=environment)
     os.close(theirs)
-    drawn = Drawn(ours)
+    drawn, patience = Drawn(ours), time.monotonic() + FIRST_FRAME_SECONDS
     try:
         while not drawn.frames:
+            if process.poll() is not None or time.monotonic() > patience:
+                raise RuntimeError("the dashboard drew no frame")
             time.sleep(0.1)
         time.sleep(2.0)
         before, frames = sum(process.cpu_times()[:2]), drawn.frames
@@ -86,7 +89,7 @@ class Drawn:
                 text = os.read(self._descriptor, 2**16)
             except OSError:  # the other end is closed
                 return
-            self.frames += text.count(b"since it began")
+            self.frames += text.count(b" of work")  # once in each: the time, at its top
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
