@@ -425,10 +425,13 @@ def test_a_page_whose_server_was_started_anew_says_so(tmp_path, path):
         ended, loop = asyncio.Event(), asyncio.get_running_loop()
 
         def follow(url):
-            with opened(url) as found:
-                found.page.locator("#state", has_text="live").wait_for()
+            try:
+                with opened(url) as found:
+                    found.page.locator("#state", has_text="live").wait_for()
+                    loop.call_soon_threadsafe(ended.set)
+                    found.page.locator("#state", has_text="open the address that it printed").wait_for()
+            finally:  # without a browser too
                 loop.call_soon_threadsafe(ended.set)
-                found.page.locator("#state", has_text="open the address that it printed").wait_for()
 
         async with served(tmp_path) as server:
             page = asyncio.create_task(asyncio.to_thread(follow, f"{server.base}/{path}?token={TOKEN}"))
