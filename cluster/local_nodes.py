@@ -19,7 +19,7 @@ class LocalNodes(FakeMultiNodeProvider):  # type: ignore[misc]
 
     def _create_node_with_resources_and_labels(self, *arguments: Any) -> None:
         folder = tempfile.mkdtemp(prefix="node-", dir=self.provider_config["folder"])
-        with self.lock:  # in this process nothing else asks for Ray's parameters
+        with self.lock:  # Ray's own asks for no folder; nothing else in this process makes such parameters
             shared = parameter.RayParams
             parameter.RayParams = partial(shared, temp_dir=folder)
             try:
