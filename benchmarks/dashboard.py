@@ -19,6 +19,7 @@ import tempfile
 import termios
 import threading
 import time
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,8 @@ def watched(folder: Path, num_trials: int, seconds: float) -> dict[str, Any]:
             "memory_mb": process.memory_info().rss / 2**20,
         }
     finally:
-        process.terminate()
+        with suppress(psutil.NoSuchProcess):
+            process.terminate()
         process.wait()
         writer.close()
         os.close(ours)
@@ -89,7 +91,7 @@ class Drawn:
                 text = os.read(self._descriptor, 2**16)
             except OSError:  # the other end is closed
                 return
-            self.frames += text.count(b" of work")  # once in each: the time, at its top
+            self.frames += text.count(b" of work")  # each frame has it once, in the line at its top
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:

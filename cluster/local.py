@@ -29,6 +29,8 @@ _MARK_VARIABLE = "H2H_LOCAL_CLUSTER"  # as in watchdog.py, which is not imported
 # Ray's default for its workers' own ports: a chosen port among them clashes at random.
 _RAY_WORKER_PORTS = range(10002, 20000)
 _RAY = (sys.executable, "-m", "ray.scripts.scripts")
+_NODES = "cluster.local_nodes"
+_FIND_NODES = (sys.executable, "-P", "-c", f"import importlib.util as i; assert i.find_spec('{_NODES}')")
 _TELL_LIMITS = (sys.executable, "-P", str(Path(__file__).with_name("limits.py")))
 
 
@@ -93,6 +95,8 @@ class LocalCluster:
 
     def start(self) -> LocalCluster:
         """Start the head node; returns when it answers. Raises InputError, with Ray's words, if it does not."""
+        if self.autoscaling:
+            self._require_nodes()
         # A short path, since the sockets in it have names of at most 107 bytes. Nobody else can enter it: Ray's own
         # folder is inside, as Ray lets everybody write to that.
         folder = tempfile.mkdtemp(prefix="h2h-", dir="/tmp")
@@ -125,6 +129,17 @@ class LocalCluster:
 
     def __exit__(self, *exception: object) -> None:
         self.stop()
+
+    def _require_nodes(self) -> None:
+        """Ray's autoscaler imports the class of its nodes; where it cannot it ends, and no node ever comes."""
+        found = subprocess.run(_FIND_NODES, env=self._environment, capture_output=True, check=False)
+        if found.returncode:
+            raise InputError(
+                "Ray's autoscaler would not find headtohead",
+                where="cluster.local",
+                why=f"{sys.executable} knows no {_NODES}, except in the current folder",
+                remedy="pip install headtohead there; no other `cluster` may come before it on PYTHONPATH",
+            )
 
     def _own_environment(self) -> dict[str, str]:
         own = {
@@ -162,7 +177,7 @@ class LocalCluster:
     def _autoscaling_config(self, folder: str) -> dict[str, Any]:
         provider = {
             "type": "external",
-            "module": "cluster.local_nodes.LocalNodes",
+            "module": f"{_NODES}.LocalNodes",
             "folder": folder,
             "gcs_address": self.address,
             "use_node_id_as_ip": True,

@@ -155,6 +155,14 @@ def test_a_local_cluster_refuses_what_cannot_work(arguments: dict[str, int], com
         LocalCluster(**arguments)  # type: ignore[arg-type]
 
 
+def test_a_local_cluster_whose_nodes_could_never_come_does_not_start(tmp_path: Path) -> None:
+    (tmp_path / "cluster.py").touch()
+    hidden = LocalCluster(environment={"PYTHONPATH": str(tmp_path)})
+    with pytest.raises(InputError, match="would not find headtohead"):
+        hidden.start()
+    assert marked(hidden.mark) == []
+
+
 def test_a_local_cluster_that_does_not_start_says_so_in_one_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -237,13 +245,14 @@ import os, time, ray
 ray.init(log_to_driver=False)
 workers = lambda: sum(node["Alive"] for node in ray.nodes()) - 1
 assert workers() == 0
-work = ray.remote(num_cpus=1)(lambda: time.sleep(12) or os.getcwd())
+work = ray.remote(num_cpus=1)(lambda: time.sleep(12) or (ray.get_runtime_context().get_node_id(), os.getcwd()))
 busy = [work.remote() for _ in range(3)]
 peak = 0
 while ray.wait(busy, num_returns=3, timeout=0.5)[1]:
     peak = max(peak, workers())
 print("peak", peak, flush=True)
-print("folders", len(set(ray.get(busy))), flush=True)
+nodes, folders = map(set, zip(*ray.get(busy)))
+print("apart", 1 < len(nodes) == len(folders), flush=True)
 while workers():
     time.sleep(0.5)
 print("idle", workers(), flush=True)
@@ -266,6 +275,6 @@ def test_autoscaling_goes_from_zero_to_n_to_zero(tmp_path: Path, monkeypatch: py
         )
     assert ended.status == "SUCCEEDED", "\n".join(lines)
     assert "peak 3" in lines
-    assert "folders 3" in lines, "a node shares the job's files with another"
+    assert "apart True" in lines, "a node shares the job's files with another"
     assert "idle 0" in lines
     assert marked(local.mark) == []

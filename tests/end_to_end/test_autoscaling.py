@@ -116,8 +116,8 @@ def most_at_once(records: list[Record]) -> int:
 
 
 def assert_asked_for_all_at_once(records: list[Record]) -> None:
-    """Before the first began all had been that there can be room for; what waited said so with its reason, until it had
-    room. The text was prepared before, so one node may have been there."""
+    """Before the first began all had been asked for that there can be room for; what waited said so with its reason,
+    until it had room. The text was prepared before, so one node may have been there."""
     first = next(i for i, record in enumerate(records) if isinstance(record, BegunRecord))
     asked = {record.trial for record in records[:first] if isinstance(record, TrialRecord)}
     assert len(asked) == WORKERS, f"{sorted(asked)} had been asked for"
