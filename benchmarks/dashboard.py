@@ -48,10 +48,10 @@ def watched(folder: Path, num_trials: int, seconds: float) -> dict[str, Any]:
     environment = os.environ | {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
     process = psutil.Popen(command, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL, env=environment)
     os.close(theirs)
-    drawn, patience = Drawn(ours), time.monotonic() + FIRST_FRAME_SECONDS
+    drawn, deadline = Drawn(ours), time.monotonic() + FIRST_FRAME_SECONDS
     try:
         while not drawn.frames:
-            if process.poll() is not None or time.monotonic() > patience:
+            if process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError("the dashboard drew no frame")
             time.sleep(0.1)
         time.sleep(2.0)

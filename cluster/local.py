@@ -138,7 +138,7 @@ class LocalCluster:
                 "Ray's autoscaler would not find headtohead",
                 where="cluster.local",
                 why=f"{sys.executable} knows no {_NODES}, except in the current folder",
-                remedy="pip install headtohead there; no other `cluster` may come before it on PYTHONPATH",
+                remedy="pip install -e . in the folder of headtohead; no other `cluster` before it on PYTHONPATH",
             )
 
     def _own_environment(self) -> dict[str, str]:
